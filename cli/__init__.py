@@ -1,0 +1,1 @@
+"""The command `jobctl`: one module per group of commands, and the only place that prints."""

@@ -1,0 +1,1 @@
+"""Whatever touches the world: observing what runs, and changing it step by step."""

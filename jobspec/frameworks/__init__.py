@@ -1,0 +1,1 @@
+"""One module per framework: from a place in the plan to argv, env and recovery."""

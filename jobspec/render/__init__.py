@@ -1,0 +1,1 @@
+"""From a plan to the bytes that are sent to hosts."""

@@ -1,0 +1,1 @@
+"""The language: what a user writes in `job.yaml` and `hosts.txt`, validated."""

@@ -1,0 +1,1 @@
+"""Jinja templates of the artefacts; read through `importlib.resources`."""
