@@ -1,0 +1,279 @@
+"""The rules across fields, as rows of a table: a code, where it stands, when it holds, and what to do.
+
+Rules need nothing but the spec (and its folder, for files); those about hosts and targets are in `target_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path, PurePosixPath
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: `breaks` says whether a spec breaks it; the diagnostic stands at the key or value at `path`."""
+
+    code: str
+    severity: Severity
+    path: tuple[str, ...]
+    breaks: Callable[[Spec], object]
+    message: str
+    hint: str | None = None
+    at_key: bool = False
+
+
+def _ways(spec: Spec) -> list[str]:
+    return [name for name in ("script", "module", "command") if getattr(spec, name)]
+
+
+def _several(spec: Spec) -> bool:
+    return spec.nodes.max > 1
+
+
+def _elastic(spec: Spec) -> bool:
+    return spec.nodes.min != spec.nodes.max
+
+
+def _is(name: str) -> Callable[[Spec], bool]:
+    return lambda spec: spec.framework == name
+
+
+def _external(spec: Spec) -> tuple[str, ...]:
+    return (spec.etcd.endpoints or ()) if spec.etcd else ()
+
+
+def _trainers_exceed(spec: Spec) -> bool:
+    """More trainers on a host than devices; trainers are dealt round-robin, so the first host has the most."""
+    if spec.ps is None:
+        return False
+    devices = len(spec.devices.ids) if spec.devices.ids is not None else spec.devices.count
+    return devices is not None and -(-spec.ps.trainers // spec.nodes.max) > devices
+
+
+def _other_blocks(spec: Spec) -> list[str]:
+    names = ("torch", "paddle", "mindspore")
+    return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
+
+
+ERROR: Severity = "error"
+WARNING: Severity = "warning"
+
+RULES: tuple[Rule, ...] = (
+    # What runs.
+    Rule(
+        "nothing-to-run", ERROR, (), lambda s: not _ways(s), "nothing says what runs",
+        "add `script: train.py`, `module:` or `command:`",
+    ),
+    Rule("two-commands", ERROR, ("module",), lambda s: {"script", "module"} <= set(_ways(s)),
+         "`script` and `module` both say what runs", "keep one", at_key=True),
+    Rule("two-commands", ERROR, ("command",), lambda s: "command" in _ways(s) and len(_ways(s)) > 1,
+         "`command` and `script` or `module` both say what runs", "keep one", at_key=True),
+    Rule("args-with-command", ERROR, ("args",), lambda s: s.args and s.command is not None,
+         "`args` belong to `script` and `module`", "put them into `command`", at_key=True),
+    Rule("per-without-command", ERROR, ("per",), lambda s: s.per == "node" and s.command is None,
+         "`per` belongs to `command`", "leave it out", at_key=True),
+    # Modes and frameworks.
+    Rule("ps-missing", ERROR, ("mode",), lambda s: s.mode == "ps" and s.ps is None,
+         "mode `ps` needs the block `ps`", "add `ps: {servers: 2, trainers: 4}`"),
+    Rule("ps-without-mode", ERROR, ("ps",), lambda s: s.ps is not None and s.mode != "ps",
+         "the block `ps` belongs to mode `ps`", "add `mode: ps`", at_key=True),
+    Rule("collective-only-device", ERROR, ("devices",), lambda s: s.mode == "ps" and s.devices.kind in ("dcu", "npu"),
+         "devices of kind `dcu` and `npu` allow mode `collective` only", "use `cpu`, `gpu` or `xpu`"),
+    Rule("mindspore-device", ERROR, ("devices",), lambda s: _is("mindspore")(s) and s.devices.kind not in ("cpu", "gpu", "npu"),
+         "mindspore runs on `cpu`, `gpu` and `npu`"),
+    Rule("mindspore-ps", ERROR, ("mode",), lambda s: _is("mindspore")(s) and s.mode == "ps",
+         "mindspore has no mode `ps`: set_param_ps was removed in 2.6", "use `mode: collective`"),
+    Rule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and _elastic(s),
+         "mindspore cannot change the number of nodes while it runs", "give one number"),
+    Rule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and _elastic(s),
+         "mode `ps` needs a fixed number of nodes", "give one number"),
+    Rule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and _elastic(s) and s.etcd is None,
+         "paddle needs etcd to change the number of nodes", "add `etcd: {managed: {}}`"),
+    Rule("paddle-etcd-tls", ERROR, ("etcd", "tls"), lambda s: _is("paddle")(s) and s.etcd and s.etcd.tls,
+         "paddle's launcher cannot use TLS with etcd", "use an etcd without TLS, or another framework", at_key=True),
+    Rule("paddle-etcd-password", ERROR, ("etcd", "password"),
+         lambda s: _is("paddle")(s) and s.etcd and (s.etcd.password or s.etcd.user),
+         "paddle's launcher cannot authenticate to etcd", "use an etcd without users", at_key=True),
+    Rule("gloo-outside-paddle", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo and not _is("paddle")(s),
+         "`gloo` is an option of paddle", "leave it out", at_key=True),
+    Rule("bad-value", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo > 2, "`ps.gloo`: expected 0, 1 or 2"),
+    Rule("too-many-trainers", ERROR, ("ps", "trainers"), lambda s: s.devices.kind != "cpu" and _trainers_exceed(s),
+         "more trainers on a host than it has devices", "lower `ps.trainers`, or add nodes or devices"),
+    Rule("too-many-trainers", WARNING, ("ps", "trainers"), lambda s: s.devices.kind == "cpu" and _trainers_exceed(s),
+         "more trainers on a host than `devices` says", "raise `devices: cpu:N`, or lower `ps.trainers`"),
+    Rule("native-recovery-device", ERROR, ("mindspore", "recovery"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and s.devices.kind != "gpu",
+         "mindspore's own recovery works on `gpu` only", "use `recovery: restart`"),
+    # Sizes and devices.
+    Rule("min-above-max", ERROR, ("nodes",), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
+    Rule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,
+         "`count` and `ids` both say how many devices", "keep one", at_key=True),
+    Rule("cpu-ids", ERROR, ("devices", "ids"), lambda s: s.devices.kind == "cpu" and s.devices.ids is not None,
+         "`cpu` has no ids", "write `devices: cpu:4`", at_key=True),
+    # Recovery.
+    Rule("shrink-fixed", ERROR, ("recovery", "on_host_loss"),
+         lambda s: s.recovery.on_host_loss == "shrink" and not _elastic(s),
+         "a job of a fixed number of nodes cannot shrink", 'give a range of nodes, e.g. `nodes: "2:4"`'),
+    Rule("replace-unshared", ERROR, ("recovery", "on_host_loss"),
+         lambda s: s.recovery.on_host_loss == "replace" and s.checkpoint and not s.checkpoint.shared,
+         "a node whose checkpoint only its own host has cannot move", "share the checkpoint, or use `wait`"),
+    Rule("no-checkpoint", WARNING, ("nodes",),
+         lambda s: _several(s) and s.recovery.max_restarts > 0 and s.checkpoint is None,
+         "several nodes that may restart, and no `checkpoint`: each restart begins from zero",
+         "add `checkpoint: /path/that/all/hosts/see`"),
+    Rule("one-checkpoint", WARNING, ("checkpoint", "keep"),
+         lambda s: _is("mindspore")(s) and s.checkpoint and s.checkpoint.keep < 2,
+         "a crash while the only checkpoint is saved loses everything", "use `keep: 2`"),
+    Rule("relative-checkpoint", ERROR, ("checkpoint",),
+         lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
+         "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
+    # etcd.
+    Rule("etcd-either", ERROR, ("etcd",), lambda s: s.etcd and (s.etcd.endpoints is None) == (s.etcd.managed is None),
+         "`etcd` needs either `endpoints` or `managed`", "endpoints of one that runs, or `managed: {}`"),
+    Rule("etcd-replicas", ERROR, ("etcd", "managed", "replicas"),
+         lambda s: s.etcd and s.etcd.managed and s.etcd.managed.replicas not in (1, 3),
+         "a managed etcd has 1 or 3 members"),
+    Rule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
+         "paddle uses the first endpoint only"),
+    Rule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
+         lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
+         "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),
+)
+
+
+def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
+    """Return what is wrong between the fields of a spec, and which of its files are not there."""
+    found = [_diagnostic(rule, source) for rule in RULES if rule.breaks(spec)]
+    found += _blocks(spec, source)
+    found += _endpoints(spec, source)
+    found += _rules(spec, source)
+    found += _passwords(spec, source)
+    found += _mounts(spec, source)
+    found += _files(spec, source, directory)
+    return found
+
+
+def _diagnostic(rule: Rule, source: Source) -> Diagnostic:
+    span = source.key_span(rule.path) if rule.at_key else source.value_span(rule.path)
+    return Diagnostic(rule.severity, rule.code, rule.message, span, rule.hint)
+
+
+def _blocks(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for name in _other_blocks(spec):
+        message = f"the block `{name}` is for framework `{name}`, not `{spec.framework}`"
+        yield Diagnostic("error", "other-framework", message, source.key_span((name,)), "leave it out")
+
+
+def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for number, endpoint in enumerate(_external(spec)):
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in endpoint:
+            span = source.value_span(("etcd", "endpoints", number))
+            message = f"`{endpoint}` is no endpoint of etcd"
+            yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
+
+
+def _rules(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    import re
+
+    for number, rule in enumerate(spec.recovery.rules):
+        where = ("recovery", "rules", number)
+        if rule.log is None and rule.exit is None:
+            message = "a rule needs `log` or `exit`"
+            yield Diagnostic("error", "empty-rule", message, source.value_span(where))
+        try:
+            re.compile(rule.log or "")
+        except re.error as error:
+            message = f"`{rule.log}` is no regular expression: {error}"
+            yield Diagnostic("error", "bad-regex", message, source.value_span((*where, "log")))
+
+
+def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    password = spec.etcd.password if spec.etcd else None
+    if password is not None and password not in {secret.name for secret in spec.secrets}:
+        message = "`etcd.password` is the name of a secret, and there is none such"
+        yield Diagnostic("error", "unknown-secret", message, source.value_span(("etcd", "password")), "add it to `secrets`")
+    for number, secret in enumerate(spec.secrets):
+        where: tuple[str | int, ...] = ("secrets", secret.name) if source.has(("secrets", secret.name)) else ("secrets", number)
+        if secret.env is not None and secret.file is not None:
+            message = f"secret `{secret.name}` has both `env` and `file`"
+            yield Diagnostic("error", "two-sources", message, source.key_span(where), "keep one")
+        if secret.name in spec.env:
+            message = f"`{secret.name}` is a variable of `env` and a secret"
+            yield Diagnostic("error", "secret-in-env", message, source.key_span(("env", secret.name)), "keep the secret")
+
+
+# Mounts.
+
+
+def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
+    """Return the target of every mount of a container, and where in the spec it is written."""
+    found: list[tuple[PurePosixPath, tuple[str | int, ...]]] = [
+        (PurePosixPath(volume.target), ("volumes", number)) for number, volume in enumerate(spec.volumes)
+    ]
+    if spec.code is not None:
+        found.append((PurePosixPath(spec.code.target), ("code",)))
+    if spec.checkpoint is not None:
+        found.append((PurePosixPath(spec.checkpoint.dir), ("checkpoint",)))
+    return found
+
+
+def _mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for target, where in mounts(spec):
+        if not target.is_absolute() and where != ("checkpoint",):
+            message = f"`{target}` is no absolute path in the container"
+            yield Diagnostic("error", "relative-target", message, source.value_span(where))
+        if target == PurePosixPath("/"):
+            yield Diagnostic("error", "hidden-mount", "a mount at `/` hides the image", source.value_span(where))
+    for (first, one), (second, other) in combinations(mounts(spec), 2):
+        if first == second and not _same_bind(spec, one, other):
+            message = f"two mounts at `{second}`: one hides the other"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(other), "mount one of them elsewhere")
+    yield from _hiding(spec, source)
+
+
+def _same_bind(spec: Spec, one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
+    """Say whether two mounts at one place show the same directory, as a volume for the checkpoint does."""
+    if other != ("checkpoint",) or one[0] != "volumes":
+        return False
+    volume = spec.volumes[int(one[1])]
+    return volume.kind == "bind" and volume.source == volume.target and not volume.read_only
+
+
+def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """A mount that is listed later at a parent of an earlier one hides it."""
+    found = mounts(spec)
+    for number, (target, where) in enumerate(found):
+        for earlier, _ in found[:number]:
+            if target != earlier and target in earlier.parents and where[0] == "volumes":
+                message = f"the mount at `{target}` hides the one at `{earlier}`"
+                yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "list the outer mount first")
+
+
+# Files: never more than warnings, they may come later or lie elsewhere.
+
+
+def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    base = directory / spec.code.source if spec.code else directory
+    if spec.code is not None and not base.is_dir():
+        yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code",)))
+    elif spec.script is not None and not spec.script.startswith("/") and not (base / spec.script).is_file():
+        yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
+    for number, name in enumerate(spec.env_file):
+        if not (directory / Path(name).expanduser()).is_file():
+            where = ("env_file", number) if source.has(("env_file", number)) else ("env_file",)
+            yield _no_file("env_file", f"there is no file `{name}`", source.value_span(where))
+    for secret in spec.secrets:
+        if secret.file is not None and not (directory / Path(secret.file).expanduser()).is_file():
+            span = source.value_span(("secrets", secret.name, "file"))
+            yield _no_file("secret", f"there is no file `{secret.file}`", span)
+
+
+def _no_file(what: str, message: str, span: Span) -> Diagnostic:
+    return Diagnostic("warning", "file-not-found", message, span, f"paths of `{what}` are relative to the spec")

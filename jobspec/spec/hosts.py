@@ -1,0 +1,229 @@
+"""The hosts file: one host a line, with ranges, keys and comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, in_order
+from jobctl.jobspec.spec.source import BadSource, read_text, split_lines
+
+MAX_HOSTS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host. `slots` is how many devices it has, `devices` which ones; None where the file does not say.
+
+    `nodes` is how many nodes it takes at once; they share its devices.
+    """
+
+    name: str
+    user: str | None = None
+    port: int | None = None
+    addr: str | None = None
+    slots: int | None = None
+    devices: tuple[int, ...] | None = None
+    interface: str | None = None
+    identity: str | None = None
+    docker: str | None = None
+    dir: str = "~/.jobctl"
+    nodes: int = 1
+    roles: tuple[str, ...] = ()
+    spare: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether this is the machine that jobctl runs on, reached without SSH."""
+        return self.name == "localhost"
+
+    @property
+    def address(self) -> str:
+        """Where the other nodes reach it."""
+        return self.addr or ("127.0.0.1" if self.local else self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedHosts:
+    """What became of a hosts file."""
+
+    hosts: tuple[Host, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class _Bad(Exception):
+    def __init__(self, code: str, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.hint = code, message, hint
+
+
+def load_hosts(path: Path) -> LoadedHosts:
+    """Load the hosts file `path`; never raises for what is wrong with it."""
+    try:
+        return parse_hosts(read_text(path, str(path)), str(path))
+    except BadSource as bad:
+        return LoadedHosts((), bad.diagnostics)
+
+
+def parse_hosts(text: str, file: str) -> LoadedHosts:
+    """Return the hosts in `text`, called `file` in messages."""
+    hosts: dict[str, Host] = {}
+    lines: dict[str, int] = {}
+    found: list[Diagnostic] = []
+    for number, line in enumerate(split_lines(text), 1):
+        tokens = list(_tokens(line, number, file))
+        if not tokens:
+            continue
+        try:
+            new = _hosts(tokens, found)
+        except _Bad as bad:
+            found.append(Diagnostic("error", bad.code, bad.message, tokens[0][1], bad.hint))
+            continue
+        for host in new:
+            if host.name in hosts:
+                hint = f"the first time is in line {lines[host.name]}; `nodes=2` lets one host take two nodes"
+                message = f"the host `{host.name}` stands here twice"
+                found.append(Diagnostic("error", "repeated-host", message, tokens[0][1], hint))
+                break
+            hosts[host.name], lines[host.name] = host, number
+    if not hosts and not found:
+        span = Span(file, 1, 1, 1, 1)
+        found.append(Diagnostic("error", "no-hosts", f"`{file}` names no host", span, "write one host on each line"))
+    return LoadedHosts(tuple(hosts.values()), in_order(found))
+
+
+def _tokens(line: str, number: int, file: str) -> Iterator[tuple[str, Span]]:
+    for match in re.finditer(r"\S+", line):
+        if match[0].startswith("#"):
+            return
+        yield match[0], Span(file, number, match.start() + 1, number, match.end() + 1)
+
+
+def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host]:
+    (pattern, _), *rest = tokens
+    user, names, port = _pattern(pattern)
+    values: dict[str, Any] = {}
+    for token, span in rest:
+        try:
+            key, value = _value(token)
+            if key in values:
+                raise _Bad("repeated-key", f"the key `{key}` stands here twice")
+            values[key] = value
+        except _Bad as bad:
+            found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+    addresses = _addresses(values.pop("addr", None), len(names))
+    return [
+        Host(name=name, user=user, port=port, addr=address, **values)
+        for name, address in zip(names, addresses, strict=True)
+    ]
+
+
+_HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<name>\[[0-9a-fA-F:]*:[0-9a-fA-F:]*\]|[^:@\s]+)(?::(?P<port>.*))?")
+
+
+def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
+    match = _HOST.fullmatch(text)
+    if match is None:
+        raise _Bad("bad-host", f"`{text}` is no host", "write `user@name:port`, or `name[01-16]` for a range")
+    port = match["port"]
+    if port is not None and not (re.fullmatch(r"\d{1,5}", port) and 1 <= int(port) <= 65535):
+        raise _Bad("bad-host", f"`{port}` is no port", "write a number from 1 to 65535 after the colon")
+    name = match["name"]
+    names = [name[1:-1]] if name.startswith("[") and ":" in name else expand(name)
+    return match["user"], names, None if port is None else int(port)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+_RANGE = re.compile(r"\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]")
+
+
+def expand(pattern: str) -> list[str]:
+    """Return the names of `name[01-16]`, in order; a name without a range is itself. Raises _Bad."""
+    if not _PLAIN.fullmatch(_RANGE.sub("0", pattern)):
+        raise _Bad("bad-host", f"`{pattern}` is no host", "letters, digits, `-` and `.`; a range is `name[01-16]`")
+    if "[" not in pattern:
+        return [pattern]
+    count = 1
+    for ranges in _RANGE.findall(pattern):
+        count *= sum(_size(part, pattern) for part in ranges.split(","))
+        if count > MAX_HOSTS:
+            raise _Bad("bad-host", f"`{pattern}` names more than {MAX_HOSTS} hosts")
+    from ClusterShell.NodeSet import NodeSet
+
+    return [str(name) for name in NodeSet(pattern, resolver=None)]
+
+
+def _size(part: str, pattern: str) -> int:
+    first, dash, last = part.partition("-")
+    if dash and int(last) < int(first):
+        raise _Bad("bad-host", f"the range `{part}` of `{pattern}` runs backwards")
+    return int(last) - int(first) + 1 if dash else 1
+
+
+def _addresses(pattern: str | None, count: int) -> list[str | None]:
+    if pattern is None:
+        return [None] * count
+    addresses = expand(pattern)
+    if len(addresses) != count:
+        message = f"`addr={pattern}` is {len(addresses)} address{'es' if len(addresses) > 1 else ''} for {count} hosts"
+        raise _Bad("bad-address", message, "give as many, e.g. `gpu[1-4] addr=10.0.0.[1-4]`")
+    return list(addresses)
+
+
+# Keys.
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,4}", text):
+        raise _Bad("bad-value", f"expected a number from 1 on, found `{text}`")
+    return int(text)
+
+
+def _ids(text: str) -> tuple[int, ...]:
+    from jobctl.jobspec.spec.scalars import parse_ids
+
+    try:
+        ids = parse_ids(text)
+    except ValueError as error:
+        raise _Bad("bad-value", f"`{text}` are no device numbers", "write them as `0-3,6`") from error
+    assert isinstance(ids, tuple)
+    return ids
+
+
+def _roles(text: str) -> tuple[str, ...]:
+    roles = tuple(text.split(","))
+    wrong = [role for role in roles if role not in ("trainer", "server", "scheduler", "etcd")]
+    if wrong:
+        raise _Bad("bad-value", f"unknown role `{wrong[0]}`", "`trainer`, `server`, `scheduler` or `etcd`")
+    return roles
+
+
+KEYS: dict[str, Callable[[str], object]] = {
+    "addr": str,
+    "slots": _number,
+    "devices": _ids,
+    "interface": str,
+    "identity": str,
+    "docker": str,
+    "dir": str,
+    "nodes": _number,
+    "roles": _roles,
+}
+FLAGS = ("spare",)
+
+
+def _value(token: str) -> tuple[str, object]:
+    key, equals, text = token.partition("=")
+    if not equals:
+        if key in FLAGS:
+            return key, True
+        hint = closest(key, (*FLAGS, *KEYS)) or "one host a line; after it `key=value` or `spare`"
+        raise _Bad("unknown-key", f"unknown word `{key}`" if key not in KEYS else f"`{key}` needs a value", hint)
+    if key not in KEYS:
+        raise _Bad("unknown-key", f"unknown key `{key}`", closest(key, KEYS) or f"known keys: {', '.join(KEYS)}")
+    if not text:
+        raise _Bad("bad-value", f"`{key}=` has no value")
+    return key, KEYS[key](text)

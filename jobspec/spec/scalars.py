@@ -1,0 +1,167 @@
+"""What a scalar means where a key expects a number, a size, a duration …: YAML 1.2 words, one parser for each.
+
+Scalars come as text, just as the user wrote them (source.py); values that are no text come from defaults and tests.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([bkmgt]?)(?:i?b)?", re.IGNORECASE)
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
+    """Return the error of a value, in our words: the code is one of codes.py."""
+    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})  # type: ignore[arg-type]
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, in the words of messages."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = str(value)
+    return f"`{text if len(text) <= 40 else text[:39] + '…'}`"
+
+
+def expected(what: str, value: object, hint: str | None = None) -> PydanticCustomError:
+    """Return the error of a value of the wrong type."""
+    return bad("wrong-type", f"expected {what}, found {kind_of(value)}", hint)
+
+
+def parse_int(value: object) -> object:
+    """Return a whole number: decimal, `0o17` or `0x1f`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _INT.fullmatch(value) and len(value) < 20:
+        return int(value, 0)
+    hint = "write it without the leading zero" if isinstance(value, str) and re.fullmatch(r"0\d+", value) else None
+    raise expected("a whole number", value, hint)
+
+
+def parse_float(value: object) -> object:
+    """Return a number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str) and _FLOAT.fullmatch(value) and len(value) < 40:
+        return float(value)
+    raise expected("a number", value)
+
+
+def parse_bool(value: object) -> object:
+    """Return true or false: YAML 1.2 knows no `yes` and no `off`."""
+    if isinstance(value, bool):
+        return value
+    if value in _TRUE or value in _FALSE:
+        return value in _TRUE
+    raise expected("`true` or `false`", value)
+
+
+def parse_str(value: object) -> object:
+    """Return text."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise bad("nul-character", "a NUL character cannot be part of any value that a process receives")
+        return value
+    raise expected("a string", value)
+
+
+def parse_size(value: object) -> object:
+    """Return bytes: `512m`, `8g`."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise expected("a size", value, "write it as `512m` or `8g`")
+    return int(float(match[1]) * _UNITS[match[2].lower()])
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration such as `30s`, `10m`, `1h30m`. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
+        raise ValueError(f"not a duration: {text}")
+    return sum(float(part) * unit for part, unit in zip(match.groups(), _SECONDS, strict=True) if part)
+
+
+def duration_value(value: object) -> object:
+    """Return seconds."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    try:
+        return parse_duration(value) if isinstance(value, str) else _no_duration(value)
+    except ValueError:
+        return _no_duration(value)
+
+
+def _no_duration(value: object) -> float:
+    hint = "write it as `30s`, `10m` or `1h30m`"
+    if isinstance(value, str) and _FLOAT.fullmatch(value):
+        hint = f"write the unit: `{value}s` or `{value}m`"
+    raise expected("a duration", value, hint)
+
+
+def parse_ids(value: object) -> object:
+    """Return the numbers of `0-3,6`, or of a list."""
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, list):
+        return tuple(parse_int(item) for item in value)
+    if not isinstance(value, str) or not re.fullmatch(r"\d{1,5}(?:-\d{1,5})?(?:,\d{1,5}(?:-\d{1,5})?)*", value):
+        raise expected("device numbers", value, 'write them as "0-3,6"')
+    ids: list[int] = []
+    for part in value.split(","):
+        first, _, last = part.partition("-")
+        ids += range(int(first), int(last or first) + 1)
+        if len(ids) > 4096:
+            raise bad("bad-value", "more than 4096 devices")
+    if len(set(ids)) != len(ids) or not ids:
+        raise bad("bad-value", f"`{value}` names a device twice, or none")
+    return tuple(ids)
+
+
+def at_least(least: int, what: str) -> Any:
+    """Return a validator of a lower bound, in our words."""
+
+    def check(value: float) -> float:
+        if value < least:
+            raise bad("out-of-range", f"{what} must be at least {least}, not {value:g}")
+        return value
+
+    return check
+
+
+Text = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str)]
+# What ends up as text anyway may be written without quotes.
+AnyText = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str | int | float | bool)]
+Int = Annotated[int, BeforeValidator(parse_int, json_schema_input_type=int)]
+Float = Annotated[float, BeforeValidator(parse_float, json_schema_input_type=float)]
+Bool = Annotated[bool, BeforeValidator(parse_bool, json_schema_input_type=bool)]
+Size = Annotated[
+    int,
+    BeforeValidator(
+        parse_size, json_schema_input_type=int | Annotated[str, Field(pattern=r"^[0-9.]+\s*([bkmgtBKMGT][iI]?[bB]?)?$")]
+    ),
+]
+Duration = Annotated[
+    float,
+    BeforeValidator(
+        duration_value,
+        json_schema_input_type=Annotated[str, Field(pattern=r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?$")],
+    ),
+]
+Ids = Annotated[tuple[int, ...], BeforeValidator(parse_ids, json_schema_input_type=str | list[int])]

@@ -1,0 +1,105 @@
+"""Short forms become long forms here, once: later code sees one shape.
+
+Each function takes what the YAML says (text, lists and mappings of text) and returns the long form, still as text;
+what is no short form is handed on for the model to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jobctl.jobspec.spec.scalars import bad, duration_value, expected, kind_of, parse_duration
+
+__all__ = [
+    "checkpoint",
+    "code",
+    "devices",
+    "hang_timeout",
+    "nodes",
+    "parse_duration",
+    "secrets",
+    "ulimit",
+    "volume",
+    "words",
+]
+
+
+def nodes(value: Any) -> Any:
+    """`4` and `2:4` → {min, max}."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"min": value, "max": value}
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", value)
+    if match is None:
+        raise expected("a number of nodes or a range", value, 'write `4`, or `"2:4"` for an elastic job')
+    return {"min": int(match[1]), "max": int(match[2] or match[1])}
+
+
+def devices(value: Any) -> Any:
+    """`gpu` and `gpu:8` → {kind, count}."""
+    if not isinstance(value, str):
+        return value
+    kind, colon, count = value.partition(":")
+    return {"kind": kind, "count": count} if colon else {"kind": kind}
+
+
+def checkpoint(value: Any) -> Any:
+    """`/path` → {dir}."""
+    return {"dir": value} if isinstance(value, str) else value
+
+
+def code(value: Any) -> Any:
+    """`.` → {source}."""
+    return {"source": value} if isinstance(value, str) else value
+
+
+def words(value: Any) -> Any:
+    """One text → a list of it."""
+    return [value] if isinstance(value, str) else value
+
+
+def ulimit(value: Any) -> Any:
+    """`65535` → {soft, hard}."""
+    return {"soft": value, "hard": value} if isinstance(value, str | int) else value
+
+
+def hang_timeout(value: Any) -> Any:
+    """`off` → None, `auto` → 0, a duration → seconds."""
+    if value is None or value == "off":
+        return None
+    return 0.0 if value == "auto" else duration_value(value)
+
+
+def volume(value: Any) -> Any:
+    """`source:target[:ro]` → {type, source, target, read_only}; a bare name is a volume, a path is a bind."""
+    if not isinstance(value, str):
+        return value
+    parts = value.split(":")
+    if not 2 <= len(parts) <= 3 or not all(parts):
+        raise expected("`SOURCE:TARGET` or `SOURCE:TARGET:ro`", value, "or write it in the long form")
+    if parts[2:] not in ([], ["ro"], ["rw"]):
+        raise bad("bad-value", f"expected the option `ro` or `rw`, found {kind_of(parts[2])}")
+    path = "/" in parts[0] or parts[0][0] in ".~"
+    return {
+        "type": "bind" if path else "volume",
+        "source": parts[0],
+        "target": parts[1],
+        "read_only": parts[2:] == ["ro"],
+    }
+
+
+def secrets(value: Any) -> Any:
+    """`[NAME]` and `{NAME: {env | file}}` → [{name, env | file}]; a plain name is the variable's too."""
+    if isinstance(value, dict):
+        return [_secret(name, source) for name, source in value.items() if not name.startswith("x-")]
+    if isinstance(value, list):
+        return [{"name": item, "env": item} if isinstance(item, str) else item for item in value]
+    return value
+
+
+def _secret(name: str, source: Any) -> Any:
+    if source is None or source == {}:
+        return {"name": name, "env": name}
+    return {**source, "name": name} if isinstance(source, dict) else source

@@ -1,0 +1,342 @@
+"""YAML to a tree of nodes that know their places, and from there to plain data.
+
+Every scalar stays text, as the user wrote it: `0755`, `1.10`, `no` and `22:22` mean what the key they stand at says
+they mean, which only the models know. Repeated keys are errors; anchors, aliases and `<<` work; hostile input (alias
+bombs, deep nesting, megabytes, binary) is refused before it costs anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 64
+MAX_NODES = 100_000  # after aliases are expanded
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as YAML 1.1 parsers (libyaml) count lines
+_NULL = ("", "~", "null", "Null", "NULL")
+
+Path_ = tuple[str | int, ...]
+
+
+@dataclass(slots=True)
+class Node:
+    """A scalar, sequence or mapping, and where it stands.
+
+    `text` is a scalar's value and `plain` whether it was written without quotes; `size` counts the nodes below,
+    aliases expanded.
+    """
+
+    kind: Literal["scalar", "sequence", "mapping"]
+    span: Span
+    text: str = ""
+    plain: bool = False
+    items: list[Node] = field(default_factory=list)
+    entries: list[tuple[Node, Node]] = field(default_factory=list)
+    size: int = 1
+
+    def data(self) -> Any:
+        """Return plain data: text, None, lists and dicts."""
+        if self.kind == "scalar":
+            return None if self.plain and self.text in _NULL else self.text
+        if self.kind == "sequence":
+            return [item.data() for item in self.items]
+        return {key.text: value.data() for key, value in self.entries}
+
+    def get(self, key: str) -> tuple[Node, Node] | None:
+        """Return key and value of an entry of a mapping."""
+        return next((entry for entry in self.entries if entry[0].text == key), None)
+
+
+@dataclass(slots=True)
+class Source:
+    """A file's tree, to find places in; `root` is None where there is no tree."""
+
+    file: str
+    text: str
+    root: Node | None
+
+    @property
+    def lines(self) -> list[str]:
+        """The file's lines, as spans count them."""
+        return split_lines(self.text)
+
+    def key_span(self, path: Sequence[str | int]) -> Span:
+        """Return the place of the key at `path`, or the nearest one above it."""
+        return self._find(path)[0]
+
+    def value_span(self, path: Sequence[str | int]) -> Span:
+        """Return the place of the value at `path`, or the nearest one above it."""
+        return self._find(path)[1]
+
+    def has(self, path: Sequence[str | int]) -> bool:
+        """Say whether something is written at `path`."""
+        return self._walk(path)[2] == len(path)
+
+    def _find(self, path: Sequence[str | int]) -> tuple[Span, Span]:
+        key, value, _ = self._walk(path)
+        return key, value
+
+    def _walk(self, path: Sequence[str | int]) -> tuple[Span, Span, int]:
+        node = self.root
+        if node is None:
+            start = Span(self.file, 1, 1, 1, 2)
+            return start, start, 0
+        first = node.entries[0][0].span if node.entries else node.span
+        key, value, depth = first, first, 0
+        for part in path:
+            entry = _child(node, part)
+            if entry is None:
+                break
+            key, node = entry
+            value, depth = node.span, depth + 1
+        return key, value, depth
+
+
+def _child(node: Node, part: str | int) -> tuple[Span, Node] | None:
+    if isinstance(part, int) and node.kind == "sequence":
+        return (node.items[part].span, node.items[part]) if part < len(node.items) else None
+    entry = node.get(str(part)) if node.kind == "mapping" else None
+    return None if entry is None else (entry[0].span, entry[1])
+
+
+def split_lines(text: str) -> list[str]:
+    """Return the lines of `text`, as spans count them."""
+    return _LINE_BREAK.split(text)
+
+
+class BadSource(Exception):
+    """A file that is no tree; carries the diagnostics that say why."""
+
+    def __init__(self, *diagnostics: Diagnostic, text: str = "") -> None:
+        super().__init__(*(diagnostic.message for diagnostic in diagnostics))
+        self.diagnostics, self.text = diagnostics, text
+
+
+def read_text(path: Path, name: str) -> str:
+    """Return the text of the file `path`, called `name` in messages. Raises BadSource."""
+
+    def bad(code: str, message: str, hint: str | None = None) -> BadSource:
+        return BadSource(Diagnostic("error", code, message, Span(name, 1, 1, 1, 1), hint))
+
+    try:
+        if path.is_dir():
+            raise bad("not-a-file", f"`{name}` is a directory", "name the file in it")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise bad("no-such-file", f"there is no file `{name}`", "`jobctl init` writes one to start from") from None
+    except OSError as error:
+        raise bad("unreadable", f"cannot read `{name}`: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise bad("too-large", f"`{name}` is larger than {MAX_BYTES >> 20} MiB", "is it the right file?")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"`{name}` is not UTF-8 text (byte {error.start})"
+        raise bad("not-text", message, "save it as UTF-8, or name the right file") from None
+    if "\0" in text:
+        raise bad("not-text", f"`{name}` holds a NUL byte: it is a binary file", "name the right file")
+    return text
+
+
+def parse(text: str, file: str) -> tuple[Node | None, list[Diagnostic]]:
+    """Return the tree of the YAML in `text` (None if it is empty) and what is wrong with its keys.
+
+    Raises BadSource for what is no YAML, or more than anybody means to write.
+    """
+    builder = _Builder(file, text)
+    try:
+        for event in yaml.parse(text, Loader=Loader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        raise BadSource(_syntax_error(error, file, text), text=text) from None
+    return builder.root, builder.diagnostics
+
+
+class _Builder:
+    """Builds the tree from parser events, without recursion."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text = file, text
+        self.lines: list[str] | None = None
+        self.root: Node | None = None
+        self.documents = 0
+        self.open: list[tuple[Node, Node | None]] = []  # containers, and the key that waits for its value
+        self.anchors: dict[str, Node] = {}
+        self.unfinished: set[int] = set()
+        self.nodes = 0
+        self.diagnostics: list[Diagnostic] = []
+
+    def take(self, event: Any) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            self._check_tag(event)
+            explicit = event.tag is not None and event.tag != "!"
+            plain = event.style is None and not explicit
+            self._add(Node("scalar", self._span(event), event.value, plain), event)
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(event)
+        elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
+            self._check_tag(event)
+            kind: Any = "sequence" if isinstance(event, yaml.SequenceStartEvent) else "mapping"
+            node = Node(kind, self._span(event))
+            self.unfinished.add(id(node))
+            self._anchor(node, event)
+            self.open.append((node, None))
+            if len(self.open) > MAX_DEPTH:
+                self._refuse("too-deep", f"nested more than {MAX_DEPTH} levels deep", event)
+        elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
+            node = self.open.pop()[0]
+            self._close(node, event)
+            self._put(node, event)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                self._refuse("several-documents", "a second YAML document begins here", event, "one spec, one file")
+
+    def _add(self, node: Node, event: Any) -> None:
+        self._anchor(node, event)
+        self._put(node, event)
+
+    def _anchor(self, node: Node, event: Any) -> None:
+        if event.anchor:
+            self.anchors[event.anchor] = node
+
+    def _alias(self, event: Any) -> None:
+        node = self.anchors.get(event.anchor)
+        if node is None:
+            self._refuse("unknown-anchor", f"there is no anchor `&{event.anchor}` before this", event)
+        if id(node) in self.unfinished:
+            self._refuse("recursive-alias", f"`*{event.anchor}` contains itself", event)
+        self._put(node, event)
+
+    def _put(self, node: Node | None, event: Any) -> None:
+        assert node is not None
+        if not self.open:
+            self.root = node
+            return
+        parent, key = self.open[-1]
+        parent.size += node.size
+        if parent.size > MAX_NODES:
+            self._refuse("too-many-nodes", f"more than {MAX_NODES} values, aliases expanded", event)
+        if parent.kind == "sequence":
+            parent.items.append(node)
+        elif key is None:
+            self.open[-1] = (parent, self._key(node, event))
+        else:
+            parent.entries.append((key, node))
+            self.open[-1] = (parent, None)
+
+    def _key(self, node: Node, event: Any) -> Node:
+        if node.kind != "scalar":
+            self._refuse("complex-key", "a key must be a plain word", event)
+        return node
+
+    def _close(self, node: Node, event: Any) -> None:
+        self.unfinished.discard(id(node))
+        if node.span.end_line == node.span.line and event.start_mark.line == node.span.line - 1:
+            # A flow collection on one line is marked to its end, anything longer to the end of its first line.
+            end = event.end_mark.column + 1
+            node.span = Span(self.file, node.span.line, node.span.column, node.span.line, end)
+        if node.kind == "mapping":
+            self._check_keys(node)
+            self._merge(node)
+
+    def _check_keys(self, node: Node) -> None:
+        first: dict[str, Node] = {}
+        kept = []
+        for key, value in node.entries:
+            if key.text in first and not _is_merge(key):
+                message = f"the key `{key.text}` stands here twice"
+                hint = f"the first one is in line {first[key.text].span.line}"
+                self.diagnostics.append(Diagnostic("error", "repeated-key", message, key.span, hint))
+            else:
+                first[key.text] = key
+                kept.append((key, value))
+        node.entries = kept
+
+    def _merge(self, node: Node) -> None:
+        if not any(_is_merge(key) for key, _ in node.entries):
+            return
+        own = [(key, value) for key, value in node.entries if not _is_merge(key)]
+        known = {key.text for key, _ in own}
+        for key, value in node.entries:
+            for source in _merged(value) if _is_merge(key) else ():
+                if source.kind != "mapping":
+                    message = "`<<` takes a mapping, or a list of mappings"
+                    self.diagnostics.append(Diagnostic("error", "bad-merge", message, key.span))
+                    continue
+                new = [entry for entry in source.entries if entry[0].text not in known]
+                known.update(entry[0].text for entry in new)
+                own += new
+        node.entries = own
+
+    def _check_tag(self, event: Any) -> None:
+        if event.tag and event.tag != "!" and not event.tag.startswith("tag:yaml.org,2002:"):
+            self._refuse("unknown-tag", f"the tag `{event.tag}` means nothing here", event, "leave it out")
+        if event.tag == "tag:yaml.org,2002:binary":
+            self._refuse("unknown-tag", "binary values mean nothing here", event)
+
+    def _span(self, event: Any) -> Span:
+        start, end = event.start_mark, event.end_mark
+        if end.line == start.line:
+            return Span(self.file, start.line + 1, start.column + 1, start.line + 1, max(end.column, start.column) + 1)
+        if self.lines is None:
+            self.lines = split_lines(self.text)
+        line = self.lines[start.line] if start.line < len(self.lines) else ""
+        column = max(len(line.rstrip()), start.column + 1)
+        return Span(self.file, start.line + 1, start.column + 1, start.line + 1, column + 1)
+
+    def _refuse(self, code: str, message: str, event: Any, hint: str | None = None) -> None:
+        raise BadSource(Diagnostic("error", code, message, self._span(event), hint), text=self.text)
+
+
+def _is_merge(key: Node) -> bool:
+    return key.text == "<<" and key.plain
+
+
+def _merged(value: Node) -> Iterator[Node]:
+    if value.kind == "sequence":
+        yield from value.items
+    else:
+        yield value
+
+
+def _syntax_error(error: yaml.YAMLError, file: str, text: str) -> Diagnostic:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    if mark is None:  # a character that YAML forbids
+        position = getattr(error, "position", 0)
+        lines = split_lines(text[:position] if isinstance(position, int) else "")
+        span = Span(file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
+        return Diagnostic("error", "yaml-syntax", "a control character, which YAML forbids", span, "delete it")
+    span = Span(file, mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 2)
+    problem = str(getattr(error, "problem", "") or "not YAML")
+    context = getattr(error, "context", None)
+    message = f"{problem} ({context})" if context else problem
+    return Diagnostic("error", "yaml-syntax", message, span, _syntax_hint(problem, mark, text))
+
+
+def _syntax_hint(problem: str, mark: Any, text: str) -> str | None:
+    lines = split_lines(text)
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    if "\t" in line[: len(line) - len(line.lstrip())] or line[mark.column : mark.column + 1] == "\t":
+        return "YAML indents with spaces, not tabs"
+    if "mapping values are not allowed" in problem:
+        return "a value with `: ` in it needs quotes; keys of one mapping need the same indentation"
+    if line[mark.column : mark.column + 1] in tuple("@`%"):
+        return f"a value that begins with `{line[mark.column]}` needs quotes"
+    if "could not find expected ':'" in problem:
+        return "a key is followed by `: ` and a value"
+    if "did not find expected" in problem:
+        return "check the indentation, and that brackets and quotes are closed"
+    return None

@@ -1,0 +1,127 @@
+"""The rules between a spec, the target that was asked for, and the hosts file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.spec.load import Loaded
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.source import Source
+
+Target = Literal["local", "compose", "ssh", "kubernetes"]
+
+
+def check_target(
+    loaded: Loaded, target: Target, hosts: Sequence[Host] = (), hosts_path: Path | None = None
+) -> list[Diagnostic]:
+    """Return what is wrong with a valid spec for `target`, and for `hosts` where there are any."""
+    spec, source = loaded.spec, loaded.source
+    if spec is None:
+        return []
+    if target == "local":
+        return [*_local(spec, source, loaded.directory)]
+    found = [*_containers(spec, source, loaded.directory)]
+    if target in ("compose", "ssh"):
+        found += _needs_hosts(source, target, hosts, hosts_path)
+    if hosts:
+        found += [*_enough(spec, source, hosts), *_slots(spec, source, hosts), *_ports(spec, source, hosts)]
+    return found
+
+
+# On this machine.
+
+
+def _local(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    processes = spec.nodes.max * (spec.devices.count or 1)
+    cores = os.cpu_count() or 1
+    if spec.devices.kind == "cpu" and spec.per == "process" and processes > cores:
+        message = f"{processes} processes on a machine of {cores} cores will be slow"
+        yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(("nodes",)))
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "bind" and volume.source and os.path.normpath(directory / volume.source) != volume.target:
+            message = f"target `local` mounts nothing: processes see `{volume.source}`, not `{volume.target}`"
+            yield Diagnostic("warning", "not-mounted", message, source.value_span(("volumes", number)))
+    if spec.code is not None and source.has(("code", "target")):
+        message = f"target `local` mounts nothing: the code is at `{spec.code.source}`, not `{spec.code.target}`"
+        yield Diagnostic("warning", "not-mounted", message, source.value_span(("code", "target")))
+
+
+# In containers.
+
+
+def _containers(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    if not spec.image:
+        hint = "add `image: …`, or use `--target local`"
+        yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(()), hint)
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
+            message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
+            hint = "give an absolute path on the hosts, or send files with `code`"
+            yield Diagnostic("error", "relative-volume", message, source.value_span(("volumes", number)), hint)
+    if _not_sent(spec, directory):
+        message = f"nothing sends `{spec.script}` to the hosts: it must be in the image"
+        yield Diagnostic("warning", "script-not-sent", message, source.value_span(("script",)), "add `code: .`")
+
+
+def _not_sent(spec: Spec, directory: Path) -> bool:
+    """Say whether the script lies beside the spec while neither code nor a volume brings it to the hosts."""
+    script = spec.script
+    if script is None or spec.code is not None or not (directory / script).is_file():
+        return False
+    where = PurePosixPath(directory / script)
+    sources = [PurePosixPath(volume.source) for volume in spec.volumes if volume.source and volume.kind == "bind"]
+    return not any(source == where or source in where.parents for source in sources)
+
+
+# With hosts.
+
+
+def _needs_hosts(source: Source, target: Target, hosts: Sequence[Host], path: Path | None) -> Iterator[Diagnostic]:
+    if path is None:
+        message = f"target `{target}` needs hosts"
+        yield Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`")
+
+
+def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    room = sum(host.nodes for host in hosts if not host.spare)
+    if spec.nodes.min > room:
+        message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
+        hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
+        yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes",)), hint)
+
+
+def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    if spec.devices.kind == "cpu":
+        return
+    for host in hosts:
+        has = len(host.devices) if host.devices is not None else host.slots
+        if has is None:
+            continue
+        share = has // host.nodes
+        if spec.devices.ids is not None and max(spec.devices.ids) >= has and host.devices is None:
+            message = f"device {max(spec.devices.ids)} is beyond the {has} slots of {host.name}"
+            yield Diagnostic("error", "ids-beyond-slots", message, source.value_span(("devices",)))
+            return
+        if (spec.devices.count or 0) > share:
+            message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
+            yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices",)))
+            return
+
+
+def _ports(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    port = spec.rendezvous.port
+    managed = spec.etcd.managed if spec.etcd else None
+    if port is not None and any(port == (host.port or 22) for host in hosts):
+        message = f"port {port} is the hosts' SSH port"
+        yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
+    if managed is not None and port in (managed.port, managed.port + 1):
+        message = f"port {port} is one of the managed etcd's ({managed.port} and {managed.port + 1})"
+        yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
+    if managed is not None and any((host.port or 22) in (managed.port, managed.port + 1) for host in hosts):
+        message = f"port {managed.port} of the managed etcd is the hosts' SSH port"
+        yield Diagnostic("error", "port-collision", message, source.value_span(("etcd", "managed")))
