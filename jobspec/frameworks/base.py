@@ -1,0 +1,63 @@
+"""What the planner asks of a framework, and the registry of frameworks.
+
+All knowledge of one framework lives in its one module; nothing else names a framework.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, Protocol, cast
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.plan.types import Value
+    from jobctl.jobspec.spec.model import Spec
+
+# "gang": when one process fails, all nodes start again together in a new generation.
+# "rejoin": the others wait for the failed node to come back.
+RecoveryStyle = Literal["gang", "rejoin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How one node's processes are started.
+
+    `argv` is the framework's own launcher up to where the user's command follows; empty where the shared
+    launcher starts the processes itself. `env` is what the framework needs beside what its launcher sets.
+    `interface_env` are the variables that name the network interface.
+    """
+
+    argv: tuple[Value, ...]
+    env: tuple[tuple[str, Value], ...]
+    interface_env: tuple[str, ...]
+    log_name: str
+
+
+class Framework(Protocol):
+    """Pure functions from a node's place in the plan to what starts it."""
+
+    @property
+    def module(self) -> str:
+        """The Python module that the interpreter must be able to import."""
+
+    @property
+    def recovery(self) -> RecoveryStyle:
+        """What has to happen when one process fails."""
+
+    def start(self, spec: Spec, python: str, nproc: int) -> Start:
+        """Return how a node starts `nproc` processes with the interpreter `python`."""
+
+    def unsupported(self, spec: Spec) -> str | None:
+        """Return why this version cannot plan `spec`, or None if it can."""
+
+
+_MODULES = {
+    "torch": "jobctl.jobspec.frameworks.torch",
+    "paddle": "jobctl.jobspec.frameworks.paddle",
+    "mindspore": "jobctl.jobspec.frameworks.mindspore",
+}
+
+
+def framework(name: str) -> Framework:
+    """Return the framework called `name` (a value of the spec's key `framework`)."""
+    return cast("Framework", import_module(_MODULES[name]).FRAMEWORK)

@@ -1,0 +1,52 @@
+"""PyTorch: one torchrun per node, static rendezvous, no restarts of its own.
+
+torchrun's in-place restarts hang in most tries because the ranks of the new attempt read the store of the old
+one, and its elastic membership needs a store of its own and moves ranks (docs/recovery.md). So each generation
+is a fresh torchrun with a fresh port: `--max-restarts=0`, N = members, ranks from the control file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.frameworks.base import RecoveryStyle, Start
+from jobctl.jobspec.plan.types import Slot, Value
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Spec
+
+# NCCL and Gloo choose an interface by themselves and choose wrong on hosts with several (docs of
+# torch.distributed, "Common environment variables").
+_INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """torch.distributed.run, mode `collective`."""
+
+    module: str = "torch"
+    recovery: RecoveryStyle = "gang"
+
+    def start(self, spec: Spec, python: str, nproc: int) -> Start:
+        """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
+        return Start(_torchrun(python, nproc), (), _INTERFACE_ENV, "workerlog")
+
+    def unsupported(self, spec: Spec) -> str | None:
+        """Mode `ps` has no launcher in torch; this version does not start roles itself yet."""
+        return "mode `ps` of torch" if spec.mode == "ps" else None
+
+
+def _torchrun(python: str, nproc: int) -> tuple[Value, ...]:
+    return (
+        *(python, "-m", "torch.distributed.run"),
+        *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
+        *("--nproc-per-node", str(nproc)),
+        *("--master-addr", Slot("master_addr"), "--master-port", Slot("master_port")),
+        *("--rdzv-id", Slot("rdzv_id"), "--local-addr", Slot("address")),
+        *("--max-restarts", "0", "--no-python"),
+        Slot("process"),
+    )
+
+
+FRAMEWORK = Torch()

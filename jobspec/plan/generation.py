@@ -1,0 +1,76 @@
+"""Generations: who takes part, in which order of ranks, and where they meet.
+
+A generation is state of the run. Everything here is a pure function, so that `render` and `up` agree on the
+first one, and the supervisor on the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from hashlib import sha256
+
+from jobctl.jobspec.plan.types import Generation, Meeting, Member, Node, Plan
+
+# Where rendezvous ports are chosen: below Linux' ephemeral range (32768-60999), so that no outgoing
+# connection can hold one by chance, and above the ports of common services.
+FIRST_PORT = 20_000
+PORTS = 10_000
+
+
+def first_generation(plan: Plan) -> Generation:
+    """Return the generation that `up` of a new job starts with; its port may be taken, see `next_port`."""
+    port = plan.rendezvous.port or port_of(plan.job, 1)
+    return Generation(
+        job=plan.job,
+        run_id=plan.run_id,
+        number=1,
+        command="run",
+        grace=plan.stop_grace,
+        members=members(plan.nodes),
+        rendezvous=Meeting(plan.nodes[0].host.address, port, f"{plan.job}-1"),
+        checkpoint_dir=plan.checkpoint.dir if plan.checkpoint else None,
+    )
+
+
+def next_generation(
+    last: Generation, nodes: Iterable[Node], *, grace: float, free: Callable[[str, int], bool]
+) -> Generation:
+    """Return the generation after `last` with `nodes` as members, meeting at a port that `free` accepts.
+
+    `grace` is how long (seconds) processes of `last` may take to end.
+    """
+    number = last.number + 1
+    joining = members(nodes)
+    address = joining[0].address
+    port = next_port(last.job, number, lambda port: free(address, port))
+    meeting = Meeting(address, port, f"{last.job}-{number}")
+    return replace(last, number=number, command="run", grace=grace, members=joining, rendezvous=meeting)
+
+
+def members(nodes: Iterable[Node]) -> tuple[Member, ...]:
+    """Return the members of a generation: ranks follow the order of node numbers."""
+    ordered = sorted(nodes, key=lambda node: node.index)
+    return tuple(
+        Member(node.index, rank, (node.role,), node.host.name, node.host.address, node.launch.nproc)
+        for rank, node in enumerate(ordered)
+    )
+
+
+def port_of(job: str, generation: int) -> int:
+    """Return the port that a generation tries first: spread, so that jobs rarely meet, and reproducible."""
+    digest = sha256(f"{job}\n{generation}".encode()).digest()
+    return FIRST_PORT + int.from_bytes(digest[:4]) % PORTS
+
+
+def next_port(job: str, generation: int, free: Callable[[int], bool]) -> int:
+    """Return the first port from `port_of` upwards (around the range) that `free` accepts.
+
+    Raises LookupError when there is none.
+    """
+    first = port_of(job, generation) - FIRST_PORT
+    for step in range(PORTS):
+        port = FIRST_PORT + (first + step) % PORTS
+        if free(port):
+            return port
+    raise LookupError(f"no free port between {FIRST_PORT} and {FIRST_PORT + PORTS - 1}")

@@ -1,0 +1,255 @@
+"""The Plan: every node, container, mount, variable and argument decided, and nothing left to guess.
+
+Nothing after the planner reads the Spec. Frozen, deterministic and serialisable (`dumps`, `loads`).
+
+No artefact holds another node's address, rank or port: where an argument or a variable depends on the
+generation (who takes part, where they meet), it is a `Slot` that the launcher fills when it starts the
+processes. A slot is a typed value, never text inside a user's value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+SlotName = Literal[
+    "address",  # this node's own address
+    "checkpoint_dir",  # where this run keeps its checkpoints
+    "generation",
+    "interface",  # the network interface that owns this node's address
+    "log_dir",  # this node's log directory of this generation
+    "master_addr",
+    "master_port",
+    "nnodes",  # members of the generation
+    "node_rank",  # this node's rank among the members
+    "process",  # (argv only) the prefix that runs one process under the launcher's care
+    "rdzv_id",
+    "run_id",
+    "world_size",  # processes over all members
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A value that only the generation knows; the launcher fills it."""
+
+    slot: SlotName
+
+
+Value: TypeAlias = str | Slot
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostRef:
+    """Where a node runs: the name in the hosts file and the address at which other nodes reach it."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mount of a container. `source` is a host path (bind), a volume's name, or empty (tmpfs)."""
+
+    kind: Literal["bind", "volume", "tmpfs"]
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The accelerators of one node; `ids` are indices on its host, empty for `cpu`.
+
+    `ids` is None where the spec asks for all and the hosts file does not say how many there are.
+    """
+
+    kind: Literal["cpu", "gpu", "xpu", "dcu", "npu"]
+    ids: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ulimit:
+    """A resource limit of a container, -1 for unlimited."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What the shared launcher of one node does, in its own terms (see launcher.py).
+
+    `start` is the framework's own launcher, started once per node; where it is empty the launcher starts
+    `nproc` processes of `command` itself. `command` is what the user wants to run, one process each.
+    Durations are seconds; `hang_timeout` is None for never, 0 for automatic.
+    """
+
+    node: int
+    role: str
+    nproc: int
+    start: tuple[Value, ...]
+    command: tuple[str, ...]
+    env: tuple[tuple[str, Value], ...]
+    log_name: str  # e.g. "workerlog": one file workerlog.N per process N of the node
+    devices: tuple[str, ...]  # of each local rank, e.g. "gpu:0"
+    setup: tuple[str, ...]
+    secrets: tuple[str, ...]
+    workdir: str | None
+    interface: str | None
+    interface_env: tuple[str, ...]  # variables that get the interface's name, unless the user set them
+    stop_grace: float
+    hang_timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """How a node's container is started; on `local` only `env` counts.
+
+    Sizes are bytes, `cpus` is a number of cores. `options` are further arguments of `docker run`.
+    """
+
+    name: str
+    image: str
+    pull: Literal["missing", "always", "never"]
+    hostname: str
+    python: str
+    user: str | None
+    runtime: str | None
+    env: Pairs
+    labels: Pairs
+    mounts: tuple[Mount, ...]
+    devices: Devices
+    extra_devices: tuple[str, ...]
+    cap_add: tuple[str, ...]
+    shm_size: int | None
+    memory: int | None
+    cpus: float | None
+    ulimits: tuple[Ulimit, ...]
+    options: tuple[str, ...]
+    stop_grace: float
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of the job: a container on a host, and the launcher inside it."""
+
+    index: int
+    role: str
+    host: HostRef
+    container: Container
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What to do about a failure whose exit code or last log lines match."""
+
+    log: str | None
+    exit: int | None
+    do: Literal["fail", "restart", "exclude_host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The policy of the supervisor; durations are seconds, None means for ever (or, for `window`, the whole run)."""
+
+    max_restarts: int
+    window: float | None
+    on_host_loss: Literal["replace", "shrink", "wait", "fail"]
+    host_timeout: float
+    wait_timeout: float | None
+    max_duration: float | None
+    rules: tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """`port` is the first generation's where the spec sets one; later ones are chosen per generation."""
+
+    port: int | None
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`dir` is absolute, the same on host and in container."""
+
+    dir: str
+    shared: bool
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`."""
+
+    source: str
+    target: str
+    exclude: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole job. `nodes` are all that may run; a generation's members are a choice of them."""
+
+    job: str
+    framework: str
+    mode: Literal["collective", "ps"]
+    target: Literal["local", "compose", "ssh", "kubernetes"]
+    owner: str
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    elastic: bool
+    nodes: tuple[Node, ...]
+    code: Code | None
+    script: str | None  # absolute path of the script, where it lies on this machine and is not part of `code`
+    outputs: tuple[str, ...]
+    checkpoint: Checkpoint | None
+    rendezvous: Rendezvous
+    recovery: Recovery
+    stop_grace: float
+    spec_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node's place in a generation. `nproc` processes; global ranks are dealt in order of `rank`."""
+
+    node: int
+    rank: int
+    roles: tuple[str, ...]
+    host: str
+    address: str
+    nproc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the members of a generation meet."""
+
+    address: str
+    port: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
+
+    `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
+    (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL.
+    """
+
+    job: str
+    run_id: str
+    number: int
+    command: Literal["run", "stop", "finish"]
+    grace: float
+    members: tuple[Member, ...]
+    rendezvous: Meeting
+    checkpoint_dir: str | None
+    version: int = 1

@@ -1,0 +1,384 @@
+"""Spec and hosts to Plan: every decision about a job that can be made before it runs.
+
+Pure and deterministic. The placement (node to host) is an argument: the order of the hosts file for a new job,
+otherwise what was observed, so that a node that moved to a spare is not moved back.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Literal
+
+from jobctl.jobspec.frameworks.base import Framework, Start, framework
+from jobctl.jobspec.plan import types
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.hosts import Host
+    from jobctl.jobspec.spec.model import Spec
+
+Target = Literal["local", "compose", "ssh", "kubernetes"]
+
+
+class PlanError(Exception):
+    """A job that cannot be planned; `path` is the spec's key to change, `hint` the remedy."""
+
+    def __init__(self, code: str, message: str, path: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.path, self.hint = code, message, path, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the planner may know of the outside.
+
+    `directory` is the absolute folder of the spec, `owner` is user@machine, `script_here` whether the script
+    lies on this machine (only used to watch it for changes).
+    """
+
+    target: Target
+    directory: str
+    owner: str
+    version: str
+    script_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Room for one node on a host, with the devices that are its own (None: not known)."""
+
+    host: types.HostRef
+    slots: tuple[int, ...] | None
+    interface: str | None
+
+
+def local_hosts(nodes: int) -> tuple[types.HostRef, ...]:
+    """Return where the nodes of a job on this machine live: node i at 127.0.0.(i+2)."""
+    return tuple(types.HostRef("localhost", _loopback(i + 2)) for i in range(nodes))
+
+
+def _loopback(number: int) -> str:
+    return f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+def planner(
+    spec: Spec,
+    hosts: Sequence[Host],
+    placement: Mapping[int, str] | None,
+    context: Context,
+    local_devices: int | None = None,
+) -> types.Plan:
+    """Return the plan of `spec` on `hosts` (none for target `local`).
+
+    `placement` maps node numbers to host names where that is already decided. `local_devices` is how many
+    devices of the spec's kind this machine has, None if unknown. Raises PlanError.
+    """
+    known = framework(spec.framework)
+    _refuse_unsupported(spec, known)
+    places = (
+        _local_places(spec, local_devices) if context.target == "local" else _places(spec, hosts, placement)
+    )
+    build = _Builder(spec, known, context)
+    nodes = tuple(build.node(index, place) for index, place in enumerate(places))
+    digest = sha256(spec.model_dump_json().encode()).hexdigest()
+    return types.Plan(
+        job=spec.name,
+        framework=spec.framework,
+        mode=spec.mode,
+        target=context.target,
+        owner=context.owner,
+        run_id=f"{spec.name}-{digest[:8]}",
+        min_nodes=spec.nodes.min,
+        max_nodes=spec.nodes.max,
+        elastic=spec.nodes.min != spec.nodes.max,
+        nodes=nodes,
+        code=_code(spec, context),
+        script=_script(spec, context),
+        outputs=spec.outputs,
+        checkpoint=_checkpoint(spec),
+        rendezvous=types.Rendezvous(spec.rendezvous.port, spec.rendezvous.timeout),
+        recovery=_recovery(spec, any(host.spare for host in hosts)),
+        stop_grace=spec.stop_grace_period,
+        spec_hash=digest,
+    )
+
+
+def _refuse_unsupported(spec: Spec, known: Framework) -> None:
+    what = known.unsupported(spec)
+    if what:
+        raise PlanError(
+            "not-yet",
+            f"this version of jobctl validates {what}, and cannot plan or run it yet",
+            ("mode" if "mode" in what else "framework",),
+            "collective jobs of torch run today; see CHANGELOG.md for what comes next",
+        )
+
+
+# Places: which host has room for which node, and with which of its devices.
+
+
+def _local_places(spec: Spec, devices: int | None) -> list[_Place]:
+    slots = None if devices is None else tuple(range(devices))
+    shares = _split(slots, spec.nodes.max)
+    return [
+        _Place(host, share, None) for host, share in zip(local_hosts(spec.nodes.max), shares, strict=True)
+    ]
+
+
+def _places(spec: Spec, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
+    rooms = [place for host in hosts if not host.spare or placement for place in _rooms(host)]
+    if placement:
+        return _placed(rooms, placement)
+    if len(rooms) < spec.nodes.min:
+        raise PlanError(
+            "too-few-hosts",
+            f"the job needs {spec.nodes.min} nodes and the hosts file has room for {len(rooms)}",
+            ("nodes",),
+            "add hosts, or lower `nodes`",
+        )
+    return rooms[: spec.nodes.max]
+
+
+def _placed(rooms: list[_Place], placement: Mapping[int, str]) -> list[_Place]:
+    chosen = []
+    for node in sorted(placement):
+        room = next((room for room in rooms if room.host.name == placement[node]), None)
+        if room is None:
+            raise PlanError(
+                "no-room", f"node {node} is on {placement[node]}, which the hosts file has no room on"
+            )
+        rooms.remove(room)
+        chosen.append(room)
+    return chosen
+
+
+def _rooms(host: Host) -> list[_Place]:
+    slots = (
+        host.devices
+        if host.devices is not None
+        else (None if host.slots is None else tuple(range(host.slots)))
+    )
+    ref = types.HostRef(host.name, host.address)
+    return [_Place(ref, share, host.interface) for share in _split(slots, host.nodes)]
+
+
+def _split(slots: tuple[int, ...] | None, shares: int) -> list[tuple[int, ...] | None]:
+    """Deal a host's devices to its nodes, equally, neighbours together; what does not divide stays unused."""
+    if slots is None:
+        return [None] * shares
+    size = len(slots) // shares
+    return [slots[i * size : (i + 1) * size] for i in range(shares)]
+
+
+# One node.
+
+
+class _Builder:
+    """Builds the nodes of one job; what is the same on all of them is built once."""
+
+    def __init__(self, spec: Spec, known: Framework, context: Context) -> None:
+        self.spec, self.known, self.context = spec, known, context
+        self.local = context.target == "local"
+        self.python = "python3" if self.local else spec.container.python
+        self.env = tuple(sorted(spec.env.items()))
+        self.mounts = () if self.local else _mounts(spec)
+        self.ulimits = _ulimits(spec)
+        self.command = _command(spec, self.python)
+        self.launch_env = _launch_env(spec)
+        self.setup = spec.setup
+        self.secrets = tuple(secret.name for secret in spec.secrets)
+        self.workdir = _workdir(spec, context)
+        self.starts: dict[int, Start] = {}
+        self.visible: tuple[str, ...] = _VISIBLE.get(spec.devices.kind, ()) if self.local else ()
+
+    def node(self, index: int, place: _Place) -> types.Node:
+        devices = _devices(self.spec, place)
+        return types.Node(
+            index, "trainer", place.host, self._container(index, devices), self._launch(index, place, devices)
+        )
+
+    def _launch(self, index: int, place: _Place, devices: types.Devices) -> types.Launch:
+        spec = self.spec
+        labels = _device_labels(spec, devices, local=self.local)
+        per_node = spec.command is not None and spec.per == "node"
+        start = self._start(1 if per_node else len(labels))
+        env = self.launch_env + start.env + (_per_node_env(len(labels)) if per_node else ())
+        visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
+        return types.Launch(
+            node=index,
+            role="trainer",
+            nproc=1 if per_node else len(labels),
+            start=() if per_node else start.argv,
+            command=self.command,
+            env=env + visible,
+            log_name=start.log_name,
+            devices=labels[:1] if per_node else labels,
+            setup=self.setup,
+            secrets=self.secrets,
+            workdir=self.workdir,
+            interface=None if self.local else (spec.network.interface or place.interface),
+            interface_env=start.interface_env,
+            stop_grace=spec.stop_grace_period,
+            hang_timeout=spec.recovery.hang_timeout,
+        )
+
+    def _start(self, nproc: int) -> Start:
+        if nproc not in self.starts:
+            self.starts[nproc] = self.known.start(self.spec, self.python, nproc)
+        return self.starts[nproc]
+
+    def _container(self, index: int, devices: types.Devices) -> types.Container:
+        spec, options, resources = self.spec, self.spec.container, self.spec.resources
+        name = f"jobctl-{spec.name}-{index}"
+        labels = (
+            ("jobctl.job", spec.name),
+            ("jobctl.node", str(index)),
+            ("jobctl.role", "trainer"),
+            ("jobctl.owner", self.context.owner),
+            ("jobctl.version", self.context.version),
+        )
+        return types.Container(
+            name=name,
+            image="" if self.local else spec.image or "",
+            pull=spec.pull,
+            hostname=f"{spec.name}-{index}",
+            python=self.python,
+            user=options.user,
+            runtime=options.runtime,
+            env=self.env,
+            labels=labels,
+            mounts=self.mounts,
+            devices=devices,
+            extra_devices=options.devices,
+            cap_add=options.cap_add,
+            shm_size=resources.shm_size,
+            memory=resources.memory,
+            cpus=resources.cpus,
+            ulimits=self.ulimits,
+            options=options.options,
+            # The engine kills later than the launcher, so that the launcher's last report is not lost.
+            stop_grace=spec.stop_grace_period + 5,
+        )
+
+
+# On `local` nothing renumbers devices, so each node's processes are shown their share of them.
+_VISIBLE = {
+    "gpu": ("CUDA_VISIBLE_DEVICES",),
+    "dcu": ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    "xpu": ("XPU_VISIBLE_DEVICES",),
+    "npu": ("ASCEND_RT_VISIBLE_DEVICES",),
+}
+
+
+def _devices(spec: Spec, place: _Place) -> types.Devices:
+    wanted = spec.devices
+    if wanted.kind == "cpu":
+        return types.Devices("cpu", ())
+    if wanted.ids is not None:
+        return types.Devices(wanted.kind, wanted.ids)
+    if place.slots is None and wanted.count is None:
+        raise PlanError(
+            "devices-unknown",
+            f"how many devices of kind `{wanted.kind}` host {place.host.name} has is not known",
+            ("devices",),
+            f"say `devices: {wanted.kind}:8` in the spec or `slots=8` in the hosts file",
+        )
+    if wanted.count is None:
+        return types.Devices(wanted.kind, place.slots)
+    ids = tuple(range(wanted.count)) if place.slots is None else place.slots[: wanted.count]
+    if len(ids) < wanted.count:
+        raise PlanError(
+            "too-few-devices",
+            f"a node needs {wanted.count} devices of kind `{wanted.kind}` and {place.host.name} has {len(ids)} for it",
+            ("devices",),
+        )
+    return types.Devices(wanted.kind, ids)
+
+
+def _device_labels(spec: Spec, devices: types.Devices, *, local: bool) -> tuple[str, ...]:
+    if devices.kind == "cpu":
+        return tuple(f"cpu:{i}" for i in range(spec.devices.count or 1))
+    return tuple(f"{devices.kind}:{i}" for i in devices.ids or ())
+
+
+def _launch_env(spec: Spec) -> tuple[tuple[str, types.Value], ...]:
+    return (("JOBCTL_CHECKPOINT_KEEP", str(spec.checkpoint.keep)),) if spec.checkpoint else ()
+
+
+def _per_node_env(nproc: int) -> tuple[tuple[str, types.Value], ...]:
+    return (
+        ("MASTER_ADDR", types.Slot("master_addr")),
+        ("MASTER_PORT", types.Slot("master_port")),
+        ("NODE_RANK", types.Slot("node_rank")),
+        ("NNODES", types.Slot("nnodes")),
+        ("NPROC_PER_NODE", str(nproc)),
+    )
+
+
+def _command(spec: Spec, python: str) -> tuple[str, ...]:
+    # -u: a log that lags behind by a buffer is useless when a process is killed (torchrun and paddle do so too).
+    if spec.script is not None:
+        return (python, "-u", spec.script, *spec.args)
+    if spec.module is not None:
+        return (python, "-u", "-m", spec.module, *spec.args)
+    return spec.command or ()
+
+
+def _workdir(spec: Spec, context: Context) -> str | None:
+    if context.target == "local":
+        return os.path.normpath(os.path.join(context.directory, spec.code.source if spec.code else "."))
+    return spec.code.target if spec.code else None
+
+
+def _mounts(spec: Spec) -> tuple[types.Mount, ...]:
+    volumes = tuple(types.Mount(v.kind, v.source or "", v.target, v.read_only) for v in spec.volumes)
+    if spec.checkpoint is None:
+        return volumes
+    return (*volumes, types.Mount("bind", spec.checkpoint.dir, spec.checkpoint.dir))
+
+
+def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
+    # RDMA registers memory and fails at Docker's default of 64 KiB.
+    limits = {"memlock": (-1, -1)} | {name: (u.soft, u.hard) for name, u in spec.resources.ulimits.items()}
+    return tuple(types.Ulimit(name, *limit) for name, limit in sorted(limits.items()))
+
+
+# The whole job.
+
+
+def _code(spec: Spec, context: Context) -> types.Code | None:
+    if spec.code is None:
+        return None
+    source = os.path.normpath(os.path.join(context.directory, spec.code.source))
+    return types.Code(source, spec.code.target, spec.code.exclude)
+
+
+def _script(spec: Spec, context: Context) -> str | None:
+    if spec.script is None or spec.code is not None or not context.script_here:
+        return None
+    return os.path.normpath(os.path.join(context.directory, spec.script))
+
+
+def _checkpoint(spec: Spec) -> types.Checkpoint | None:
+    if spec.checkpoint is None:
+        return None
+    where = os.path.join(spec.checkpoint.dir, spec.name) if spec.checkpoint.per_job else spec.checkpoint.dir
+    return types.Checkpoint(where, spec.checkpoint.shared, spec.checkpoint.keep)
+
+
+def _recovery(spec: Spec, spares: bool) -> types.Recovery:
+    given = spec.recovery
+    default: Literal["replace", "shrink", "wait"] = (
+        "replace" if spares else "shrink" if spec.nodes.min != spec.nodes.max else "wait"
+    )
+    return types.Recovery(
+        max_restarts=given.max_restarts,
+        window=given.window,
+        on_host_loss=given.on_host_loss or default,
+        host_timeout=given.host_timeout,
+        wait_timeout=given.wait_timeout,
+        max_duration=given.max_duration,
+        rules=tuple(types.Rule(rule.log, rule.exit, rule.do) for rule in given.rules),
+    )
