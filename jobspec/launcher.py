@@ -1,0 +1,1102 @@
+#!/usr/bin/env python3
+"""The shared launcher of jobctl: one per node, in whatever image or machine the node runs.
+
+It starts the framework's own launcher (torchrun and the like) or the processes themselves, keeps one log per
+process, reports what happens, and ends everything it started in every case. It decides nothing about other nodes:
+what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they meet is in the control file.
+
+    launcher.py --control run/control.json --dir node-0 [--secrets secrets.json]
+
+    O  guard: reaps orphans, kills whatever is left when the launcher proper is gone
+    └─ I  launcher proper: follows the control file, starts and ends processes, writes report.json
+       └─ T  the framework's launcher, if there is one
+          └─ S_k  guard of process k: pumps its output into workerlog.k, writes down its exit code
+             └─ W_k  the user's process
+
+Each of O, I and S_k adopts orphans below it (PR_SET_CHILD_SUBREAPER), each of T, S_k and W_k dies with its parent
+(PR_SET_PDEATHSIG), O and I watch each other. So no SIGKILL of any of them leaves a process behind.
+
+Standard library only, Python 3.8 or later, Linux. Imports nothing of jobctl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+
+POLL = 0.1  # seconds between two looks at the control file and the processes
+EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
+FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
+SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
+TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
+HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+Json = Dict[str, Any]
+
+
+# --- The kernel's help against orphans -------------------------------------------------------------------------
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def _load_prctl() -> Optional[Callable[..., int]]:
+    """Return libc's prctl, None where there is no ctypes (then orphans are found by walking /proc only)."""
+    try:
+        import ctypes
+
+        function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
+        return function
+    except (ImportError, OSError, AttributeError):
+        return None
+
+
+# Looked up before any fork: a child between fork and exec must not load libraries.
+_PRCTL = _load_prctl()
+
+
+def prctl(option: int, value: int) -> None:
+    """Call prctl(2) with one argument, where there is one."""
+    if _PRCTL is not None:
+        _PRCTL(option, value, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of whatever descendant loses its own."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Ask for SIGKILL when the parent dies (runs in a child between fork and exec)."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+# --- Processes by /proc ----------------------------------------------------------------------------------------
+
+
+def proc_stat(pid: int) -> Optional[Tuple[str, int, int]]:
+    """Return state, parent and start time in clock ticks of `pid`; None if it is gone."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[1]), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def start_ticks(pid: int) -> Optional[int]:
+    """Return when `pid` started, None if it is gone: with the pid it names a process for ever."""
+    stat = proc_stat(pid)
+    return stat[2] if stat else None
+
+
+def descendants(root: int) -> List[int]:
+    """Return all living processes below `root`, children before grandchildren; zombies are not living."""
+    children: Dict[int, List[int]] = {}
+    for name in os.listdir("/proc"):
+        stat = proc_stat(int(name)) if name.isdigit() else None
+        if stat:
+            children.setdefault(stat[1], []).append(int(name))
+    found, look = [], [root]
+    while look:
+        below = children.get(look.pop(0), [])
+        found.extend(below)
+        look.extend(below)
+    return [pid for pid in found if (proc_stat(pid) or ("Z", 0, 0))[0] not in "ZX"]
+
+
+def kill_descendants() -> None:
+    """SIGKILL everything below this process until nothing is left, and reap it.
+
+    A process may fork while it is being killed, so this looks again until it finds none; one in uninterruptible
+    sleep is given up after 10 s, its disk hangs.
+    """
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        below = descendants(os.getpid())
+        for pid in below:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        reap()
+        if not below:
+            return
+        time.sleep(0.005)
+
+
+def reap() -> Dict[int, int]:
+    """Collect all children that have ended: pid to exit code (128 + n for signal n)."""
+    ended = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended
+        if pid == 0:
+            return ended
+        ended[pid] = exit_code(status)
+
+
+def exit_code(status: int) -> int:
+    """Return a wait status as a shell would: 128 + n where signal n ended the process."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+# --- Files -----------------------------------------------------------------------------------------------------
+
+
+def write_json(path: str, value: Json) -> None:
+    """Replace `path` whole. A full disk must not end a training run, so failures are only noted."""
+    folder = os.path.dirname(path)
+    name = None
+    try:
+        os.makedirs(folder, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=folder)
+        with os.fdopen(handle, "w") as file:
+            json.dump(value, file)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        if name:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+        note("cannot write %s: %s" % (path, error))
+
+
+def read_json(path: str) -> Optional[Json]:
+    """Return the JSON object in `path`, None if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def note(message: str) -> None:
+    """Tell a person who reads the launcher's own log."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write("%s launcher: %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), message))
+        sys.stderr.flush()
+
+
+def last_lines(path: str) -> List[str]:
+    """Return the last lines of a log, as text whatever its bytes are."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.strip()][-TAIL_LINES:]
+
+
+# --- O: the guard ----------------------------------------------------------------------------------------------
+
+
+def guard(options: argparse.Namespace) -> int:
+    """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
+    lock = take_lock(options.dir)
+    if lock is None:
+        note("another launcher of this node runs already (it holds %s/launcher.lock)" % options.dir)
+        return EXIT_TAKEN
+    adopt_orphans()
+    # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = Launcher(options).run()
+        except BaseException as error:  # whatever it is, the guard must see an exit code and the log the reason
+            import traceback
+
+            note("broken: %r\n%s" % (error, traceback.format_exc()))
+        finally:
+            kill_descendants()
+            os._exit(code)
+    for number in SIGNALS:
+        signal.signal(number, lambda received, frame: forward(pid, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    code = wait_for(pid)
+    kill_descendants()
+    return code
+
+
+def take_lock(directory: str) -> Optional[int]:
+    """Lock the node's directory for as long as this process or its fork lives; None if it is locked already."""
+    os.makedirs(directory, exist_ok=True)
+    handle = os.open(os.path.join(directory, "launcher.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def forward(pid: int, number: int) -> None:
+    """Send a signal on to a child that may be gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def wait_for(pid: int) -> int:
+    """Reap children (adopted ones too) until `pid` ends, and return its exit code."""
+    while True:
+        try:
+            ended, status = os.waitpid(-1, 0)
+        except InterruptedError:
+            continue
+        if ended == pid:
+            return exit_code(status)
+
+
+# --- I: the launcher proper ------------------------------------------------------------------------------------
+
+
+class Launcher:
+    """Follows the control file: begins, ends and reports generations, one at a time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
+        self.launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
+        self.guard = os.getppid()
+        self.signal: Optional[int] = None
+        self.seen: Optional[Tuple[int, int, int]] = None
+        self.order: Optional[Json] = None  # the control file as last read
+        self.run_: Optional[Run] = None
+        self.set_up = False
+        last = read_json(self.report_path) or {}
+        self.generation = int(last.get("generation") or 0)
+        self.first_generation = self.generation
+        self.began = 0
+        self.report: Json = {
+            "version": 1,
+            "node": self.launch["node"],
+            "generation": self.generation,
+            "state": "waiting",
+            "launcher": {"pid": self.guard, "start_ticks": start_ticks(self.guard)},
+            "exit_code": None,
+            "reason": None,
+            "started_at": None,
+            "finished_at": None,
+            "progress": None,
+            "progress_at": None,
+            "restarts": 0,
+            "processes": [],
+            "failure": None,
+        }
+
+    @property
+    def report_path(self) -> str:
+        """Where the supervisor looks."""
+        return os.path.join(self.dir, "report.json")
+
+    def run(self) -> int:
+        """Serve until told to finish, or until the node's work is done; return the exit code."""
+        adopt_orphans()
+        for number in SIGNALS:
+            signal.signal(number, self.on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        if _PRCTL is None:
+            note("no ctypes here: orphans of a killed launcher are not ended by the kernel")
+        self.say()
+        while True:
+            code = self.turn()
+            if code is not None:
+                return code
+            time.sleep(POLL)
+
+    def on_signal(self, number: int, frame: Any) -> None:
+        """Remember it; the loop acts on it."""
+        self.signal = number
+
+    def turn(self) -> Optional[int]:
+        """Look once at everything; return an exit code when it is time to go."""
+        if os.getppid() != self.guard:
+            kill_descendants()
+            return 137
+        if self.signal is not None:
+            return self.stopped_by_signal(self.signal)
+        if self.read_control():
+            code = self.obey()
+            if code is not None:
+                return code
+        return self.watch()
+
+    def stopped_by_signal(self, number: int) -> int:
+        """SIGTERM and the like: the user (or the engine) ends this node."""
+        self.end_processes(float(self.launch["stop_grace"]), number)
+        if self.report["state"] in ("waiting", "setup", "running"):
+            self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
+        return 128 + number
+
+    # The control file.
+
+    def read_control(self) -> bool:
+        """Read the control file if it was replaced; say whether there is something new in it."""
+        try:
+            stat = os.stat(self.control)
+        except OSError:
+            return False
+        seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        if seen == self.seen:
+            return False
+        first, self.seen = self.seen is None, seen
+        order = read_json(self.control)
+        problem = control_problem(order)
+        if problem or order is None:
+            note("%s: %s" % (self.control, problem))
+            self.say(reason="the control file is unreadable: %s" % problem)
+            return False
+        self.order = order
+        # A launcher that starts and finds `finish` finds what ended its predecessor; its own order is yet to come.
+        return not (first and order["command"] == "finish")
+
+    def obey(self) -> Optional[int]:
+        """Do what the control file says now."""
+        order = self.order or {}
+        member = self.member()
+        if order["command"] == "finish":
+            return self.finish(float(order["grace"]))
+        if order["command"] == "stop" or member is None:
+            self.stop(float(order["grace"]), member is None)
+        elif order["number"] > self.generation:
+            self.end_processes(float(order["grace"]))
+            self.begin(order, member)
+        elif order["number"] == self.generation and self.run_ is None and self.report["state"] == "waiting":
+            # A launcher that was killed and started again: its peers run on with processes that are no more.
+            self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
+        return None
+
+    def member(self) -> Optional[Json]:
+        """Return this node's entry in the control file."""
+        members: List[Json] = (self.order or {}).get("members", [])
+        return next((member for member in members if member["node"] == self.launch["node"]), None)
+
+    def finish(self, grace: float) -> int:
+        """End for good, with the code of what ran."""
+        busy = self.run_ is not None
+        self.end_processes(grace)
+        if busy:
+            self.say(state="stopped", reason="told to finish", finished_at=time.time())
+        failure = self.report["failure"]
+        return int(failure["exit_code"] or 1) if failure else 0
+
+    def stop(self, grace: float, excluded: bool) -> None:
+        """End the processes and stay."""
+        busy = self.run_ is not None
+        self.end_processes(grace)
+        if excluded:
+            self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
+        elif busy or self.report["state"] == "waiting":
+            self.say(state="stopped", reason="told to stop", finished_at=time.time())
+
+    # A generation.
+
+    def begin(self, order: Json, member: Json) -> None:
+        """Start the processes of a generation."""
+        self.generation = order["number"]
+        self.began += 1
+        self.say(
+            generation=self.generation,
+            state="setup",
+            exit_code=None,
+            reason=None,
+            started_at=time.time(),
+            finished_at=None,
+            progress=None,
+            progress_at=None,
+            restarts=self.began - 1,
+            processes=[],
+            failure=None,
+        )
+        try:
+            self.prepare()
+            self.run_ = Run(self, order, member)
+        except Problem as problem:
+            self.fail(problem.failure, str(problem))
+            return
+        self.say(state="running")
+
+    def prepare(self) -> None:
+        """Run the setup commands, once in this launcher's life. Raises Problem."""
+        if self.set_up:
+            return
+        log = os.path.join(self.dir, "logs", "setup.log")
+        for command in self.launch["setup"]:
+            os.makedirs(os.path.dirname(log), exist_ok=True)
+            with open(log, "ab") as file:
+                file.write(b"+ %s\n" % command.encode())
+                file.flush()
+                code = self.run_setup(command, file.fileno())
+            if code != 0:
+                failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(log))
+                raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
+        self.set_up = True
+
+    def run_setup(self, command: str, log: int) -> int:
+        """Run one setup command, and stop it if this launcher is told to stop."""
+        environ = {**os.environ, **self.secret_values()}
+        child = spawn(["/bin/sh", "-c", command], environ, self.launch["workdir"], log)
+        while True:
+            code = child.poll()
+            if code is not None:
+                kill_descendants()
+                return code if code >= 0 else 128 - code
+            if self.signal is not None or os.getppid() != self.guard:
+                kill_descendants()
+                return 143
+            time.sleep(POLL / 2)
+
+    def secret_values(self) -> Dict[str, str]:
+        """Return the secrets, from the 0600 file that holds them. Raises Problem."""
+        if not self.launch["secrets"]:
+            return {}
+        values = read_json(self.secrets or "") or {}
+        missing = [name for name in self.launch["secrets"] if name not in values]
+        if missing:
+            raise Problem("no value for secret %s in %s" % (", ".join(missing), self.secrets), start_failure(None))
+        return {name: str(values[name]) for name in self.launch["secrets"]}
+
+    def end_processes(self, grace: float, number: int = signal.SIGTERM) -> None:
+        """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents."""
+        run, self.run_ = self.run_, None
+        if run is not None:
+            run.end(grace, number)
+            run.look()
+            self.report.update(processes=run.records(), **run.progress_fields())
+        kill_descendants()
+
+    # Watching.
+
+    def watch(self) -> Optional[int]:
+        """See how the processes are; return 0 when they have all ended well."""
+        run = self.run_
+        if run is None:
+            reap()
+            return None
+        changed = run.look()
+        failure = run.failure()
+        if failure is not None:
+            reason = run.reason(failure)
+            self.end_processes(FAILED_GRACE)
+            return self.fail(failure, reason)
+        if run.succeeded():
+            self.run_ = None
+            kill_descendants()
+            fields = run.progress_fields()
+            self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
+            return 0
+        if changed:
+            self.say(processes=run.records(), **run.progress_fields())
+        return None
+
+    def fail(self, failure: "Failure", reason: str) -> Optional[int]:
+        """Report a failure and wait for the next generation, or exit if nobody will begin one."""
+        code = failure.exit_code if failure.exit_code is not None else 1
+        note("%s (generation %d)" % (reason, self.generation))
+        self.say(
+            state="failed",
+            exit_code=failure.exit_code,
+            reason=reason,
+            finished_at=time.time(),
+            failure=failure.to_json(),
+        )
+        return code if (self.order or {}).get("on_failure") == "exit" else None
+
+    def say(self, **changes: Any) -> None:
+        """Report a change."""
+        self.report.update(changes)
+        write_json(self.report_path, self.report)
+
+
+def control_problem(order: Optional[Json]) -> Optional[str]:
+    """Say what is wrong with a control file, None if nothing is."""
+    if order is None:
+        return "not a JSON object"
+    missing = [key for key in ("number", "command", "members", "rendezvous", "grace") if key not in order]
+    if missing:
+        return "without %s" % ", ".join(missing)
+    if order["command"] not in ("run", "stop", "finish"):
+        return "unknown command %r: this launcher is older than who wrote it" % (order["command"],)
+    return None
+
+
+# --- One generation's processes --------------------------------------------------------------------------------
+
+
+class Failure:
+    """What failed first, for the supervisor and for people."""
+
+    def __init__(
+        self,
+        kind: str,
+        rank: Optional[int],
+        local_rank: Optional[int],
+        code: Optional[int],
+        log: Optional[str],
+        at: float,
+        tail: Sequence[str] = (),
+    ) -> None:
+        self.kind, self.rank, self.local_rank, self.exit_code = kind, rank, local_rank, code
+        self.log, self.at, self.tail = log, at, list(tail)
+
+    def to_json(self) -> Json:
+        """Return the report's form."""
+        return dict(vars(self))
+
+
+class Problem(Exception):
+    """Something that keeps a generation from starting."""
+
+    def __init__(self, message: str, failure: Failure) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+def start_failure(code: Optional[int], tail: Sequence[str] = ()) -> Failure:
+    """Return the failure of something that could not be started."""
+    return Failure("start", None, None, code, "launch.log" if tail else None, time.time(), tail)
+
+
+class Run:
+    """The processes of one generation on this node."""
+
+    def __init__(self, launcher: Launcher, order: Json, member: Json) -> None:
+        self.launch, self.order, self.member = launcher.launch, order, member
+        self.generation: int = order["number"]
+        self.logs = os.path.join(launcher.dir, "logs", str(self.generation))
+        self.progress_dir = os.path.join(launcher.dir, "progress", str(self.generation))
+        self.record_dir = os.path.join(launcher.dir, "processes", str(self.generation))
+        for folder in (self.logs, self.progress_dir, self.record_dir):
+            os.makedirs(folder, exist_ok=True)
+        before = [m for m in order["members"] if m["rank"] < member["rank"]]
+        self.first_rank = sum(m["nproc"] for m in before)
+        self.slots = self.fill_slots()
+        self.environ = self.make_environ(launcher.secret_values())
+        self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
+        self.processes: List[Json] = []
+        self.hang = Hang(self.launch["hang_timeout"])
+        self.children = self.start()
+
+    # Slots and environment.
+
+    def fill_slots(self) -> Dict[str, str]:
+        """Return what only the generation knows, by the names of plan.types.SlotName."""
+        order, member = self.order, self.member
+        meeting = order["rendezvous"]
+        return {
+            "address": member["address"],
+            "checkpoint_dir": order.get("checkpoint_dir") or "",
+            "generation": str(self.generation),
+            "interface": self.launch["interface"] or interface_of(member["address"]) or "",
+            "log_dir": self.logs,
+            "master_addr": meeting["address"],
+            "master_port": str(meeting["port"]),
+            "nnodes": str(len(order["members"])),
+            "node_rank": str(member["rank"]),
+            "rdzv_id": meeting["id"],
+            "run_id": order["run_id"],
+            "world_size": str(sum(m["nproc"] for m in order["members"])),
+        }
+
+    def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
+        """Return the environment of every process; the user's own values win over the interface's name."""
+        order, launch = self.order, self.launch
+        environ = dict(os.environ)
+        interface = self.slots["interface"]
+        for name in launch["interface_env"]:
+            if interface and name not in environ:
+                environ[name] = interface
+        environ.update({name: self.value(value) for name, value in launch["env"]})
+        environ.update(secrets)
+        environ.update(
+            JOBCTL_JOB=order["job"],
+            JOBCTL_RUN_ID=order["run_id"],
+            JOBCTL_NODE=str(launch["node"]),
+            JOBCTL_NODES=str(len(order["members"])),
+            JOBCTL_ROLE=launch["role"],
+            JOBCTL_GENERATION=str(self.generation),
+        )
+        if self.slots["checkpoint_dir"]:
+            environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
+        return environ
+
+    def value(self, value: Any) -> str:
+        """Return a value of the plan: text as it is, a slot filled."""
+        return self.slots[value["slot"]] if isinstance(value, dict) else str(value)
+
+    def argv(self, values: Sequence[Any]) -> List[str]:
+        """Return an argv of the plan; the slot `process` becomes the guard of one process."""
+        argv: List[str] = []
+        for value in values:
+            argv += self.shim() if value == {"slot": "process"} else [self.value(value)]
+        return argv
+
+    def shim(self) -> List[str]:
+        """Return the argv prefix that runs one process under a guard of its own."""
+        here = os.path.abspath(__file__)
+        places = ["--logs", self.logs, "--progress", self.progress_dir, "--records", self.record_dir]
+        return [sys.executable, "-S", "-E", here, "process", *places, "--name", self.launch["log_name"], "--"]
+
+    # Starting.
+
+    def start(self) -> List[subprocess.Popen[bytes]]:
+        """Start the framework's launcher, or each process."""
+        command = self.launch["command"]
+        if self.launch["start"]:
+            return [self.start_one(self.argv(self.launch["start"]) + command, self.environ)]
+        count = self.launch["nproc"]
+        return [self.start_one(self.shim() + command, self.rank_environ(local, count)) for local in range(count)]
+
+    def rank_environ(self, local: int, count: int) -> Dict[str, str]:
+        """Return the environment of process `local` where no framework launcher sets ranks."""
+        ranks = {"LOCAL_RANK": str(local), "RANK": str(self.first_rank + local)}
+        return {**self.environ, **ranks, "LOCAL_WORLD_SIZE": str(count), "WORLD_SIZE": self.slots["world_size"]}
+
+    def start_one(self, argv: List[str], environ: Dict[str, str]) -> "subprocess.Popen[bytes]":
+        """Start a child of this launcher; its own output goes to launch.log. Raises Problem."""
+        with open(os.path.join(self.logs, "launch.log"), "ab") as log:
+            try:
+                return spawn(argv, environ, self.launch["workdir"], log.fileno())
+            except OSError as error:
+                what = error.filename if error.filename not in (None, argv[0]) else argv[0]
+                message = "cannot start `%s`: %s (%s)" % (argv[0], os.strerror(error.errno or 0), what)
+                raise Problem(message, start_failure(127)) from error
+
+    # Looking.
+
+    def look(self) -> bool:
+        """Take note of what has ended and what was written; say whether anything changed."""
+        now = time.time()
+        for pid, code in reap().items():
+            self.ended[pid] = (code, now)
+        processes = [self.process(local) for local in range(self.launch["nproc"])]
+        changed = processes != self.processes
+        self.processes = processes
+        return self.hang.look(self.progress_dir, now) or changed
+
+    def process(self, local: int) -> Json:
+        """Return the state of one process, as its guard wrote it down."""
+        record = read_json(os.path.join(self.record_dir, "%d.json" % local))
+        blank = {
+            "rank": self.first_rank + local,
+            "local_rank": local,
+            "state": "pending",
+            "pid": None,
+            "start_ticks": None,
+            "exit_code": None,
+            "device": self.launch["devices"][local] if local < len(self.launch["devices"]) else None,
+            "started_at": None,
+            "finished_at": None,
+            "signal": None,
+        }
+        if record is None:
+            return blank
+        process = {**blank, **record}
+        if process["state"] == "running" and start_ticks(process["pid"]) != process["start_ticks"]:
+            if process_guard_lives(record):
+                return process
+            # Its guard was killed with it and could not say how it ended.
+            process.update(state="failed", exit_code=137, signal=9, finished_at=process["finished_at"] or time.time())
+        return process
+
+    def records(self) -> List[Json]:
+        """Return the processes for the report."""
+        return [{key: value for key, value in p.items() if not key.startswith("guard")} for p in self.processes]
+
+    def progress_fields(self) -> Json:
+        """Return progress for the report."""
+        return {"progress": self.hang.progress, "progress_at": self.hang.at}
+
+    # Judging.
+
+    def succeeded(self) -> bool:
+        """Say whether all children have ended with 0."""
+        codes = [self.ended.get(child.pid, (None, 0.0))[0] for child in self.children]
+        return all(code == 0 for code in codes)
+
+    def failure(self) -> Optional[Failure]:
+        """Return what failed first, None while nothing has."""
+        failed = [p for p in self.processes if p["exit_code"] not in (None, 0)]
+        if failed:
+            return self.process_failure(min(failed, key=lambda p: p["finished_at"] or 0.0))
+        ended = [pair for child in self.children for pair in [self.ended.get(child.pid)] if pair and pair[0] != 0]
+        if ended and time.time() - ended[0][1] > SETTLE:
+            return self.launcher_failure(*ended[0])
+        if self.hang.hangs(time.time()):
+            return Failure("hang", None, None, None, None, time.time())
+        return None
+
+    def process_failure(self, process: Json) -> Failure:
+        """Return the failure of one process, with its last words (or the framework launcher's, if it had none)."""
+        log = "%s.%d" % (self.launch["log_name"], process["local_rank"])
+        tail = last_lines(os.path.join(self.logs, log))
+        if not tail:
+            log, tail = "launch.log", last_lines(os.path.join(self.logs, "launch.log"))
+        kind = "signal" if process["signal"] else "exit"
+        code, at = process["exit_code"], process["finished_at"] or time.time()
+        return Failure(kind, process["rank"], process["local_rank"], code, log, at, tail)
+
+    def launcher_failure(self, code: int, at: float) -> Failure:
+        """Return the failure of the framework's launcher: before its processes began, or of its own."""
+        tail = last_lines(os.path.join(self.logs, "launch.log"))
+        began = any(p["pid"] for p in self.processes)
+        kind = "signal" if code > 128 else "exit" if began else "start"
+        return Failure(kind, None, None, code, "launch.log", at, tail)
+
+    def reason(self, failure: Failure) -> str:
+        """Say in words what failed."""
+        if failure.kind == "hang":
+            return "no progress for %.0f s (hang_timeout)" % self.hang.limit()
+        if failure.kind == "start":
+            return "%s ended with code %s before any process began%s" % (
+                " ".join(self.argv(self.launch["start"])[:3]),
+                failure.exit_code,
+                hint_of(failure.tail),
+            )
+        who = "rank %d" % failure.rank if failure.rank is not None else "the framework's launcher"
+        code = failure.exit_code or 0
+        if failure.kind == "signal":
+            return "%s was killed by %s" % (who, signal_name(code - 128))
+        return "%s exited with code %s" % (who, code)
+
+    # Ending.
+
+    def end(self, grace: float, number: int) -> None:
+        """Signal all children's sessions, and give them `grace` seconds."""
+        living = [child for child in self.children if child.pid not in self.ended]
+        if grace > 0:
+            for pid in {os.getpid(), *(child.pid for child in living)} - {os.getpid()}:
+                signal_group(pid, number)
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and any(child.pid not in self.ended for child in living):
+            time.sleep(0.02)
+            self.look()
+        kill_user_processes(self.processes)
+        self.wait_for_records()
+
+    def wait_for_records(self) -> None:
+        """Give the guards a moment to write down how their processes ended."""
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline:
+            self.look()
+            if not any(p["state"] == "running" for p in self.processes):
+                return
+            time.sleep(0.01)
+
+
+def kill_user_processes(processes: Sequence[Json]) -> None:
+    """SIGKILL the users' processes, so that their guards can still say how they ended."""
+    for process in processes:
+        if process["state"] == "running" and start_ticks(process["pid"]) == process["start_ticks"]:
+            forward(process["pid"], signal.SIGKILL)
+
+
+def process_guard_lives(record: Json) -> bool:
+    """Say whether the guard that wrote `record` lives, and so will write down the end."""
+    pid = record.get("guard_pid")
+    return pid is not None and start_ticks(pid) == record.get("guard_ticks")
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal a child's process group (each child leads one)."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
+def hint_of(tail: Sequence[str]) -> str:
+    """Return the remedy for the commonest reasons why a framework's launcher does not start."""
+    text = "\n".join(tail)
+    if "No module named" in text:
+        return ": %s; install it for %s" % (tail[-1].strip(), sys.executable)
+    return ""
+
+
+def spawn(argv: Sequence[str], environ: Dict[str, str], workdir: Optional[str], log: int) -> "subprocess.Popen[bytes]":
+    """Start a child in a session of its own that dies with this process."""
+    return subprocess.Popen(
+        list(argv),
+        env=environ,
+        cwd=workdir,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+# --- Progress and hangs ----------------------------------------------------------------------------------------
+
+
+class Hang:
+    """The node's step counter, and for how long it may stand still: None never, 0 automatic, else seconds."""
+
+    def __init__(self, timeout: Optional[float]) -> None:
+        self.timeout = timeout
+        self.progress: Optional[int] = None
+        self.at: Optional[float] = None
+        self.steps: List[float] = []  # seconds per step, as seen
+
+    def look(self, folder: str, now: float) -> bool:
+        """Read the progress files; say whether there was progress."""
+        steps = [step for step in (read_step(path) for path in files_in(folder)) if step is not None]
+        newest = max(steps, default=None)
+        if newest is None or newest == self.progress:
+            return False
+        if self.progress is not None and self.at is not None and newest > self.progress:
+            self.steps = [*self.steps[-999:], (now - self.at) / (newest - self.progress)]
+        self.progress, self.at = newest, now
+        return True
+
+    def limit(self) -> float:
+        """Return how many seconds without progress are too many; infinite while that cannot be said."""
+        if self.timeout is None or (self.timeout == 0 and len(self.steps) < HANG_SAMPLES):
+            return float("inf")
+        if self.timeout > 0:
+            return self.timeout
+        slow = sorted(self.steps)[int(len(self.steps) * 0.99)]
+        return max(HANG_LEAST, HANG_FACTOR * slow)
+
+    def hangs(self, now: float) -> bool:
+        """Say whether the processes stand still; before the first step nobody can tell."""
+        return self.at is not None and now - self.at > self.limit()
+
+
+def files_in(folder: str) -> Iterator[str]:
+    """Yield the paths of the files in a folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        yield os.path.join(folder, name)
+
+
+def read_step(path: str) -> Optional[int]:
+    """Return the step number in a progress file, None for anything else (a script may be writing it just now)."""
+    try:
+        with open(path, "rb") as file:
+            return int(file.read(32).split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+# --- The network interface of an address -----------------------------------------------------------------------
+
+SIOCGIFADDR = 0x8915
+
+
+def interface_of(address: str) -> Optional[str]:
+    """Return the network interface that owns an IPv4 address, None if there is none."""
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None
+
+
+# --- S: the guard of one process -------------------------------------------------------------------------------
+
+
+def process_guard(arguments: Sequence[str]) -> int:
+    """Run one process of the user: its output into its log, its end into its record, nothing left behind."""
+    at = arguments.index("--")
+    parser = argparse.ArgumentParser(prog="launcher.py process")
+    for name in ("--logs", "--progress", "--records", "--name"):
+        parser.add_argument(name, required=True)
+    options, argv = parser.parse_args(arguments[:at]), list(arguments[at + 1 :])
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    adopt_orphans()
+    # The framework's launcher signals the whole process group, so the process gets these without our help.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    local = os.environ.get("LOCAL_RANK", "0")
+    log = LogFile(os.path.join(options.logs, "%s.%s" % (options.name, local)))
+    record = Record(os.path.join(options.records, "%s.json" % local), local)
+    code = run_process(argv, os.path.join(options.progress, local), log, record)
+    kill_descendants()
+    return code
+
+
+def run_process(argv: List[str], progress: str, log: "LogFile", record: "Record") -> int:
+    """Run `argv` until it ends, and return its exit code (128 + n for signal n)."""
+    environ = {**os.environ, "JOBCTL_PROGRESS_FILE": progress, "JOBCTL_ROLE_RANK": os.environ.get("RANK", "0")}
+    reading, writing = os.pipe()
+    try:
+        child = subprocess.Popen(
+            argv, env=environ, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, preexec_fn=as_user_process
+        )
+    except OSError as error:
+        log.write(b"cannot start %s: %s\n" % (argv[0].encode(), os.strerror(error.errno or 0).encode()))
+        code = 126 if error.errno == errno.EACCES else 127
+        record.ended(code)
+        return code
+    os.close(writing)
+    record.began(child.pid)
+    code = pump(reading, child, log)
+    record.ended(code)
+    return code
+
+
+def as_user_process() -> None:
+    """Undo what the guard ignores, and die with it (runs between fork and exec)."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent()
+
+
+def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
+    """Copy the child's output into its log until the child has ended and its output is drained.
+
+    A background process of the child may hold the pipe open for ever: it is not waited for.
+    """
+    import select
+
+    os.set_blocking(reading, False)
+    poller = select.poll()
+    poller.register(reading, select.POLLIN | select.POLLHUP)
+    watch_for_end(poller, child)
+    open_ = True
+    while True:
+        poller.poll(1000 if open_ else 50)
+        while open_:
+            try:
+                data = os.read(reading, 65536)
+            except BlockingIOError:
+                break
+            if not data:
+                open_ = False
+                poller.unregister(reading)
+            log.write(data)
+        code = child.poll()
+        if code is not None:
+            drain(reading, log)
+            return code if code >= 0 else 128 - code
+
+
+def watch_for_end(poller: Any, child: "subprocess.Popen[bytes]") -> None:
+    """Wake the poller when the child ends (pidfd, Linux 5.3 and Python 3.9; else it looks every second)."""
+    opener = getattr(os, "pidfd_open", None)
+    if opener is not None:
+        with contextlib.suppress(OSError):
+            import select
+
+            poller.register(opener(child.pid), select.POLLIN)
+
+
+def drain(reading: int, log: "LogFile") -> None:
+    """Copy what is in the pipe now."""
+    with contextlib.suppress(OSError):
+        while True:
+            data = os.read(reading, 65536)
+            if not data:
+                return
+            log.write(data)
+
+
+class LogFile:
+    """A process's log, and beside it the index that says from which byte on was written when."""
+
+    RESOLUTION = 0.01  # seconds between two records of the index
+
+    def __init__(self, path: str) -> None:
+        self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.index = os.open(path + ".idx", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.offset = os.fstat(self.log).st_size
+        self.last = 0.0
+
+    def write(self, data: bytes) -> None:
+        """Append output. A full disk loses output, it does not end the process that printed it."""
+        now = time.time()
+        try:
+            if data and now - self.last >= self.RESOLUTION:
+                os.write(self.index, struct.pack("<Qd", self.offset, now))
+                self.last = now
+            while data:
+                written = os.write(self.log, data)
+                self.offset += written
+                data = data[written:]
+        except OSError as error:
+            note("output lost: %s" % error)
+
+
+class Record:
+    """What the guard of a process writes down for the launcher."""
+
+    def __init__(self, path: str, local: str) -> None:
+        self.path = path
+        pid = os.getpid()
+        self.fields: Json = {
+            "local_rank": int(local),
+            "guard_pid": pid,
+            "guard_ticks": start_ticks(pid),
+        }
+        if os.environ.get("RANK", "").isdigit():
+            self.fields["rank"] = int(os.environ["RANK"])
+
+    def began(self, pid: int) -> None:
+        """The process runs."""
+        self.fields.update(state="running", pid=pid, start_ticks=start_ticks(pid), started_at=time.time())
+        write_json(self.path, self.fields)
+
+    def ended(self, code: int) -> None:
+        """The process is gone."""
+        self.fields.update(
+            state="failed" if code else "exited",
+            exit_code=code,
+            signal=code - 128 if code > 128 else None,
+            finished_at=time.time(),
+        )
+        write_json(self.path, self.fields)
+
+
+# --- Main ------------------------------------------------------------------------------------------------------
+
+
+def main() -> NoReturn:
+    """Be the launcher, or (first argument `process`) the guard of one process."""
+    if sys.argv[1:2] == ["process"]:
+        sys.exit(process_guard(sys.argv[2:]))
+    parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")
+    parser.add_argument("--control", required=True, help="the control file; nothing starts before there is one")
+    parser.add_argument("--dir", required=True, help="this node's directory: report, logs, progress")
+    parser.add_argument("--secrets", help="a 0600 JSON file with the values of secrets")
+    options = parser.parse_args()
+    if "JOBCTL_LAUNCH" not in os.environ:
+        parser.error("JOBCTL_LAUNCH is not set: it says what to run")
+    for name in ("control", "dir", "secrets"):
+        value = getattr(options, name)
+        setattr(options, name, os.path.abspath(value) if value else None)
+    sys.exit(guard(options))
+
+
+if __name__ == "__main__":
+    main()
