@@ -1,0 +1,79 @@
+"""Plan to artefacts: the bytes that are sent. What `render` prints is what `up` sends.
+
+Artefacts are made one after the other, so that ten thousand hosts need little more memory than one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.render.compose import compose_file
+from jobctl.jobspec.render.errors import RenderError
+from jobctl.jobspec.render.payload import control_json, launch_json
+from jobctl.jobspec.render.shell import local_script, ssh_script
+
+__all__ = ["Artefact", "control_json", "folder", "launch_json", "launcher", "render"]
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """One file to send: `path` is relative, with `/`; `mode` holds permission bits."""
+
+    path: str
+    content: bytes
+    mode: int
+
+
+def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
+    """Yield what `up` sends: the launcher and the control file once, then a folder per host.
+
+    Deterministic. Raises RenderError, while iterating, for what the plan's target cannot express.
+    """
+    yield Artefact("launcher.py", launcher(), 0o755)
+    yield Artefact("control.json", control_json(generation), 0o644)
+    match plan.target:
+        case "local":
+            yield from _scripts(plan, local_script)
+        case "ssh":
+            yield from _scripts(plan, ssh_script)
+        case "compose":
+            yield from _compose_files(plan)
+        case other:
+            raise RenderError("not-yet", f"this version of jobctl cannot render for target `{other}` yet")
+
+
+def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Artefact]:
+    for node in plan.nodes:
+        yield Artefact(f"{folder(node.host.name)}/node-{node.index}.sh", script(plan, node), 0o755)
+
+
+def _compose_files(plan: Plan) -> Iterator[Artefact]:
+    for host, nodes in _by_host(plan.nodes).items():
+        yield Artefact(f"{folder(host)}/compose.yaml", compose_file(plan, nodes), 0o644)
+
+
+def _by_host(nodes: Iterable[Node]) -> dict[str, list[Node]]:
+    """Group nodes by host, hosts in the order of their first node."""
+    hosts: dict[str, list[Node]] = {}
+    for node in nodes:
+        hosts.setdefault(node.host.name, []).append(node)
+    return hosts
+
+
+def launcher() -> bytes:
+    """Return the shared launcher, as it is sent to every host."""
+    return files("jobctl.jobspec").joinpath("launcher.py").read_bytes()
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]|\A[.-]")
+_TAKEN = ("launcher.py", "control.json")
+
+
+def folder(host: str) -> str:
+    """Return the folder of `host` among the artefacts: its name, what is no plain character percent-encoded."""
+    name = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), host)
+    return f"%{ord(name[0]):02X}{name[1:]}" if name in _TAKEN else name

@@ -1,0 +1,82 @@
+"""Compose files: one for each host, a service for each of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Pairs, Plan
+from jobctl.jobspec.render import container
+from jobctl.jobspec.render.environment import compose_template
+from jobctl.jobspec.render.options import Keys, service_keys
+from jobctl.jobspec.render.quote import Rendered
+
+# Who `self` is, only the host knows; whoever runs Compose there says so.
+_SELF = Rendered("${JOBCTL_USER:?set it to the UID:GID that the job runs as}")
+
+
+def compose_file(plan: Plan, nodes: Iterable[Node]) -> bytes:
+    """Return the compose file of the host where `nodes` run. Raises RenderError for what Compose cannot say."""
+    nodes = tuple(nodes)
+    mounts = {mount for node in nodes for mount in container.host_mounts(node.container)}
+    text = compose_template("compose.yaml.j2").render(
+        project=f"jobctl-{plan.job}",
+        services=[_service(plan.code, node) for node in nodes],
+        volumes=sorted({mount.source for mount in mounts if _is_named(mount)}),
+    )
+    return text.encode()
+
+
+def _is_named(mount: Mount) -> bool:
+    return mount.kind == "volume" and bool(mount.source)
+
+
+def _service(code: Code | None, node: Node) -> tuple[Rendered, Pairs]:
+    """Return the service of `node`, up to the labels that its hash does not cover, and those."""
+    extra_hosts = container.own_name(node) + _added(service_keys(node.container.options), "extra_hosts")
+    text = compose_template("service.yaml.j2").render(
+        name=container.node_directory(node.index),
+        container=node.container,
+        extra_hosts=extra_hosts,
+        own_mount=container.node_mount(node.index),
+        alike=_alike(code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
+        launch=container.launch_variable(node.launch),
+        labels=container.labels(node),
+    )
+    return Rendered(text), container.uncovered_labels(node, text)
+
+
+@lru_cache(maxsize=16)
+def _alike(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+    """Return the part of a service that is the same on all nodes with containers like `given`."""
+    return Rendered(compose_template("service_alike.yaml.j2").render(_values(code, given, workdir, secrets)))
+
+
+def _values(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> dict[str, Any]:
+    options = service_keys(given.options)
+    user = container.user(given)
+    return {
+        "container": given,
+        "job_mounts": container.job_mounts(code, secrets),
+        "host_mounts": container.host_mounts(given),
+        "command": container.command(given, secrets),
+        "workdir": workdir,
+        "user": _SELF if user == "self" else user,
+        "devices": container.devices(given),
+        "groups": container.groups(given) + _added(options, "group_add"),
+        "gpus": container.gpus(given),
+        "grace": container.duration(given.stop_grace),
+        "log_options": container.LOG_OPTIONS,
+        "options": [(key, value) for key, value in options.items() if key not in _MERGED],
+        "variables": container.variables(given),
+    }
+
+
+# Keys of the options that jobctl itself adds to.
+_MERGED = ("extra_hosts", "group_add")
+
+
+def _added(options: Keys, key: str) -> tuple[str, ...]:
+    value = options.get(key, ())
+    return value if isinstance(value, tuple) else ()

@@ -1,0 +1,125 @@
+"""What compose files and `docker run` have in common: how a node's container is made around the launcher.
+
+Paths inside a container are fixed; those of the host are relative to the job's work directory there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import replace
+from hashlib import sha256
+
+from jobctl.jobspec.plan.types import Code, Container, Launch, Mount, Node, Pairs
+from jobctl.jobspec.render.devices import access
+from jobctl.jobspec.render.payload import launch_json
+
+# Labels beside the artefact's hash: the version of jobctl alone is no reason to replace a container.
+SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
+
+# Docker keeps a container's output for ever unless told otherwise; the logs of processes are files of their own.
+LOG_OPTIONS = (("max-file", "3"), ("max-size", "10m"))
+
+_USERS = {"root": "0:0"}  # by number, because an image need not know the name
+
+
+def variables(container: Container) -> list[str]:
+    """Return the container's variables, NAME=VALUE; the user's win over those of its devices."""
+    found = access(container.devices, container.runtime)
+    return [f"{name}={value}" for name, value in {**dict(found.env), **dict(container.env)}.items()]
+
+
+def launch_variable(launch: Launch) -> str:
+    """Return the variable that tells the launcher what to do, NAME=VALUE."""
+    return f"JOBCTL_LAUNCH={launch_json(launch)}"
+
+
+def command(container: Container, secrets: bool) -> tuple[str, ...]:
+    """Return the argv of a container: the launcher with its files."""
+    files = ("--control", "/jobctl/run/control.json", "--dir", "/jobctl/node")
+    secret = ("--secrets", "/jobctl/secrets/secrets.json") if secrets else ()
+    return (container.python, "/jobctl/launcher.py", *files, *secret)
+
+
+def node_mount(index: int) -> Mount:
+    """Return the mount of a node's own directory; its source is relative to the work directory."""
+    return Mount("bind", node_directory(index), "/jobctl/node")
+
+
+def node_directory(index: int) -> str:
+    return f"node-{index}"
+
+
+def job_mounts(code: Code | None, secrets: bool) -> tuple[Mount, ...]:
+    """Return the mounts that the job's nodes on a host share; their sources are relative to the work directory."""
+    return (
+        Mount("bind", "launcher.py", "/jobctl/launcher.py", read_only=True),
+        Mount("bind", "run", "/jobctl/run", read_only=True),
+        *((Mount("bind", "secrets", "/jobctl/secrets", read_only=True),) if secrets else ()),
+        *((Mount("bind", "code", code.target),) if code else ()),
+    )
+
+
+def host_mounts(container: Container) -> tuple[Mount, ...]:
+    """Return the mounts of what lies elsewhere on the host: the user's, the checkpoints', the driver's."""
+    return container.mounts + access(container.devices, container.runtime).mounts
+
+
+def devices(container: Container) -> tuple[str, ...]:
+    """Return the paths of device nodes, as for `docker run --device`."""
+    return access(container.devices, container.runtime).devices + container.extra_devices
+
+
+def groups(container: Container) -> tuple[str, ...]:
+    """Return the further groups of the container's user."""
+    return access(container.devices, container.runtime).groups
+
+
+def gpus(container: Container) -> tuple[str, ...] | None:
+    """Return the ids of GPUs to ask the NVIDIA toolkit for: empty for all, None for no request."""
+    return access(container.devices, container.runtime).gpus
+
+
+def alike(container: Container) -> Container:
+    """Return `container` without what tells it from those of the job's other nodes.
+
+    What is rendered from it is rendered once for all of them.
+    """
+    return replace(container, name="", hostname="", labels=())
+
+
+def own_name(node: Node) -> tuple[str, ...]:
+    """Return the entry of /etc/hosts for the node's host name, as NAME:ADDRESS.
+
+    There is none where the hosts file gives a name instead of an address: only the host could resolve it.
+    """
+    return (f"{node.container.hostname}:{node.host.address}",) if _is_address(node.host.address) else ()
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def user(container: Container) -> str | None:
+    """Return the container's user as UID:GID or as written; `self` is for the renderer to say in its language."""
+    given = container.user
+    return None if given is None else _USERS.get(given, given)
+
+
+def labels(node: Node) -> Pairs:
+    """Return the labels that the artefact's hash covers."""
+    return tuple(label for label in node.container.labels if label[0] != VERSION_LABEL)
+
+
+def uncovered_labels(node: Node, artefact: str) -> Pairs:
+    """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
+    version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
+    return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
+
+
+def duration(seconds: float) -> str:
+    """Return `seconds` as Go writes durations."""
+    return f"{seconds:.0f}s" if seconds == round(seconds) else f"{round(seconds * 1000)}ms"

@@ -1,0 +1,38 @@
+"""The two JSON texts that launchers read: `Launch` in their environment, `Generation` in the control file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from typing import Any
+
+from jobctl.jobspec.plan.types import Generation, Launch
+
+
+def launch_json(launch: Launch) -> str:
+    """Return what JOBCTL_LAUNCH holds: the fields of `launch`, a Slot as `{"slot": name}`. ASCII only."""
+    return "{" + ",".join([f'"{name}":{_of_field(getattr(launch, name))}' for name in _LAUNCH]) + "}"
+
+
+def control_json(generation: Generation, extra: Mapping[str, Any] | None = None) -> bytes:
+    """Return the control file of `generation`; `extra` are further keys, which launchers ignore."""
+    data = {**_fields(generation), **(extra or {})}
+    return json.dumps(data, default=_fields, sort_keys=True, indent=2).encode() + b"\n"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    # dataclasses.asdict copies deeply, which costs more than all the rest of rendering a node.
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+_LAUNCH = tuple(field.name for field in fields(Launch))
+_compact = json.JSONEncoder(default=_fields, separators=(",", ":")).encode
+_compact_cached = lru_cache(maxsize=256)(_compact)
+
+
+def _of_field(value: Any) -> str:
+    # Argument vectors and environments are the long fields, and the same on all nodes of a job. Numbers do not
+    # go through the cache: it takes 1, 1.0 and True for the same.
+    return _compact_cached(value) if isinstance(value, tuple) else _compact(value)

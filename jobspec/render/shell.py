@@ -1,0 +1,130 @@
+"""Shell scripts: `local` starts the launcher itself, `ssh` starts it with `docker run`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Plan
+from jobctl.jobspec.render import container
+from jobctl.jobspec.render.environment import shell_template
+from jobctl.jobspec.render.errors import RenderError
+from jobctl.jobspec.render.quote import Rendered, mount_option
+
+Option = tuple[str, ...]  # one option of `docker run`: its words
+
+
+def local_script(plan: Plan, node: Node) -> bytes:
+    """Return the script that becomes the launcher of `node` on this machine, without a container."""
+    del plan
+    text = shell_template("local.sh.j2").render(
+        environment=[f"{name}={value}" for name, value in node.container.env],
+        launch=container.launch_variable(node.launch),
+        python=node.container.python,
+        directory=container.node_directory(node.index),
+        secrets=bool(node.launch.secrets),
+    )
+    return _encode(text)
+
+
+def ssh_script(plan: Plan, node: Node) -> bytes:
+    """Return the script that starts the container of `node` with the host's Docker Engine.
+
+    Raises RenderError for what `docker run` cannot say.
+    """
+    text = shell_template("ssh.sh.j2").render(
+        options=list(_own_options(node)),
+        own_mount=_below_work(container.node_mount(node.index)),
+        alike=_alike(
+            plan.code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)
+        ),
+        launch=container.launch_variable(node.launch),
+        image=node.container.image,
+        command=container.command(node.container, bool(node.launch.secrets)),
+    )
+    labels = container.uncovered_labels(node, text)
+    start = shell_template("ssh_start.sh.j2").render(
+        name=node.container.name,
+        labels=[f"{name}={value}" for name, value in labels],
+        hash=labels[-1][1],
+        directory=container.node_directory(node.index),
+    )
+    return _encode(text + start)
+
+
+def _own_options(node: Node) -> Iterator[Option]:
+    yield ("--name", node.container.name)
+    yield ("--hostname", node.container.hostname)
+    yield from _each("--add-host", container.own_name(node))
+    yield from _each("--label", [f"{name}={value}" for name, value in container.labels(node)])
+
+
+@lru_cache(maxsize=16)
+def _alike(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+    """Return the part of a script that is the same on all nodes with containers like `given`."""
+    text = shell_template("ssh_alike.sh.j2").render(
+        job_mounts=[_below_work(mount) for mount in container.job_mounts(code, secrets)],
+        options=list(_options(given)),
+        user=container.user(given),
+        workdir=workdir,
+        escape_hatch=given.options,
+    )
+    return Rendered(text)
+
+
+def _options(given: Container) -> Iterator[Option]:
+    yield ("--network", "host")
+    yield ("--init",)
+    yield ("--restart", "no")
+    yield ("--stop-timeout", str(math.ceil(given.stop_grace)))
+    yield ("--pull", given.pull)
+    yield ("--entrypoint", "")
+    yield from _each("--env", container.variables(given))
+    yield from _each("--mount", [_mount(mount) for mount in container.host_mounts(given)])
+    yield from _resources(given)
+    yield ("--log-driver", "json-file")
+    yield from _each("--log-opt", [f"{name}={value}" for name, value in container.LOG_OPTIONS])
+
+
+def _resources(given: Container) -> Iterator[Option]:
+    gpus = container.gpus(given)
+    if gpus is not None:
+        yield ("--gpus", f'"device={",".join(gpus)}"' if gpus else "all")
+    yield from _each("--device", container.devices(given))
+    yield from _each("--group-add", container.groups(given))
+    yield from _each("--cap-add", given.cap_add)
+    yield from _each("--ulimit", [f"{limit.name}={limit.soft}:{limit.hard}" for limit in given.ulimits])
+    single = (
+        ("--runtime", given.runtime),
+        ("--shm-size", given.shm_size),
+        ("--memory", given.memory),
+        ("--cpus", given.cpus),
+    )
+    yield from ((name, str(value)) for name, value in single if value is not None)
+
+
+def _each(name: str, values: tuple[str, ...] | list[str]) -> Iterator[Option]:
+    return ((name, value) for value in values)
+
+
+def _mount(mount: Mount) -> str:
+    source = (("source", mount.source),) if mount.source else ()
+    read_only = (("readonly", ""),) if mount.read_only else ()
+    return mount_option((("type", mount.kind), *source, ("target", mount.target), *read_only))
+
+
+def _below_work(mount: Mount) -> str:
+    """Return what follows the work directory's path, which only the script knows, in a mount below it."""
+    read_only = (("readonly", ""),) if mount.read_only else ()
+    return f'{mount.source}",{mount_option((("target", mount.target), *read_only))}'
+
+
+def _encode(script: str) -> bytes:
+    try:
+        return script.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        text = script[error.start : error.end]
+        raise RenderError(
+            "not-text", f"{text!r} is half of a character: no file or process can hold it"
+        ) from None

@@ -1,0 +1,197 @@
+"""Plans made by hand: what rendering gets, without the spec and the planner in between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec.plan.types import (
+    Checkpoint,
+    Code,
+    Container,
+    Devices,
+    HostRef,
+    Launch,
+    Mount,
+    Node,
+    Plan,
+    Recovery,
+    Rendezvous,
+    Slot,
+    Ulimit,
+    Value,
+)
+
+TORCHRUN: tuple[Value, ...] = (
+    *("python3", "-m", "torch.distributed.run"),
+    *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
+    *("--nproc-per-node", "2"),
+    *("--master-addr", Slot("master_addr"), "--master-port", Slot("master_port")),
+    "--no-python",
+    Slot("process"),
+)
+
+
+def launch(index: int = 0) -> Launch:
+    """A node of two processes of torch on the CPU."""
+    return Launch(
+        node=index,
+        role="trainer",
+        nproc=2,
+        start=TORCHRUN,
+        command=("python3", "-u", "train.py", "--epochs", "3"),
+        env=(("JOBCTL_CHECKPOINT_KEEP", "2"), ("OMP_NUM_THREADS", "1")),
+        log_name="workerlog",
+        devices=("cpu:0", "cpu:1"),
+        setup=(),
+        secrets=(),
+        workdir=None,
+        interface=None,
+        interface_env=("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"),
+        stop_grace=45.0,
+        hang_timeout=None,
+    )
+
+
+def container(index: int = 0) -> Container:
+    """A container with nothing but what every job has."""
+    return Container(
+        name=f"jobctl-resnet-{index}",
+        image="pytorch/pytorch:2.13.0",
+        pull="missing",
+        hostname=f"resnet-{index}",
+        python="python3",
+        user=None,
+        runtime=None,
+        env=(("LR", "0.1"), ("MODE", "no")),
+        labels=(
+            ("jobctl.job", "resnet"),
+            ("jobctl.node", str(index)),
+            ("jobctl.role", "trainer"),
+            ("jobctl.owner", "ada@desk"),
+            ("jobctl.version", "0.1.0"),
+        ),
+        mounts=(),
+        devices=Devices("cpu", ()),
+        extra_devices=(),
+        cap_add=(),
+        shm_size=None,
+        memory=None,
+        cpus=None,
+        ulimits=(Ulimit("memlock", -1, -1),),
+        options=(),
+        stop_grace=45.0,
+    )
+
+
+def node(index: int = 0, host: str = "gpu01", address: str = "10.0.0.1") -> Node:
+    return Node(index, "trainer", HostRef(host, address), container(index), launch(index))
+
+
+def plan(*nodes: Node, target: str = "compose") -> Plan:
+    """A job of `nodes`, by default one."""
+    nodes = nodes or (node(),)
+    return Plan(
+        job="resnet",
+        framework="torch",
+        mode="collective",
+        target=target,  # type: ignore[arg-type]  # tests also ask for targets that do not exist
+        owner="ada@desk",
+        run_id="resnet-0a1b2c3d",
+        min_nodes=len(nodes),
+        max_nodes=len(nodes),
+        elastic=False,
+        nodes=nodes,
+        code=None,
+        script=None,
+        outputs=(),
+        checkpoint=None,
+        rendezvous=Rendezvous(None, 600.0),
+        recovery=Recovery(3, None, "wait", 30.0, None, None, ()),
+        stop_grace=45.0,
+        spec_hash="0" * 64,
+    )
+
+
+def with_container(base: Node, **changes: Any) -> Node:
+    return replace(base, container=replace(base.container, **changes))
+
+
+def with_launch(base: Node, **changes: Any) -> Node:
+    return replace(base, launch=replace(base.launch, **changes))
+
+
+def everything() -> Node:
+    """A node that uses each field there is."""
+    full = with_container(
+        node(),
+        pull="always",
+        python="/opt/conda/bin/python",
+        user="1000:1000",
+        runtime="nvidia",
+        env=(("EMPTY", ""), ("LR", "0.1"), ("MODE", "0755")),
+        mounts=(
+            Mount("bind", "/data/sets", "/data", read_only=True),
+            Mount("volume", "cache", "/root/.cache"),
+            Mount("volume", "", "/anonymous"),
+            Mount("tmpfs", "", "/scratch"),
+            Mount("bind", "/checkpoints/resnet", "/checkpoints/resnet"),
+        ),
+        devices=Devices("gpu", (0, 3)),
+        extra_devices=("/dev/infiniband", "/dev/fuse:/dev/fuse:rwm"),
+        cap_add=("SYS_PTRACE", "IPC_LOCK"),
+        shm_size=16 * 2**30,
+        memory=64 * 2**30,
+        cpus=7.5,
+        ulimits=(Ulimit("memlock", -1, -1), Ulimit("nofile", 1024, 65536)),
+        options=("--ipc=host", "--security-opt", "seccomp=unconfined", "--group-add=video", "--privileged"),
+        stop_grace=90.5,
+    )
+    return with_launch(full, secrets=("WANDB_API_KEY",), setup=("pip install -e .",), workdir="/workspace")
+
+
+def full_plan(target: str) -> Plan:
+    return replace(
+        plan(everything(), target=target),
+        code=Code("/home/ada/resnet", "/workspace", ("*.pt",)),
+        checkpoint=Checkpoint("/checkpoints/resnet", True, 2),
+    )
+
+
+def _with_devices(kind: Any, ids: tuple[int, ...] | None, target: str, runtime: str | None = None) -> Plan:
+    return plan(with_container(node(), devices=Devices(kind, ids), runtime=runtime), target=target)
+
+
+def _crowded(target: str) -> Plan:
+    """Two nodes on one host, one on another whose address is a name, one whose address is IPv6."""
+    places = (
+        ("gpu01", "10.0.0.1"),
+        ("gpu02", "gpu02.example"),
+        ("gpu01", "10.0.0.1"),
+        ("fe80::7", "fe80::7"),
+    )
+    return plan(*(node(i, *place) for i, place in enumerate(places)), target=target)
+
+
+def cases() -> dict[str, Plan]:
+    """Return the plans of the golden files by name."""
+    local = plan(node(0, "localhost", "127.0.0.2"), node(1, "localhost", "127.0.0.3"), target="local")
+    found = {"local": local, "local-secrets": replace(full_plan("local"), nodes=(_at_home(everything()),))}
+    for target in ("compose", "ssh"):
+        found |= {
+            target: plan(target=target),
+            f"{target}-crowded": _crowded(target),
+            f"{target}-full": full_plan(target),
+            f"{target}-gpu-all": _with_devices("gpu", None, target),
+            f"{target}-dcu": _with_devices("dcu", (0, 1), target),
+            f"{target}-npu": _with_devices("npu", (4, 5), target),
+            f"{target}-npu-ascend": _with_devices("npu", (4, 5), target, "ascend"),
+            f"{target}-xpu": _with_devices("xpu", (0, 2), target),
+            f"{target}-self": plan(with_container(node(), user="self"), target=target),
+            f"{target}-root": plan(with_container(node(), user="root"), target=target),
+        }
+    return found
+
+
+def _at_home(base: Node) -> Node:
+    return replace(base, host=HostRef("localhost", "127.0.0.2"))

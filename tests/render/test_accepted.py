@@ -1,0 +1,84 @@
+"""Others read what is rendered: Compose, the Compose Specification's schema, shells and shellcheck."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hostile import hostile_plan
+from plans import cases
+
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.render.artefact import Artefact, render
+
+PLANS = cases() | {f"{target}-hostile": hostile_plan(target) for target in ("compose", "ssh", "local")}
+
+
+def named(ending: str) -> dict[str, Artefact]:
+    return {
+        f"{case}/{artefact.path}": artefact
+        for case, plan in PLANS.items()
+        for artefact in render(plan, first_generation(plan))
+        if artefact.path.endswith(ending)
+    }
+
+
+COMPOSE_FILES, SCRIPTS = named("/compose.yaml"), named(".sh")
+
+
+@pytest.fixture(scope="module")
+def schema() -> Any:
+    vendored = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+    return json.loads(vendored.read_text())
+
+
+@pytest.mark.parametrize("name", COMPOSE_FILES)
+def test_compose_file_follows_the_schema(name: str, schema: Any) -> None:
+    jsonschema.validate(yaml.safe_load(COMPOSE_FILES[name].content), schema)
+
+
+@pytest.mark.parametrize("name", COMPOSE_FILES)
+def test_compose_accepts(name: str, compose: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "compose.yaml").write_bytes(COMPOSE_FILES[name].content)
+    done = subprocess.run(
+        [*compose, "config", "--quiet"],
+        cwd=tmp_path,
+        env={**os.environ, "JOBCTL_USER": "1000:1000"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "argv", [("bash", "-n"), ("dash", "-n"), ("shellcheck", "--norc")], ids=lambda argv: argv[0]
+)
+def test_shell_accepts(argv: tuple[str, ...], tool: Callable[[str], str], tmp_path: Path) -> None:
+    for name, script in SCRIPTS.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(script.content)
+        done = subprocess.run(
+            [tool(argv[0]), *argv[1:], str(path)], capture_output=True, text=True, check=False
+        )
+        assert (name, done.returncode, done.stdout + done.stderr) == (name, 0, "")
+
+
+def test_self_is_asked_for_by_name(compose: tuple[str, ...], tmp_path: Path) -> None:
+    """A compose file cannot know who starts it; without being told it starts nothing."""
+    (tmp_path / "compose.yaml").write_bytes(COMPOSE_FILES["compose-self/gpu01/compose.yaml"].content)
+    environ = {name: value for name, value in os.environ.items() if name != "JOBCTL_USER"}
+    done = subprocess.run(
+        [*compose, "config"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "set it to the UID:GID that the job runs as" in done.stderr
