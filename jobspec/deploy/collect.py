@@ -1,0 +1,35 @@
+"""Taking logs away before what they lie in is removed."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+def collect_logs(work: Path, history: Path) -> Path | None:
+    """Move the logs of all nodes in `work` below `history`; return where to, None if there are none."""
+    logs = [path for path in sorted(work.glob("node-*/logs")) if any(path.iterdir())]
+    if not logs:
+        return None
+    target = _free(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+    for path in logs:
+        node = target / path.parent.name
+        node.mkdir(parents=True)
+        shutil.move(path, node / "logs")
+        records = path.parent / "processes"  # which rank wrote which log
+        if records.exists():
+            shutil.move(records, node / "processes")
+        launcher = path.parent / "launcher.log"
+        if launcher.exists() and launcher.stat().st_size:
+            shutil.move(launcher, node / "launcher.log")
+    return target
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    chosen = path
+    while chosen.exists():
+        number += 1
+        chosen = path.with_name(f"{path.name}-{number}")
+    return chosen

@@ -1,0 +1,109 @@
+"""The control file of a run, and the ledger beside it.
+
+`control.json` is the Generation, exactly as `render` prints the first one. `ledger.json` is what recovery has to
+remember from one generation to the next. Both lie with the job on its host, so any supervisor can go on from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.plan.types import Generation, Meeting, Member
+from jobctl.jobspec.render.payload import control_json
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a generation ended: the process (or launcher) that failed first.
+
+    `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
+    generation had run. `rank` is None where the node as a whole failed.
+    """
+
+    generation: int
+    at: float
+    node: int
+    host: str
+    rank: int | None
+    exit_code: int | None
+    kind: str
+    progress: int | None
+    ran: float
+    log: str | None = None
+    tail: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the job ended; a later `up` begins anew."""
+
+    phase: Literal["succeeded", "failed", "stopped"]
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What recovery remembers: the budget counts `failures`, which begins empty with every `up` that starts anew.
+
+    `began` is when that was (seconds since the epoch), `code` the hash of the code that the generation runs.
+    """
+
+    began: float
+    code: str | None = None
+    failures: tuple[Failure, ...] = ()
+    result: Result | None = None
+
+    def with_failure(self, failure: Failure) -> Ledger:
+        """Return the ledger with `failure` noted, once for each generation."""
+        others = tuple(f for f in self.failures if f.generation != failure.generation)
+        return replace(self, failures=(*others, failure))
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Generation and ledger of a run, as read from its host."""
+
+    generation: Generation | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger(0.0))
+
+
+def read_control(work: Path) -> Control:
+    """Return the control file and ledger in the work directory `work`; empty where there is none."""
+    return Control(
+        _generation(read_json(work / "run" / "control.json")),
+        _ledger(read_json(work / "run" / "ledger.json")),
+    )
+
+
+def write_generation(work: Path, generation: Generation) -> None:
+    """Hand `generation` to the launchers of `work`."""
+    write_atomic(work / "run" / "control.json", control_json(generation))
+
+
+def write_ledger(work: Path, ledger: Ledger) -> None:
+    """Keep `ledger`. Write it before the generation that follows from it: it is keyed by generation."""
+    write_json(work / "run" / "ledger.json", asdict(ledger), 0o600)
+
+
+def _generation(data: dict[str, Any] | None) -> Generation | None:
+    if data is None:
+        return None
+    members = tuple(
+        Member(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"])
+        for m in data["members"]
+    )
+    known = {k: data[k] for k in ("job", "run_id", "number", "command", "grace", "checkpoint_dir", "version")}
+    return Generation(**known, members=members, rendezvous=Meeting(**data["rendezvous"]))
+
+
+def _ledger(data: dict[str, Any] | None) -> Ledger:
+    if data is None:
+        return Ledger(0.0)
+    failures = tuple(Failure(**{**f, "tail": tuple(f["tail"])}) for f in data["failures"])
+    result = Result(**data["result"]) if data["result"] else None
+    return Ledger(data["began"], data["code"], failures, result)

@@ -1,0 +1,40 @@
+"""The story of a run: one JSON object a line, appended by whoever sees, decides or does something."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+def record(path: Path, at: float, kind: str, message: str, /, **details: Any) -> None:
+    """Append one event. One write, so that lines of two writers never mix."""
+    line = json.dumps({"time": at, "event": kind, "message": message, **details}, ensure_ascii=False)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)
+
+
+def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """Return the whole events after byte `offset`, and where the next ones begin."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            text = file.read()
+    except FileNotFoundError:
+        return [], offset
+    whole = text[: text.rfind(b"\n") + 1]
+    return list(_parse(whole)), offset + len(whole)
+
+
+def _parse(text: bytes) -> Iterator[dict[str, Any]]:
+    for line in text.splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:
+            continue  # a writer was killed in the middle of its line

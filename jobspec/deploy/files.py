@@ -1,0 +1,40 @@
+"""Files that are replaced whole: a reader sees the old bytes or the new ones, never half of either."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write `content` to `path` through a temporary file beside it; the file never has wider rights than `mode`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def write_json(path: Path, value: object, mode: int = 0o644) -> None:
+    """Write `value` as JSON, keys sorted, atomically."""
+    write_atomic(
+        path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode
+    )
+
+
+def read_json(path: Path) -> Any | None:
+    """Return the JSON in `path`, or None if it is missing or not JSON (a launcher's disk may be full)."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None

@@ -1,0 +1,105 @@
+"""Where a job's files lie on this machine: history and conveniences, and on target `local` the work directory.
+
+`$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`), what happened
+(`events.jsonl`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`, laid out as on
+any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.plan.serial import dump_plan, load_plan
+from jobctl.jobspec.plan.types import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class JobDir:
+    """The files of one job; nothing here exists before `create`."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.root.name
+
+    @property
+    def host(self) -> Path:
+        """The work directory of target `local`."""
+        return self.root / "host"
+
+    @property
+    def events(self) -> Path:
+        """What happened, one JSON object a line."""
+        return self.root / "events.jsonl"
+
+    @property
+    def history(self) -> Path:
+        """Logs collected by `down`."""
+        return self.root / "history"
+
+    @property
+    def lock(self) -> Path:
+        """Held while steps are applied."""
+        return self.root / "lock"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by the supervisor while it lives."""
+        return self.root / "supervisor.lock"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the background supervisor prints."""
+        return self.root / "supervisor.log"
+
+    def create(self) -> None:
+        """Make the job's directory, readable by its owner only: logs may hold anything."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def remember(self, about: Mapping[str, Any], plan: Plan) -> None:
+        """Keep what the job was started with, for commands that name only the job."""
+        write_atomic(self.root / "plan.json", dump_plan(plan), 0o600)
+        write_json(self.root / "job.json", dict(about), 0o600)
+
+    def about(self) -> dict[str, Any] | None:
+        """Return what `remember` kept, or None if the job is not up."""
+        return read_json(self.root / "job.json")
+
+    def plan(self) -> Plan | None:
+        """Return the plan that `remember` kept, or None if there is none that this version can read."""
+        try:
+            return load_plan((self.root / "plan.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def forget(self) -> None:
+        """Remove what `remember` kept; events and collected logs stay."""
+        for name in ("job.json", "plan.json", "supervisor.log", "supervisor.lock"):
+            (self.root / name).unlink(missing_ok=True)
+
+
+def state_dir(environ: Mapping[str, str]) -> Path:
+    """Return the directory of all local history (`$JOBCTL_STATE_DIR`, default `$XDG_STATE_HOME/jobctl`)."""
+    given = environ.get("JOBCTL_STATE_DIR")
+    if given:
+        return Path(given).absolute()
+    base = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base).absolute() / "jobctl"
+
+
+def job_dir(state: Path, job: str) -> JobDir:
+    """Return where the files of `job` are or would be."""
+    return JobDir(state / "jobs" / job)
+
+
+def known_jobs(state: Path) -> Iterator[JobDir]:
+    """Yield the jobs that are up, in order of their names."""
+    for path in sorted((state / "jobs").glob("*/job.json")):
+        yield JobDir(path.parent)

@@ -1,0 +1,308 @@
+"""Target `local`: the nodes of a job as process groups on this machine, node i at 127.0.0.(i+2).
+
+The same artefacts, launcher and control file as on a host. Processes carry marks in their environment (see
+processes.py) as containers carry labels, so what runs is always found, whatever became of the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from jobctl.jobspec.deploy import processes
+from jobctl.jobspec.deploy.control import Control, Ledger, read_control, write_generation, write_ledger
+from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.lock import read_holder
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
+from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port
+from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.render.artefact import Artefact, render
+
+HOST = "localhost"
+START_TIMEOUT = 30.0  # seconds within which a started launcher reports
+ALREADY_RUNS = 75  # exit code of a launcher that found another one of its node
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What processes get at run time only: `up`'s environment, and the values of secrets by name."""
+
+    environ: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+
+class Local:
+    """The deployer of one job on this machine."""
+
+    def __init__(self, job: JobDir, plan: Plan | None = None) -> None:
+        self.job, self.work = job, job.host
+        self.plan = plan or job.plan()
+        self._starting: dict[int, subprocess.Popen[bytes]] = {}
+
+    # Observing.
+
+    def observe(self) -> Observed:
+        """Read what runs now from the control file, the launchers' reports and the process table."""
+        control = read_control(self.work)
+        nodes = tuple(self._observe_node(index) for index in self._known_nodes(control))
+        return Observed(control, nodes, supervised=bool(read_holder(self.job.supervisor_lock)))
+
+    def _known_nodes(self, control: Control) -> list[int]:
+        found = {
+            int(path.name[5:])
+            for path in self.work.glob("node-*")
+            if path.is_dir() and path.name[5:].isdigit()
+        }
+        joined = {member.node for member in control.generation.members} if control.generation else set()
+        return sorted(found | joined)
+
+    def _observe_node(self, index: int) -> ObservedNode:
+        report = read_json(self.work / f"node-{index}" / "report.json")
+        launcher = report["launcher"] if report else {}
+        pid = (
+            launcher.get("pid") if processes.alive(launcher.get("pid"), launcher.get("start_ticks")) else None
+        )
+        artefact = processes.environment(pid).get(processes.ARTEFACT_MARK) if pid else None
+        return parse_node(index, "trainer", HOST, report, pid, artefact)
+
+    # What is wanted.
+
+    def artefacts(self, plan: Plan) -> Iterator[Artefact]:
+        """Yield what belongs into the work directory: the same bytes that `render` writes."""
+        for artefact in render(plan, first_generation(plan)):
+            if artefact.path != "control.json":
+                yield replace(artefact, path=artefact.path.removeprefix(f"{HOST}/"))
+
+    def hashes(self, plan: Plan) -> dict[int, str]:
+        """Return the hash of each node's artefact."""
+        found = {a.path: sha256(a.content).hexdigest()[:16] for a in self.artefacts(plan)}
+        return {node.index: found[_script(node.index)] for node in plan.nodes}
+
+    # Changing.
+
+    def prepare(self, plan: Plan, start: Start) -> None:
+        """Put the files of `plan` into the work directory; what runs is not touched by that."""
+        self.plan = plan
+        for artefact in self.artefacts(plan):
+            write_atomic(self.work / artefact.path, artefact.content, artefact.mode)
+        write_json(self.work / "environ.json", _environ(plan, start.environ), 0o600)
+        if start.secrets:
+            write_json(self.work / "secrets" / "secrets.json", dict(start.secrets), 0o600)
+        if plan.checkpoint:
+            Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
+
+    def apply(self, step: Step) -> None:
+        """Carry out a step about one node; launchers that it starts are waited for by `settle`."""
+        if step.node is None:
+            raise ValueError(f"not a step about a node: {step}")
+        if step.kind in ("replace", "remove"):
+            self.end_launcher(step.node, step.grace)
+        if step.kind == "remove":
+            shutil.rmtree(self.work / f"node-{step.node}", ignore_errors=True)
+            (self.work / _script(step.node)).unlink(missing_ok=True)
+        if step.kind in ("replace", "start"):
+            self._start(step.node)
+
+    def _start(self, node: int) -> None:
+        processes.kill_marked(self.work, node)
+        script, directory = self.work / _script(node), self.work / f"node-{node}"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._announce(directory / "report.json")
+        environ = dict(read_json(self.work / "environ.json") or os.environ)
+        environ[processes.WORK_MARK] = str(self.work)
+        environ[processes.NODE_MARK] = str(node)
+        environ[processes.ARTEFACT_MARK] = sha256(script.read_bytes()).hexdigest()[:16]
+        with (directory / "launcher.log").open("ab") as log:
+            self._starting[node] = subprocess.Popen(
+                ["sh", str(script)],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _announce(self, report: Path) -> None:
+        """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
+        last = read_json(report)
+        if last is not None:
+            write_json(
+                report, {**last, "state": "launching", "launcher": {}, "failure": None, "reason": None}
+            )
+
+    def settle(self) -> None:
+        """Wait until every launcher that was started reports. Raises DeployError for those that died at once."""
+        starting, self._starting = self._starting, {}
+        deadline = time.monotonic() + START_TIMEOUT
+        for node, process in starting.items():
+            while not self._observe_node(node).alive:
+                code = process.poll()
+                if code not in (None, ALREADY_RUNS):
+                    raise DeployError(
+                        f"the launcher of node {node} ended with code {code}", self._last_words(node)
+                    )
+                if time.monotonic() > deadline:
+                    raise DeployError(f"the launcher of node {node} says nothing", self._last_words(node))
+                time.sleep(0.01)
+
+    def _last_words(self, node: int) -> str:
+        path = self.work / f"node-{node}" / "launcher.log"
+        lines = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
+        return "\n".join([f"{path} ends with:", *lines]) if lines else f"{path} is empty"
+
+    def stop_processes(self, grace: float) -> None:
+        """End all processes of the job, at the same time on all nodes; the launchers stay."""
+        self.command("stop", grace)
+        deadline = time.monotonic() + grace + 2
+        while self._busy() and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def _busy(self) -> bool:
+        return any(node.alive and node.state in ("starting", "running") for node in self.observe().nodes)
+
+    def end_launcher(self, node: int, grace: float) -> None:
+        """End the launcher of `node` and all its processes: SIGTERM, `grace` seconds, SIGKILL."""
+        observed = self._observe_node(node)
+        if observed.launcher is not None:
+            ticks = processes.start_ticks(observed.launcher)
+            _terminate(observed.launcher)
+            deadline = time.monotonic() + grace + 2
+            while processes.alive(observed.launcher, ticks) and time.monotonic() < deadline:
+                time.sleep(0.02)
+        processes.kill_marked(self.work, node)
+
+    def begin(self, generation: Generation, ledger: Ledger) -> None:
+        """Hand a generation to the launchers; the ledger goes first, see control.py."""
+        write_ledger(self.work, ledger)
+        write_generation(self.work, generation)
+
+    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
+        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+        control = read_control(self.work)
+        if control.generation is not None:
+            write_generation(self.work, replace(control.generation, command=verb, grace=grace))
+
+    def next_generation(self, plan: Plan, last: Generation | None, grace: float) -> Generation:
+        """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
+        try:
+            if last is not None:
+                again = replace(last, checkpoint_dir=last.checkpoint_dir or _checkpoint_dir(plan))
+                return next_generation(again, plan.nodes, grace=grace, free=port_is_free)
+            first = first_generation(plan)
+            address, port = first.rendezvous.address, first.rendezvous.port
+            if port_is_free(address, port):
+                return first
+            if plan.rendezvous.port is not None:
+                raise DeployError(
+                    f"port {port} of `rendezvous.port` is taken on this machine",
+                    "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
+                )
+            port = next_port(plan.job, 1, lambda port: port_is_free(address, port))
+            return replace(first, rendezvous=replace(first.rendezvous, port=port))
+        except LookupError as error:
+            raise DeployError(str(error), "end what listens there, or set `rendezvous.port`") from error
+
+    def sweep(self) -> int:
+        """SIGKILL whatever still runs of the job; return how many processes that were."""
+        return processes.kill_marked(self.work)
+
+    def finish(self, grace: float) -> None:
+        """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
+        self.command("finish", grace)
+        deadline = time.monotonic() + grace + 2
+        while any(node.alive for node in self.observe().nodes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.sweep()
+
+    def end_supervisor(self) -> None:
+        """End the supervisor of the job, if one runs."""
+        holder = read_holder(self.job.supervisor_lock)
+        if holder:
+            _terminate(holder["pid"])
+        deadline = time.monotonic() + 5
+        while processes.alive(holder.get("pid"), holder.get("start_ticks")):
+            if time.monotonic() > deadline:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(holder["pid"], signal.SIGKILL)
+            time.sleep(0.02)
+
+    def erase(self) -> None:
+        """Remove the work directory: artefacts, control file, secrets, reports and logs."""
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def _checkpoint_dir(plan: Plan) -> str | None:
+    return plan.checkpoint.dir if plan.checkpoint else None
+
+
+def _script(node: int) -> str:
+    return f"node-{node}.sh"
+
+
+def _terminate(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+
+
+def _environ(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return `up`'s environment, with the interpreter that has the framework first on PATH.
+
+    That is the one that runs jobctl, if it can import the framework (a virtual environment need not be activated
+    then); otherwise the PATH is left alone, as for a jobctl installed by itself with pipx.
+    """
+    result = {name: value for name, value in environ.items() if name not in _OWN}
+    if find_spec(framework(plan.framework).module) is not None:
+        result["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])
+    return result
+
+
+def process_environ(
+    plan: Plan, node: int, environ: Mapping[str, str], secrets: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what a process of `node` has in its environment, less what only a generation knows."""
+    job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node)}
+    checkpoint = {"JOBCTL_CHECKPOINT_DIR": plan.checkpoint.dir} if plan.checkpoint else {}
+    static = {name: value for name, value in plan.nodes[node].launch.env if isinstance(value, str)}
+    return {
+        **_environ(plan, environ),
+        **dict(plan.nodes[node].container.env),
+        **static,
+        **checkpoint,
+        **job,
+        **secrets,
+    }
+
+
+# A job started from within a job (or from a test) is not part of it.
+_OWN = (processes.WORK_MARK, processes.NODE_MARK, processes.ARTEFACT_MARK, "JOBCTL_LAUNCH", "JOBCTL_JOB")
+
+
+def port_is_free(address: str, port: int) -> bool:
+    """Say whether a server could listen on `port`: rendezvous stores bind to all addresses."""
+    del address  # on this machine all nodes share the ports
+    for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((anywhere, port))
+        except OSError as error:
+            if family == socket.AF_INET or error.errno == errno.EADDRINUSE:
+                return False
+    return True

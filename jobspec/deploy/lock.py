@@ -1,0 +1,104 @@
+"""Locks between commands on this machine: held by the kernel, so a killed holder leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.deploy.processes import alive, start_ticks
+
+WAIT = 30.0  # seconds that a command waits for the lock
+
+
+class Locked(Exception):
+    """Someone else holds the lock; `holder` says who, if they wrote it down."""
+
+    def __init__(self, holder: dict[str, Any]) -> None:
+        self.holder = holder
+        super().__init__(_describe(holder))
+
+
+def _describe(holder: dict[str, Any]) -> str:
+    if not holder:
+        return "locked by a process that did not say who it is"
+    age = max(0, time.time() - float(holder.get("since", 0)))
+    return (
+        f"locked by `{holder.get('command')}` (pid {holder.get('pid')} of {holder.get('user')}"
+        f" on {holder.get('host')}) for {age:.0f} s"
+    )
+
+
+@contextlib.contextmanager
+def hold(
+    path: Path,
+    command: str,
+    wait: float = WAIT,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock at `path` for the length of the `with` block.
+
+    Waits up to `wait` seconds; raises Locked after that. The file names the holder for others to read.
+    """
+    deadline = clock() + wait
+    while (handle := _try(path)) is None:
+        if clock() >= deadline:
+            raise Locked(read_holder(path))
+        pause(0.05)
+    try:
+        _sign(handle, command)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+        os.close(handle)
+
+
+def _try(path: Path) -> int | None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_ino == os.stat(path).st_ino:
+            return handle
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    # Taken, or the file was replaced meanwhile (`break_lock`, `down`): the lock is on a file nobody sees.
+    os.close(handle)
+    return None
+
+
+def _sign(handle: int, command: str) -> None:
+    pid = os.getpid()
+    who = {
+        "command": command,
+        "pid": pid,
+        "start_ticks": start_ticks(pid),
+        "user": os.environ.get("USER") or str(os.getuid()),
+        "host": socket.gethostname(),
+        "since": time.time(),
+    }
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(who).encode(), 0)
+
+
+def read_holder(path: Path) -> dict[str, Any]:
+    """Return what the holder wrote into the lock, or {} if nobody holds it."""
+    try:
+        holder: dict[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return holder if alive(holder.get("pid"), holder.get("start_ticks")) else {}
+
+
+def break_lock(path: Path) -> None:
+    """Take the lock away from whoever holds it: later commands lock a new file."""
+    path.unlink(missing_ok=True)

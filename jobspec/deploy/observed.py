@@ -1,0 +1,233 @@
+"""What really runs, as read from the hosts: parsed by pure functions from reports and process tables.
+
+The job's phase is derived here each time; nothing stores it.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from jobctl.jobspec.deploy.control import Control, Failure
+
+Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
+State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedProcess:
+    """One process of a node, by its global rank."""
+
+    rank: int
+    local_rank: int
+    state: State
+    pid: int | None
+    exit_code: int | None
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """One node: its launcher, and what that last reported.
+
+    `artefact` is the hash of the artefact that its launcher was started from, None if no launcher lives.
+    `generation` is the last one that its launcher began, 0 for none. Times are seconds since the epoch.
+    """
+
+    node: int
+    role: str
+    host: str
+    state: State
+    artefact: str | None = None
+    launcher: int | None = None
+    generation: int = 0
+    exit_code: int | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    progress: int | None = None
+    failure: Failure | None = None
+    processes: tuple[ObservedProcess, ...] = ()
+    container: str | None = None
+    reachable: bool = True
+
+    @property
+    def alive(self) -> bool:
+        """Whether its launcher lives."""
+        return self.launcher is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A whole job as seen at one moment."""
+
+    control: Control
+    nodes: tuple[ObservedNode, ...]
+    supervised: bool
+
+    @property
+    def members(self) -> tuple[ObservedNode, ...]:
+        """The nodes that take part in the current generation."""
+        generation = self.control.generation
+        joined = {m.node for m in generation.members} if generation else set()
+        return tuple(node for node in self.nodes if node.node in joined)
+
+    def node(self, index: int) -> ObservedNode | None:
+        """Return node `index`, or None if nothing of it was seen."""
+        return next((node for node in self.nodes if node.node == index), None)
+
+
+# What a launcher reports, in the words of `status`.
+_STATES: dict[str, State] = {
+    "launching": "pending",  # written by the deployer, see Local.apply
+    "waiting": "pending",
+    "setup": "starting",
+    "running": "running",
+    "succeeded": "exited",
+    "failed": "failed",
+    "stopped": "exited",
+}
+
+
+def parse_node(
+    node: int, role: str, host: str, report: dict[str, Any] | None, launcher: int | None, artefact: str | None
+) -> ObservedNode:
+    """Return a node from its launcher's report and from whether that launcher lives (its pid, else None)."""
+    if report is None:
+        return ObservedNode(node, role, host, "pending", artefact, launcher)
+    state = _STATES.get(str(report["state"]), "pending")
+    dead = launcher is None and report["state"] in ("waiting", "setup", "running")
+    return ObservedNode(
+        node,
+        role,
+        host,
+        "failed" if dead else state,
+        artefact,
+        launcher,
+        generation=report["generation"] or 0,
+        exit_code=report["exit_code"],
+        reason="its launcher was killed" if dead else report["reason"],
+        started_at=report["started_at"],
+        progress=report["progress"],
+        failure=_failure(report, node, host, dead=dead),
+        processes=tuple(_process(p, dead=dead) for p in report["processes"]),
+    )
+
+
+def _process(p: dict[str, Any], *, dead: bool) -> ObservedProcess:
+    gone = dead and p["state"] in ("pending", "running")
+    return ObservedProcess(
+        p["rank"],
+        p["local_rank"],
+        "failed" if gone else p["state"],
+        None if gone else p["pid"],
+        p["exit_code"],
+        p["device"],
+    )
+
+
+def _failure(report: dict[str, Any], node: int, host: str, *, dead: bool) -> Failure | None:
+    common = {
+        "generation": report["generation"] or 0,
+        "node": node,
+        "host": host,
+        "progress": report["progress"],
+    }
+    if dead:
+        return Failure(**common, at=0.0, rank=None, exit_code=None, kind="launcher", ran=0.0)
+    f = report["failure"]
+    if f is None:
+        return None
+    began = report["started_at"] or f["at"]
+    return Failure(
+        **common,
+        at=f["at"],
+        rank=f["rank"],
+        exit_code=f["exit_code"],
+        kind=f["kind"],
+        ran=max(0.0, f["at"] - began),
+        log=f["log"],
+        tail=tuple(f["tail"]),
+        reason=report["reason"],
+    )
+
+
+def phase(observed: Observed) -> tuple[Phase, str | None]:
+    """Return the job's phase, and in words what is waited for or what went wrong."""
+    generation, ledger = observed.control.generation, observed.control.ledger
+    members = observed.members
+    if generation is None:
+        waiting = any(node.alive for node in observed.nodes)
+        return (
+            ("starting", "launchers wait for the first generation")
+            if waiting
+            else ("stopped", "nothing of it runs")
+        )
+    if members and all(_succeeded(observed, node) for node in members):
+        return "succeeded", None
+    if ledger.result is not None:
+        return ledger.result.phase, ledger.result.reason
+    if generation.command != "run":
+        running = [node for node in members if node.state in ("running", "starting")]
+        return ("running", "is being stopped") if running else ("stopped", None)
+    return _unfinished(observed)
+
+
+def _current(observed: Observed, node: ObservedNode) -> bool:
+    generation = observed.control.generation
+    return generation is not None and node.generation == generation.number
+
+
+def _succeeded(observed: Observed, node: ObservedNode) -> bool:
+    return node.state == "exited" and node.exit_code == 0 and _current(observed, node)
+
+
+def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
+    members = observed.members
+    failed = [node for node in members if node.state in ("failed", "lost")]
+    running = [node for node in members if _current(observed, node) and node.state in ("running", "exited")]
+    if failed:
+        words = "; ".join(describe_failure(node) for node in failed)
+        if observed.supervised:
+            return "restarting", words
+        if running or any(node.alive for node in members):
+            return "degraded", f"{words}; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
+        return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
+    if len(running) == len(members) and members:
+        return "running", None
+    waiting = [
+        str(node.node)
+        for node in members
+        if not (_current(observed, node) and node.state in ("running", "exited"))
+    ]
+    generation = observed.control.generation
+    again = generation is not None and generation.number > 1 and bool(observed.control.ledger.failures)
+    return ("restarting" if again else "starting"), f"waits for node {', '.join(waiting)}"
+
+
+def describe_failure(node: ObservedNode) -> str:
+    """Say in a few words how a node failed."""
+    failure = node.failure
+    if failure is None or failure.kind == "launcher":
+        return f"node {node.node}: {node.reason or 'failed'}"
+    return f"node {node.node}: {failure_words(failure)}"
+
+
+def failure_words(failure: Failure) -> str:
+    """Say in a few words what failed, without naming the node."""
+    if failure.kind == "launcher":
+        return "its launcher was killed"
+    if failure.kind in ("hang", "setup", "start"):
+        return failure.reason or failure.kind
+    who = "a process" if failure.rank is None else f"rank {failure.rank}"
+    code = failure.exit_code
+    if code is not None and code > 128:
+        return f"{who} was killed by {_signal_name(code - 128)}"
+    return f"{who} exited with code {code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,94 @@
+"""Processes of this machine, known by pid and start time, and found by marks in their environment.
+
+The marks are to target `local` what labels are to containers: they say whose a process is, and nobody has to
+keep a file about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belongs to
+NODE_MARK = "JOBCTL_NODE"  # the node of it
+ARTEFACT_MARK = "JOBCTL_ARTEFACT"  # hash of the script that started the launcher
+OWNER_MARK = "JOBCTL_OWNER"
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when `pid` started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it is gone.
+
+    A zombie is gone. With the pid it names a process for ever: pids are used again.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def alive(pid: int | None, ticks: int | None) -> bool:
+    """Say whether the process that had `pid` and started at `ticks` still runs."""
+    return pid is not None and ticks is not None and start_ticks(pid) == ticks
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment that `pid` was started with; {} if it is gone or another user's."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(item).partition("=") for item in raw.split(b"\0") if b"=" in item)
+    return {name: value for name, _, value in pairs}
+
+
+def marked(work: Path, node: int | None = None) -> Iterator[int]:
+    """Yield the pids of all processes of the job in `work` (of its node `node`, if given)."""
+    mark = os.fsencode(f"{WORK_MARK}={work}")
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            raw = Path(f"/proc/{entry.name}/environ").read_bytes()
+        except OSError:
+            continue
+        items = raw.split(b"\0")
+        if mark in items and (node is None or b"%s=%d" % (NODE_MARK.encode(), node) in items):
+            yield int(entry.name)
+
+
+def kill_marked(
+    work: Path,
+    node: int | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
+    """SIGKILL all processes of the job in `work` until none is left; return how many there were.
+
+    Raises TimeoutError if some survive for 10 s (a process in uninterruptible sleep: its disk hangs).
+    """
+    seen: set[int] = set()
+    deadline = clock() + 10
+    while pids := [pid for pid in marked(work, node) if start_ticks(pid) is not None]:
+        if clock() > deadline:
+            raise TimeoutError(f"processes {', '.join(map(str, pids))} do not die (uninterruptible sleep?)")
+        for pid in pids:
+            seen.add(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        pause(0.01)
+    return len(seen)
+
+
+def working_directory(pid: int) -> str | None:
+    """Return the directory that `pid` runs in, None if it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None

@@ -1,0 +1,42 @@
+"""Values of secrets: read at `up`, kept in memory, written to one 0600 file beside the launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Secret
+
+
+class SecretMissing(Exception):
+    """A secret that cannot be read; its message names it and never its value."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def read_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of `secrets` by name; files are relative to the spec's `directory`. Raises SecretMissing."""
+    return {secret.name: _read(secret, directory, environ) for secret in secrets}
+
+
+def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
+    if secret.file is not None:
+        path = directory / Path(secret.file).expanduser()
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise SecretMissing(
+                f"secret `{secret.name}`: cannot read {path}: {reason}",
+                "make the file, readable by you alone",
+            ) from error
+    name = secret.env or secret.name
+    if name not in environ:
+        raise SecretMissing(
+            f"secret `{secret.name}`: the environment has no `{name}`", f"export {name}=…, then `up` again"
+        )
+    return environ[name]

@@ -1,0 +1,195 @@
+"""What to do about what is observed: pure, so that every decision can be tested without a process.
+
+The rules are those of the spec's `recovery`; docs/recovery.md tells them to users.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jobctl.jobspec.deploy.control import Failure
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, failure_words, phase
+from jobctl.jobspec.plan.types import Recovery, Rule
+
+# A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
+PROGRESS_WITHOUT_COUNTER = 60.0  # seconds
+
+# Failures settle for this long, so that the first of several is taken for the cause, not the first one seen.
+SETTLE = 0.3  # seconds
+
+# What ends a process from outside and says nothing about its code: killed by a person, the kernel (out of
+# memory), a machine that shuts down.
+_FROM_OUTSIDE = frozenset(128 + signal for signal in (1, 2, 9, 15))
+
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """All members ended well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Begin a new generation because of `failure`, after `delay` seconds."""
+
+    cause: str
+    failure: Failure
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Start the launchers that are missing although nothing failed: a command was killed before it had."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the job as failed, because of `reason`; `failure` is None where time alone ran out."""
+
+    reason: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """There is nothing to supervise: the job has ended, was stopped, or is gone."""
+
+    why: str
+
+
+Decision = Continue | Succeed | Restart | Repair | GiveUp | Leave
+
+
+def decide(observed: Observed, policy: Recovery, now: float) -> Decision:
+    """Return what the supervisor does now (`now`: seconds since the epoch)."""
+    generation, ledger = observed.control.generation, observed.control.ledger
+    if generation is None:
+        return Leave("the job is not up")
+    if ledger.result is not None or generation.command != "run":
+        return Leave(f"the job {ledger.result.phase if ledger.result else 'was stopped'}")
+    if phase(observed)[0] == "succeeded":
+        return Succeed()
+    failure = first_failure(observed, now)
+    if failure is not None:
+        return judge(failure, ledger.failures, policy, now)
+    missing = [str(node.node) for node in observed.members if not node.alive and node.state == "pending"]
+    if missing:
+        return Repair(f"node {', '.join(missing)} has no launcher")
+    if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
+        return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
+    return Continue()
+
+
+def first_failure(observed: Observed, now: float) -> Failure | None:
+    """Return the failure that came first in this generation, None while there is none or it still settles.
+
+    When one rank dies its peers fail in their collectives a moment later; only the first one is a cause.
+    """
+    generation = observed.control.generation
+    if generation is None:
+        return None
+    failures = [
+        replace(failure, generation=generation.number, progress=_progress(observed), at=failure.at or now)
+        for node in observed.members
+        if (failure := _failure_of(node, generation.number)) is not None
+    ]
+    if not failures:
+        return None
+    first = min(failures, key=_order)
+    unfinished = [node for node in observed.members if node.alive and node.state == "running"]
+    if unfinished and first.kind != "launcher" and now - first.at < SETTLE:
+        return None
+    return first
+
+
+def _order(failure: Failure) -> tuple[bool, float]:
+    # A launcher that was killed cannot say when; what its peers say of themselves then is a consequence.
+    return failure.kind != "launcher", failure.at
+
+
+def _failure_of(node: ObservedNode, generation: int) -> Failure | None:
+    if node.state not in ("failed", "lost"):
+        return None
+    if node.generation == generation:
+        return node.failure
+    if node.alive:
+        return None
+    return Failure(generation, 0.0, node.node, node.host, None, None, "launcher", node.progress, 0.0)
+
+
+def _progress(observed: Observed) -> int | None:
+    steps = [node.progress for node in observed.members if node.progress is not None]
+    return max(steps, default=None)
+
+
+def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
+    """Decide about one failure, given those that caused earlier generations to end."""
+    before = [other for other in earlier if other.generation != failure.generation]
+    rule = _matching_rule(failure, policy.rules)
+    words = f"node {failure.node}: {failure_words(failure)}"
+    if rule is not None and rule.do == "fail":
+        return GiveUp(f"{words}; a rule of `recovery.rules` says not to retry", failure)
+    if failure.kind == "setup":
+        return GiveUp(f"{words}; a failed `setup` is not retried", failure)
+    if failure.kind == "start":
+        return GiveUp(f"{words}; what cannot be started is not retried", failure)
+    if rule is None and before and _is_a_bug(failure, before[-1]):
+        return GiveUp(f"{words}, again, before any progress: a bug, not a fault", failure)
+    counted = [other for other in before if policy.window is None or now - other.at <= policy.window]
+    if len(counted) >= policy.max_restarts:
+        within = "" if policy.window is None else f" within {policy.window:g} s"
+        return GiveUp(
+            f"{words}; all {policy.max_restarts} restarts of `recovery.max_restarts` are used up{within}",
+            failure,
+        )
+    return Restart(words, failure, _backoff(failure, before))
+
+
+def _matching_rule(failure: Failure, rules: Sequence[Rule]) -> Rule | None:
+    return next((rule for rule in rules if _matches(rule, failure)), None)
+
+
+def _matches(rule: Rule, failure: Failure) -> bool:
+    if rule.exit is not None and rule.exit != failure.exit_code:
+        return False
+    return rule.log is None or any(re.search(rule.log, line) for line in failure.tail)
+
+
+def _is_a_bug(failure: Failure, last: Failure) -> bool:
+    """Say whether a failure repeats the last one, on the same rank with the same code and before any progress."""
+    same = (failure.rank, failure.exit_code, failure.kind) == (last.rank, last.exit_code, last.kind)
+    if not same or failure.kind not in ("exit", "signal") or failure.exit_code in _FROM_OUTSIDE:
+        return False
+    return not _made_progress(failure, last)
+
+
+def _made_progress(failure: Failure, last: Failure) -> bool:
+    """Say whether the generation that ended with `failure` got anywhere since `last`.
+
+    To fail at the very step of the last time is no progress: the way there was only repeated.
+    """
+    if failure.progress is None:
+        return last.progress is None and failure.ran >= PROGRESS_WITHOUT_COUNTER
+    return failure.progress != last.progress
+
+
+def _backoff(failure: Failure, before: Sequence[Failure]) -> float:
+    """Return how many seconds to wait: none after progress, then twice as long each time without any."""
+    fruitless = 0
+    later = failure
+    for earlier in reversed(before):
+        if _made_progress(later, earlier):
+            break
+        fruitless += 1
+        later = earlier
+    return 0.0 if fruitless == 0 else min(_FIRST_BACKOFF * 2.0 ** (fruitless - 1), _LONGEST_BACKOFF)

@@ -1,0 +1,50 @@
+"""What changed between two looks at a job, told as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, describe_failure
+
+Event = tuple[str, str, dict[str, Any]]
+
+
+def changes(before: Observed | None, now: Observed) -> Iterator[Event]:
+    """Yield kind, message and details of what the nodes did since `before` (None: the first look)."""
+    for node in now.nodes:
+        last = before.node(node.node) if before else None
+        if last is None or (last.state, last.generation, last.alive) != (
+            node.state,
+            node.generation,
+            node.alive,
+        ):
+            message = _message(node)
+            if message:
+                yield "node", message, _details(node)
+
+
+def _message(node: ObservedNode) -> str | None:
+    where = f"node {node.node} on {node.host}"
+    match node.state:
+        case "running":
+            return f"{where} runs generation {node.generation}"
+        case "starting":
+            return f"{where} runs its setup"
+        case "exited":
+            return f"{where} ended with code {node.exit_code}"
+        case "failed":
+            return f"{describe_failure(node)} (generation {node.generation})"
+        case _:
+            return None
+
+
+def _details(node: ObservedNode) -> dict[str, Any]:
+    return {
+        "node": node.node,
+        "state": node.state,
+        "generation": node.generation,
+        "exit_code": node.exit_code,
+        "progress": node.progress,
+        "ranks": [process.rank for process in node.processes],
+    }

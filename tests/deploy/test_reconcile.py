@@ -1,0 +1,212 @@
+"""Wanted against observed: whole plans of steps as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobctl.jobspec.deploy.control import Control, Failure, Ledger, Result
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.types import Container, Devices, HostRef, Launch, Node, Plan, Recovery, Rendezvous
+
+
+def _node(index: int) -> Node:
+    launch = Launch(
+        index, "trainer", 1, (), ("true",), (), "workerlog", ("cpu:0",), (), (), None, None, (), 5.0, None
+    )
+    container = Container(
+        *(f"jobctl-job-{index}", "", "missing", f"job-{index}", "python3", None, None, (), (), ()),
+        *(Devices("cpu", ()), (), (), None, None, None, (), (), 5.0),
+    )
+    return Node(index, "trainer", HostRef("localhost", f"127.0.0.{index + 2}"), container, launch)
+
+
+def _plan(nodes: int) -> Plan:
+    recovery = Recovery(3, None, "wait", 30.0, None, None, ())
+    return Plan(
+        *("job", "torch", "collective", "local", "me@here", "job-1", nodes, nodes, False),
+        *(
+            tuple(_node(i) for i in range(nodes)),
+            None,
+            None,
+            (),
+            None,
+            Rendezvous(None, 600.0),
+            recovery,
+            5.0,
+            "0",
+        ),
+    )
+
+
+PLAN = _plan(2)
+WANTED = Wanted(PLAN, {0: "a", 1: "a", 2: "a"}, "code")
+LEDGER = Ledger(1.0, "code")
+CONTROL = Control(first_generation(PLAN), LEDGER)
+RUNS = tuple(
+    ObservedNode(i, "trainer", "localhost", "running", artefact="a", launcher=10 + i, generation=1)
+    for i in (0, 1)
+)
+RUNNING = Observed(CONTROL, RUNS, supervised=True)
+ENDED = tuple(replace(node, state="exited", launcher=None, artefact=None, exit_code=0) for node in RUNS)
+
+
+def with_node(number: int, **changes: object) -> Observed:
+    """The running job, with one node changed."""
+    nodes = tuple(replace(n, **changes) if n.node == number else n for n in RUNS)  # type: ignore[arg-type]
+    return replace(RUNNING, nodes=nodes)
+
+
+CASES: dict[str, tuple[Wanted, Observed, str]] = {
+    "a new job": (
+        WANTED,
+        Observed(Control(), (), supervised=False),
+        """
+        start node 0 on localhost: not running
+        start node 1 on localhost: not running
+        generation 1: the job is new
+        supervise job: no supervisor runs
+        """,
+    ),
+    "nothing changed": (WANTED, RUNNING, ""),
+    "the supervisor is gone": (
+        WANTED,
+        replace(RUNNING, supervised=False),
+        "supervise job: no supervisor runs",
+    ),
+    "no supervisor is wanted": (replace(WANTED, supervise=False), replace(RUNNING, supervised=False), ""),
+    "up was killed before the control file": (
+        WANTED,
+        Observed(Control(), (replace(RUNS[0], state="pending", generation=0),), supervised=False),
+        """
+        start node 1 on localhost: not running
+        generation 1: the job is new
+        supervise job: no supervisor runs
+        """,
+    ),
+    "up was killed before the second launcher": (
+        WANTED,
+        replace(RUNNING, nodes=(RUNS[0], ObservedNode(1, "trainer", "localhost", "pending"))),
+        "start node 1 on localhost: not running",
+    ),
+    "a launcher is gone": (
+        WANTED,
+        with_node(1, state="failed", launcher=None, artefact=None, reason="its launcher was killed"),
+        """
+        start node 1 on localhost: its launcher was killed
+        generation 2: node 1: its launcher was killed
+        """,
+    ),
+    "a process failed": (
+        WANTED,
+        with_node(1, state="failed", reason="rank 1 exited with code 7"),
+        "generation 2: node 1: rank 1 exited with code 7",
+    ),
+    "the spec changed": (
+        replace(WANTED, artefacts={0: "b", 1: "b"}),
+        RUNNING,
+        """
+        replace node 0 on localhost: the spec changed
+        replace node 1 on localhost: the spec changed
+        generation 2: the spec changed
+        """,
+    ),
+    "the code changed": (replace(WANTED, code="other"), RUNNING, "generation 2: the code changed"),
+    "a node more": (
+        replace(WANTED, plan=_plan(3)),
+        RUNNING,
+        """
+        start node 2 on localhost: not running
+        generation 2: nodes changed from 2 to 3
+        """,
+    ),
+    "a node less": (
+        replace(WANTED, plan=_plan(1)),
+        RUNNING,
+        """
+        remove node 1 on localhost: no longer part of the job
+        generation 2: nodes changed from 2 to 1
+        """,
+    ),
+    "it succeeded": (WANTED, Observed(CONTROL, ENDED, supervised=False), ""),
+    "it succeeded, and the code changed": (
+        replace(WANTED, code="other"),
+        Observed(CONTROL, ENDED, supervised=False),
+        """
+        start node 0 on localhost: not running
+        start node 1 on localhost: not running
+        generation 2: the code changed
+        supervise job: no supervisor runs
+        """,
+    ),
+    "it failed": (
+        WANTED,
+        Observed(
+            Control(CONTROL.generation, replace(LEDGER, result=Result("failed", "budget", 2.0))),
+            tuple(replace(n, state="failed", launcher=None, artefact=None, reason="exit 7") for n in RUNS),
+            supervised=False,
+        ),
+        """
+        start node 0 on localhost: exit 7
+        start node 1 on localhost: exit 7
+        generation 2: the job had failed
+        supervise job: no supervisor runs
+        """,
+    ),
+    "it was stopped": (
+        WANTED,
+        Observed(
+            Control(CONTROL.generation, replace(LEDGER, result=Result("stopped", "by the user", 2.0))),
+            tuple(replace(n, state="exited") for n in RUNS),
+            supervised=False,
+        ),
+        """
+        generation 2: the job was stopped
+        supervise job: no supervisor runs
+        """,
+    ),
+    "one node is done while the others finish": (
+        WANTED,
+        with_node(0, state="exited", launcher=None, artefact=None, exit_code=0),
+        "",
+    ),
+    "restart": (replace(WANTED, anew="`jobctl restart`"), RUNNING, "generation 2: `jobctl restart`"),
+    "restart of a node": (
+        replace(WANTED, anew="`jobctl restart`", replace=frozenset({1})),
+        RUNNING,
+        """
+        replace node 1 on localhost: `jobctl restart`
+        generation 2: `jobctl restart`
+        """,
+    ),
+    "everything was killed": (
+        WANTED,
+        Observed(
+            Control(
+                CONTROL.generation,
+                replace(LEDGER, failures=(Failure(0, 0.0, 0, "h", 0, 1, "exit", None, 0.0),)),
+            ),
+            tuple(
+                replace(n, state="failed", launcher=None, artefact=None, reason="its launcher was killed")
+                for n in RUNS
+            ),
+            supervised=False,
+        ),
+        """
+        start node 0 on localhost: its launcher was killed
+        start node 1 on localhost: its launcher was killed
+        generation 2: node 0: its launcher was killed
+        supervise job: no supervisor runs
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps(case: str) -> None:
+    wanted, observed, text = CASES[case]
+    lines = [line.strip() for line in text.strip().splitlines()]
+    assert [str(step) for step in reconcile(wanted, observed)] == lines

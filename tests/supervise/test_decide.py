@@ -1,0 +1,287 @@
+"""The supervisor's decisions, one case a line: what was observed, and what is done about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobctl.jobspec.deploy.control import Control, Failure, Ledger, Result
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.plan.types import Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.supervise.decide import (
+    SETTLE,
+    Continue,
+    GiveUp,
+    Leave,
+    Repair,
+    Restart,
+    Succeed,
+    decide,
+    first_failure,
+    judge,
+)
+
+NOW = 1000.0
+POLICY = Recovery(
+    max_restarts=3,
+    window=None,
+    on_host_loss="wait",
+    host_timeout=30.0,
+    wait_timeout=None,
+    max_duration=None,
+    rules=(),
+)
+
+
+def failure(**changes: object) -> Failure:
+    """A process of rank 1 that ended with code 7 at step 50 of generation 1."""
+    base = Failure(1, 990.0, 1, "localhost", 1, 7, "exit", 50, 20.0, "workerlog.0", ("boom",))
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def node(index: int, state: str = "running", **changes: object) -> ObservedNode:
+    """A node of generation 1 whose launcher lives."""
+    base = ObservedNode(
+        index, "trainer", "localhost", "running", launcher=100 + index, generation=1, progress=50
+    )
+    return replace(base, state=state, **changes)  # type: ignore[arg-type]
+
+
+def job(
+    *nodes: ObservedNode, number: int = 1, command: str = "run", ledger: Ledger | None = None
+) -> Observed:
+    """A job of these nodes, all of them members of generation `number`."""
+    members = tuple(Member(n.node, n.node, ("trainer",), n.host, f"127.0.0.{n.node + 2}", 1) for n in nodes)
+    meeting = Meeting("127.0.0.2", 20000, f"job-{number}")
+    generation = Generation("job", "job-1", number, command, 0.0, members, meeting, None)  # type: ignore[arg-type]
+    return Observed(Control(generation, ledger or Ledger(900.0)), nodes, supervised=True)
+
+
+def test_all_run() -> None:
+    assert decide(job(node(0), node(1)), POLICY, NOW) == Continue()
+
+
+def test_some_have_ended_well() -> None:
+    assert decide(job(node(0, "exited", exit_code=0, launcher=None), node(1)), POLICY, NOW) == Continue()
+
+
+def test_all_have_ended_well() -> None:
+    ended = [node(i, "exited", exit_code=0, launcher=None) for i in (0, 1)]
+    assert decide(job(*ended), POLICY, NOW) == Succeed()
+
+
+def test_ended_well_in_an_earlier_generation_is_not_success() -> None:
+    ended = [node(i, "exited", exit_code=0) for i in (0, 1)]
+    assert decide(job(*ended, number=2), POLICY, NOW) == Continue()
+
+
+def test_a_process_fails() -> None:
+    seen = job(node(0), node(1, "failed", failure=failure()))
+    assert decide(seen, POLICY, NOW) == Restart("node 1: rank 1 exited with code 7", failure(), 0.0)
+
+
+def test_a_killed_process_is_told_by_its_signal() -> None:
+    seen = job(node(0), node(1, "failed", failure=failure(exit_code=137, kind="signal")))
+    decision = decide(seen, POLICY, NOW)
+    assert isinstance(decision, Restart)
+    assert decision.cause == "node 1: rank 1 was killed by SIGKILL"
+
+
+def test_the_first_failure_is_the_cause() -> None:
+    late = failure(node=0, rank=0, at=991.0, exit_code=1)
+    seen = job(node(0, "failed", failure=late), node(1, "failed", failure=failure()))
+    assert first_failure(seen, NOW) == failure()
+
+
+def test_failures_settle_before_one_is_called_the_cause() -> None:
+    fresh = failure(at=NOW - SETTLE / 2)
+    assert decide(job(node(0), node(1, "failed", failure=fresh)), POLICY, NOW) == Continue()
+    assert first_failure(job(node(0), node(1, "failed", failure=fresh)), NOW + SETTLE) == fresh
+
+
+def test_a_killed_launcher_is_the_cause_whatever_its_peers_say() -> None:
+    killed = failure(kind="launcher", at=0.0, rank=None, exit_code=None)
+    peer = failure(node=0, rank=0, at=989.0)
+    seen = job(
+        node(0, "failed", failure=peer),
+        node(1, "failed", launcher=None, failure=killed, reason="its launcher was killed"),
+    )
+    assert decide(seen, POLICY, NOW) == Restart(
+        "node 1: its launcher was killed", replace(killed, at=NOW), 0.0
+    )
+
+
+def test_a_failure_of_an_earlier_generation_is_over() -> None:
+    assert decide(job(node(0), node(1, "failed", failure=failure()), number=2), POLICY, NOW) == Continue()
+
+
+def test_a_launcher_that_was_never_started() -> None:
+    missing = ObservedNode(1, "trainer", "localhost", "pending")
+    assert decide(job(node(0), missing), POLICY, NOW) == Repair("node 1 has no launcher")
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (Observed(Control(), (), True), "the job is not up"),
+        (job(node(0), command="stop"), "the job was stopped"),
+        (job(node(0), ledger=Ledger(1.0, result=Result("failed", "x", 2.0))), "the job failed"),
+    ],
+)
+def test_nothing_to_supervise(seen: Observed, why: str) -> None:
+    assert decide(seen, POLICY, NOW) == Leave(why)
+
+
+def test_max_duration() -> None:
+    policy = replace(POLICY, max_duration=60.0)
+    assert decide(job(node(0)), policy, 961.0) == GiveUp(
+        "ran longer than `recovery.max_duration` (60 s)", None
+    )
+    assert decide(job(node(0)), policy, 959.0) == Continue()
+
+
+WORDS = "node 1: rank 1 exited with code 7"
+
+
+@pytest.mark.parametrize(
+    ("now", "earlier", "policy", "decision"),
+    [
+        # The budget: as many restarts as it says, then the end.
+        (
+            failure(generation=2, progress=60),
+            [failure()],
+            POLICY,
+            Restart(WORDS, failure(generation=2, progress=60), 0.0),
+        ),
+        (
+            failure(generation=2, progress=60),
+            [failure()],
+            replace(POLICY, max_restarts=1),
+            GiveUp(
+                f"{WORDS}; all 1 restarts of `recovery.max_restarts` are used up",
+                failure(generation=2, progress=60),
+            ),
+        ),
+        (
+            failure(),
+            [],
+            replace(POLICY, max_restarts=0),
+            GiveUp(f"{WORDS}; all 0 restarts of `recovery.max_restarts` are used up", failure()),
+        ),
+        # A window forgets.
+        (
+            failure(generation=2, progress=60),
+            [failure(at=100.0)],
+            replace(POLICY, max_restarts=1, window=600.0),
+            Restart(WORDS, failure(generation=2, progress=60), 0.0),
+        ),
+        # A bug: the same rank, the same code, no further than last time.
+        (
+            failure(generation=2),
+            [failure()],
+            POLICY,
+            GiveUp(f"{WORDS}, again, before any progress: a bug, not a fault", failure(generation=2)),
+        ),
+        (
+            failure(generation=2, progress=None, ran=3.0),
+            [failure(progress=None, ran=3.0)],
+            POLICY,
+            GiveUp(
+                f"{WORDS}, again, before any progress: a bug, not a fault",
+                failure(generation=2, progress=None, ran=3.0),
+            ),
+        ),
+        # No bug: another rank, another code, or a long run of a script that counts no steps.
+        (failure(generation=2), [failure(rank=0)], POLICY, Restart(WORDS, failure(generation=2), 1.0)),
+        (failure(generation=2), [failure(exit_code=8)], POLICY, Restart(WORDS, failure(generation=2), 1.0)),
+        (
+            failure(generation=2, progress=None, ran=61.0),
+            [failure(progress=None, ran=3.0)],
+            POLICY,
+            Restart(WORDS, failure(generation=2, progress=None, ran=61.0), 0.0),
+        ),
+        # Rules come first.
+        (
+            failure(),
+            [],
+            replace(POLICY, rules=(Rule(None, 7, "fail"),)),
+            GiveUp(f"{WORDS}; a rule of `recovery.rules` says not to retry", failure()),
+        ),
+        (
+            failure(),
+            [],
+            replace(POLICY, rules=(Rule("b.om", None, "fail"),)),
+            GiveUp(f"{WORDS}; a rule of `recovery.rules` says not to retry", failure()),
+        ),
+        (
+            failure(),
+            [],
+            replace(POLICY, rules=(Rule("nothing like it", 7, "fail"),)),
+            Restart(WORDS, failure(), 0.0),
+        ),
+        (
+            failure(generation=2),
+            [failure()],
+            replace(POLICY, rules=(Rule(None, 7, "restart"),)),
+            Restart(WORDS, failure(generation=2), 1.0),
+        ),
+    ],
+)
+def test_judge(now: Failure, earlier: list[Failure], policy: Recovery, decision: object) -> None:
+    assert judge(now, earlier, policy, NOW) == decision
+
+
+@pytest.mark.parametrize("code", [129, 130, 137, 143])
+def test_what_is_killed_from_outside_is_no_bug(code: int) -> None:
+    killed = failure(generation=2, kind="signal", exit_code=code)
+    assert isinstance(judge(killed, [replace(killed, generation=1)], POLICY, NOW), Restart)
+
+
+def test_a_crash_by_its_own_signal_can_be_a_bug() -> None:
+    segfault = failure(generation=2, kind="signal", exit_code=139)
+    assert isinstance(judge(segfault, [replace(segfault, generation=1)], POLICY, NOW), GiveUp)
+
+
+@pytest.mark.parametrize("kind", ["setup", "start"])
+def test_what_cannot_even_start_is_not_retried(kind: str) -> None:
+    assert isinstance(judge(failure(kind=kind, reason="no"), [], POLICY, NOW), GiveUp)
+
+
+def test_without_progress_the_pauses_grow() -> None:
+    policy = replace(POLICY, max_restarts=100)
+    earlier: list[Failure] = []
+    delays = []
+    for generation in range(1, 9):
+        now = failure(generation=generation, exit_code=137, kind="signal")
+        decision = judge(now, earlier, policy, NOW)
+        assert isinstance(decision, Restart)
+        delays.append(decision.delay)
+        earlier.append(now)
+    assert delays == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+codes = st.sampled_from([1, 7, 137, 139])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), codes, st.none() | st.integers(0, 5)), max_size=12),
+    st.integers(0, 5),
+)
+def test_no_run_takes_more_restarts_than_its_budget(
+    faults: list[tuple[int, int, int | None]], budget: int
+) -> None:
+    policy = replace(POLICY, max_restarts=budget)
+    earlier: list[Failure] = []
+    for number, (rank, code, progress) in enumerate(faults, 1):
+        kind = "signal" if code > 128 else "exit"
+        now = failure(generation=number, rank=rank, exit_code=code, progress=progress, kind=kind, ran=1.0)
+        decision = judge(now, earlier, policy, NOW)
+        assert isinstance(decision, Restart | GiveUp)
+        if isinstance(decision, GiveUp):
+            break
+        assert 0.0 <= decision.delay <= 30.0
+        earlier.append(now)
+    assert len(earlier) <= budget
