@@ -1,0 +1,119 @@
+"""Commands that connect to nothing: init, validate, schema, render."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from jobctl import console
+from jobctl.console import Commands, Failed, command
+from jobctl.options import Format, Hosts, Job, Output, Set, TargetOption
+
+
+@command
+def init(
+    directory: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="Where to write.", show_default=False)
+    ] = Path("."),
+    framework: Annotated[str, typer.Option("--framework", help="torch, paddle or mindspore.")] = "torch",
+) -> None:
+    """Write a small, commented job.yaml and hosts.txt to start from.
+
+    Example: jobctl init my-job
+    """
+    from jobctl.starter import write_starter
+
+    for path in write_starter(directory, framework):
+        console.say(f"wrote {path}")
+    console.say(f"next: put your script beside it, then `jobctl up {directory / 'job.yaml'}`")
+
+
+@command
+def validate(
+    job: Job = None,
+    hosts: Hosts = None,
+    target: TargetOption = None,
+    overrides: Set = None,
+    output: Output = Format.text,
+) -> None:
+    """Report every error and warning of a spec (and hosts file) with place and remedy.
+
+    Example: jobctl validate job.yaml --hosts hosts.txt
+    """
+    from jobctl.jobs import check, show_diagnostics
+
+    compiled, diagnostics, files = check(job, overrides, hosts, target.value if target else None)
+    errors = sum(1 for diagnostic in diagnostics if diagnostic.severity == "error")
+    if output is Format.json:
+        console.out_json(
+            {"valid": not errors, "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics]}
+        )
+    else:
+        show_diagnostics(diagnostics, files)
+        _summary(files, errors, len(diagnostics) - errors)
+    if compiled is None:
+        raise typer.Exit(2)
+
+
+def _summary(files: list[Path], errors: int, warnings: int) -> None:
+    counts = [
+        f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n
+    ]
+    names = " and ".join(map(str, files))
+    console.say(
+        f"{names}: {', '.join(counts) if counts else 'valid'}{' (valid)' if warnings and not errors else ''}"
+    )
+
+
+@command
+def schema() -> None:
+    """Print the JSON Schema (draft 2020-12) of the spec, for editors.
+
+    Example: jobctl schema > job.schema.json
+    """
+    from jobctl.jobspec.spec.schema import json_schema
+
+    console.out_json(json_schema())
+
+
+@command
+def render(
+    job: Job = None,
+    hosts: Hosts = None,
+    target: TargetOption = None,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", metavar="DIR", help="Write into DIR instead of printing.", show_default=False),
+    ] = None,
+    overrides: Set = None,
+) -> None:
+    """Write exactly what `up` would send: a folder per host, the launcher, the first control file.
+
+    Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
+    """
+    from jobctl.jobs import compile_job, plan_of
+    from jobctl.jobspec.plan.generation import first_generation
+    from jobctl.jobspec.render.artefact import render
+    from jobctl.jobspec.render.errors import RenderError
+    from jobctl.jobspec.render.write import write
+
+    compiled = compile_job(job, overrides, hosts, target.value if target else None)
+    plan = plan_of(compiled)
+    try:
+        artefacts = render(plan, first_generation(plan))
+        if out is None:
+            for artefact in artefacts:
+                if artefact.path != "launcher.py":
+                    console.out(f"# {artefact.path}\n{artefact.content.decode()}")
+            return
+        written = write(artefacts, out)
+    except RenderError as error:
+        raise Failed(f"{error.message} [{error.code}]", 2, error.hint) from error
+    console.say(f"wrote {written.files} files to {out}")
+    for path in written.kept:
+        console.warning(f"{out / path} was changed by hand since it was rendered, and is kept")
+
+
+COMMANDS: Commands = {"init": init, "validate": validate, "schema": schema, "render": render}

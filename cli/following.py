@@ -1,0 +1,86 @@
+"""Commands that stay until something happens: wait, events -f, up --follow."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from jobctl import console
+from jobctl.options import Format
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.local import Local
+
+INTERVAL = 0.1  # seconds between two looks
+
+
+def wait_for(deployer: Local, timeout: str | None, output: Format) -> int:
+    """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
+    from jobctl.bringup import duration, show_tail
+    from jobctl.jobspec.deploy.observed import phase
+
+    deadline = None if timeout is None else time.monotonic() + duration(timeout)
+    while True:
+        observed = deployer.observe()
+        now, reason = phase(observed)
+        if now in ("succeeded", "failed", "stopped"):
+            break
+        if deadline is not None and time.monotonic() >= deadline:
+            console.error(f"job `{deployer.job.name}` still {now} after {timeout}")
+            return 124
+        time.sleep(INTERVAL)
+    if output is Format.json:
+        console.out_json({"job": deployer.job.name, "phase": now, "reason": reason})
+    elif now == "succeeded":
+        console.say(f"job `{deployer.job.name}` succeeded")
+    else:
+        console.error(f"job `{deployer.job.name}` {now}: {reason}")
+        show_tail(observed)
+    return 0 if now == "succeeded" else 1
+
+
+def show_events(deployer: Local, follow: bool, output: Format) -> None:
+    """Print the events of a job, and go on until it ends with `follow`."""
+    from jobctl.jobspec.deploy import events
+    from jobctl.status import ended
+
+    offset = 0
+    while True:
+        last = not follow or ended(deployer.observe())
+        found, offset = events.read(deployer.job.events, offset)
+        for event in found:
+            if output is Format.json:
+                console.out_json_line({**event, "time": iso(event["time"])})
+            else:
+                console.out(event_text(event))
+        if last:
+            return
+        time.sleep(INTERVAL)
+
+
+def iso(seconds: float) -> str:
+    """Return a time as RFC 3339 in local time, to the millisecond."""
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
+
+
+def event_text(event: dict[str, Any]) -> str:
+    """Return an event as a line, with the last log lines of what failed below it."""
+    line = f"{datetime.fromtimestamp(event['time']):%Y-%m-%d %H:%M:%S}  {event['message']}"
+    tail = event.get("tail") or []
+    return "\n".join([line, *(f"    {event.get('log')}: {text}" for text in tail)])
+
+
+def follow_job(deployer: Local, output: Format) -> int:
+    """Stream the job's logs until it ends and return its result; Ctrl-C leaves the job alone."""
+    from jobctl.logs import Choice, stream
+
+    name = deployer.job.name
+    try:
+        stream(deployer, Choice(follow=True, current=True), output)
+        return wait_for(deployer, None, Format.text)
+    except KeyboardInterrupt:
+        console.say(
+            f"\ndetached; job `{name}` goes on: `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl down {name}`"
+        )
+        return 130

@@ -1,0 +1,217 @@
+"""From what a user names, a spec file or a known job, to a loaded spec, a plan, and the deployer of the job."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl import console
+from jobctl.console import Failed
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.jobdir import JobDir
+    from jobctl.jobspec.deploy.local import Local
+    from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.planner import Target
+    from jobctl.jobspec.spec.diagnostics import Diagnostic
+    from jobctl.jobspec.spec.hosts import Host
+    from jobctl.jobspec.spec.load import Loaded
+    from jobctl.jobspec.spec.model import Spec
+
+DEFAULT_SPEC = "job.yaml"
+
+
+def is_spec_file(job: str) -> bool:
+    """Say whether JOB means a file: names of jobs have neither dots nor slashes."""
+    return "/" in job or "." in job or os.path.exists(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A spec that is valid for a target, with the hosts it is for."""
+
+    spec: Spec
+    directory: Path
+    path: Path
+    target: Target
+    hosts: tuple[Host, ...]
+    hosts_path: Path | None
+    warnings: tuple[Diagnostic, ...]
+
+
+def spec_path(job: str | None) -> Path:
+    """Return the spec file that JOB means; for the name of a known job, the one it was started with."""
+    if job is None:
+        return Path(DEFAULT_SPEC)
+    if is_spec_file(job):
+        return Path(job)
+    about = job_of_name(job).about()
+    if about is None:
+        raise Failed(
+            f"no job `{job}` is known here, and no file of that name",
+            2,
+            "name a spec file, or see `jobctl list`",
+        )
+    return Path(about["spec"])
+
+
+def job_of_name(name: str) -> JobDir:
+    """Return the directory of the job `name`."""
+    from jobctl.jobspec.deploy.jobdir import job_dir, state_dir
+
+    return job_dir(state_dir(console.environ()), name)
+
+
+def load(job: str | None, overrides: Sequence[str] | None) -> tuple[Path, Loaded]:
+    """Load the spec that JOB means, whatever is wrong with it."""
+    from jobctl.jobspec.spec.load import load_spec
+
+    path = spec_path(job)
+    return path, load_spec(path, environ=console.environ(), overrides=overrides or ())
+
+
+def choose_target(target: str | None, hosts: Path | None) -> Target:
+    """Return the target: asked for, or `compose` with hosts and `local` without."""
+    chosen: Target = target or ("compose" if hosts else "local")  # type: ignore[assignment]
+    if chosen == "local" and hosts:
+        raise Failed(
+            "target `local` is this machine: it takes no hosts file",
+            2,
+            "leave out `--hosts` or `--target local`",
+        )
+    return chosen
+
+
+def check(
+    job: str | None, overrides: Sequence[str] | None, hosts: Path | None, target: str | None
+) -> tuple[Compiled | None, tuple[Diagnostic, ...], list[Path]]:
+    """Check spec, hosts and target together: the compiled job, if there are no errors, and all diagnostics."""
+    from jobctl.jobspec.spec.hosts import load_hosts
+    from jobctl.jobspec.spec.target_checks import check_target
+
+    chosen = choose_target(target, hosts)
+    path, loaded = load(job, overrides)
+    diagnostics = list(loaded.diagnostics)
+    files = [path]
+    known: tuple[Host, ...] = ()
+    if hosts is not None:
+        found = load_hosts(hosts)
+        diagnostics += found.diagnostics
+        known = found.hosts
+        files.append(hosts)
+    if loaded.spec is not None and not _errors(diagnostics):
+        diagnostics += check_target(loaded, chosen, known, hosts)
+    spec = loaded.spec
+    if spec is None or _errors(diagnostics):
+        return None, tuple(diagnostics), files
+    compiled = Compiled(spec, loaded.directory, path, chosen, known, hosts, tuple(diagnostics))
+    return compiled, tuple(diagnostics), files
+
+
+def _errors(diagnostics: Sequence[Diagnostic]) -> bool:
+    return any(diagnostic.severity == "error" for diagnostic in diagnostics)
+
+
+def compile_job(
+    job: str | None,
+    overrides: Sequence[str] | None,
+    hosts: Path | None,
+    target: str | None,
+    *,
+    quiet: bool = False,
+) -> Compiled:
+    """Return the compiled job; diagnostics go to stderr, errors end the command with 2."""
+    compiled, diagnostics, files = check(job, overrides, hosts, target)
+    if compiled is None or not quiet:
+        show_diagnostics(diagnostics, files)
+    if compiled is None:
+        raise Failed("", 2)
+    return compiled
+
+
+def show_diagnostics(diagnostics: Sequence[Diagnostic], files: Sequence[Path]) -> None:
+    """Print diagnostics with source lines and carets to stderr."""
+    from jobctl.jobspec.spec.diagnostics import render_text
+
+    lines: dict[str, list[str]] = {}
+    for diagnostic in diagnostics:
+        file = diagnostic.span.file
+        if file not in lines:
+            lines[file] = source_lines(file, files)
+        console.say(render_text(diagnostic, lines[file]))
+        console.say("")
+
+
+def source_lines(file: str, files: Sequence[Path]) -> list[str]:
+    """Return the lines of a file that a diagnostic points into; none if it cannot be read as text."""
+    if file not in {str(path) for path in files} and not os.path.exists(file):
+        return []
+    from jobctl.jobspec.spec.source import split_lines
+
+    try:
+        return split_lines(Path(file).read_text(encoding="utf-8-sig", errors="replace"))
+    except OSError:
+        return []
+
+
+def owner() -> str:
+    """Return whose jobs these are: user@machine, as in the label `jobctl.owner`."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def plan_of(compiled: Compiled) -> Plan:
+    """Return the plan of a compiled job. Ends with 2 where it cannot be planned."""
+    from jobctl.jobspec.deploy.devices import count_devices
+    from jobctl.jobspec.planner import Context, PlanError, planner
+    from jobctl.version import version
+
+    spec, directory = compiled.spec, compiled.directory
+    here = spec.script is not None and (directory / spec.script).is_file()
+    context = Context(compiled.target, str(directory), owner(), version(), here)
+    devices = count_devices(spec.devices.kind) if compiled.target == "local" else None
+    try:
+        return planner(spec, compiled.hosts, None, context, devices)
+    except PlanError as error:
+        raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
+
+
+def name_of(job: str | None) -> str:
+    """Return the name of the job: all that commands on a running job need of its spec."""
+    if job is not None and not is_spec_file(job):
+        return job
+    from jobctl.jobspec.spec.load import read_name
+
+    path = Path(job or DEFAULT_SPEC)
+    loaded = read_name(path)
+    if loaded.name is None:
+        show_diagnostics(loaded.diagnostics, [path])
+        raise Failed("", 2)
+    return loaded.name
+
+
+def running_job(job: str | None) -> Local:
+    """Return the deployer of a job that is up, or was and left a trace. Ends with 2 for one that is not known."""
+    from jobctl.jobspec.deploy.local import Local
+
+    name = name_of(job)
+    directory = job_of_name(name)
+    if directory.about() is None and not directory.root.exists() and (job is None or not is_spec_file(job)):
+        raise Failed(
+            f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one"
+        )
+    return Local(directory)
+
+
+def refuse_target(plan: Plan) -> None:
+    """End with 2 where this version renders a target but cannot deploy to it yet."""
+    if plan.target != "local":
+        raise Failed(
+            f"this version runs jobs on target `local` only; it validates and renders for `{plan.target}`",
+            2,
+            "`jobctl render --out DIR` writes what would be sent to each host",
+        )

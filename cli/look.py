@@ -1,0 +1,87 @@
+"""Commands that look and change nothing: status, list, wait, events."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from jobctl import console
+from jobctl.console import Commands, command
+from jobctl.options import Format, Job, Output
+
+
+@command
+def status(
+    job: Job = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until the job ends.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="One line per process.")] = False,
+    output: Output = Format.text,
+) -> None:
+    """Say what runs where, read from the processes themselves.
+
+    Example: jobctl status my-job --watch
+    """
+    from jobctl.jobs import running_job
+    from jobctl.status import show_status, status_json, watch_status
+
+    deployer = running_job(job)
+    if watch:
+        watch_status(deployer, wide, output)
+    elif output is Format.json:
+        console.out_json(status_json(deployer))
+    else:
+        show_status(deployer, wide)
+
+
+@command
+def list_(output: Output = Format.text) -> None:
+    """List the jobs known here.
+
+    Example: jobctl list
+    """
+    from jobctl.status import known_jobs_table
+
+    known_jobs_table(output)
+
+
+@command
+def wait(
+    job: Job = None,
+    timeout: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--timeout", metavar="T", help="Give up waiting after T (exit 124).", show_default=False
+        ),
+    ] = None,
+    output: Output = Format.text,
+) -> None:
+    """Wait until the job ends and exit with its result: 0 succeeded, 1 failed or stopped.
+
+    Example: jobctl wait my-job --timeout 2h
+    """
+    from jobctl.following import wait_for
+    from jobctl.jobs import running_job
+
+    code = wait_for(running_job(job), timeout, output)
+    if code:
+        raise typer.Exit(code)
+
+
+@command
+def events(
+    job: Job = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
+    output: Output = Format.text,
+) -> None:
+    """Tell what happened and why.
+
+    Example: jobctl events my-job -f
+    """
+    from jobctl.following import show_events
+    from jobctl.jobs import running_job
+
+    show_events(running_job(job), follow, output)
+
+
+COMMANDS: Commands = {"status": status, "list": list_, "wait": wait, "events": events}

@@ -1,0 +1,61 @@
+"""Arguments and options that several commands share, written once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+
+class Format(StrEnum):
+    """How a command reports."""
+
+    text = "text"
+    json = "json"
+
+
+class Target(StrEnum):
+    """Where a job runs."""
+
+    local = "local"
+    compose = "compose"
+    ssh = "ssh"
+    kubernetes = "kubernetes"
+
+
+Job = Annotated[
+    Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
+    typer.Argument(
+        metavar="[JOB]",
+        help="A spec file or the name of a known job; default ./job.yaml.",
+        show_default=False,
+    ),
+]
+Hosts = Annotated[
+    Optional[Path], typer.Option("--hosts", metavar="FILE", help="The hosts file.", show_default=False)  # noqa: UP045
+]
+TargetOption = Annotated[
+    Optional[Target],  # noqa: UP045
+    typer.Option(
+        "--target",
+        help="Where the job runs; default `local` without hosts, `compose` with.",
+        show_default=False,
+    ),
+]
+Set = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a value of the spec; may be repeated.",
+        show_default=False,
+    ),
+]
+Output = Annotated[Format, typer.Option("--output", "-o", help="How to report.")]
+Node = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--node", metavar="N", help="One node, by its number.", show_default=False),
+]
+BreakLock = Annotated[bool, typer.Option("--break-lock", help="Take the lock from whoever holds it.")]

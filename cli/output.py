@@ -1,0 +1,113 @@
+"""Commands about what a job prints and leaves behind, and about looking around: logs, exec, run, pull."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from jobctl.console import Commands, Failed, command
+from jobctl.options import Format, Job, Node, Output, Set
+
+
+@command
+def logs(
+    job: Job = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
+    node: Node = None,
+    rank: Annotated[
+        Optional[int], typer.Option("--rank", metavar="R", help="One global rank.", show_default=False)  # noqa: UP045
+    ] = None,
+    generation: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--generation", metavar="G", help="One generation.", show_default=False),
+    ] = None,
+    tail: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--tail", metavar="N", min=0, help="The last N lines of each process.", show_default=False
+        ),
+    ] = None,
+    since: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--since",
+            metavar="T",
+            help="From a time on (RFC 3339), or so long ago (10m).",
+            show_default=False,
+        ),
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", "-t", help="Show when each line was written.")
+    ] = False,
+    launcher: Annotated[
+        bool, typer.Option("--launcher", help="Also what torchrun and the like printed.")
+    ] = False,
+    output: Output = Format.text,
+) -> None:
+    """Print what the processes print, merged by time, prefixed by node and rank.
+
+    Example: jobctl logs my-job -f --rank 0
+    """
+    from jobctl.jobs import running_job
+    from jobctl.logs import Choice, since_time, stream
+
+    if node is not None and not node.isdigit():
+        raise Failed(f"the job has no node `{node}`", 2, "nodes are numbered from 0")
+    number = None if node is None else int(node)
+    moment = None if since is None else since_time(since)
+    choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
+    stream(running_job(job), choice, output)
+
+
+@command
+def exec_(ctx: typer.Context, job: Job = None, node: Node = None) -> None:
+    """Run a command with the environment of a running node, in its directory.
+
+    Example: jobctl exec my-job --node 0 -- env
+    """
+    from jobctl.inside import exec_in_node
+    from jobctl.jobs import running_job
+
+    raise typer.Exit(exec_in_node(running_job(job), node, _rest(ctx, "exec")))
+
+
+@command
+def run(ctx: typer.Context, job: Job = None, node: Node = None, overrides: Set = None) -> None:
+    """Run a command as the job would, without the job: its env, secrets and directory; for a look around.
+
+    Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
+    """
+    from jobctl.inside import run_like_node
+    from jobctl.jobs import compile_job
+
+    raise typer.Exit(run_like_node(compile_job(job, overrides, None, None), node, _rest(ctx, "run")))
+
+
+def _rest(ctx: typer.Context, name: str) -> list[str]:
+    rest: list[str] | None = ctx.obj
+    if not rest:
+        raise Failed("no command is given", 2, f"write it after `--`: jobctl {name} -- env")
+    return rest
+
+
+@command
+def pull(
+    job: Job = None,
+    directory: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(metavar="[DIR]", help="Where to; default ./JOB-pull.", show_default=False),
+    ] = None,
+) -> None:
+    """Fetch logs and outputs.
+
+    Example: jobctl pull my-job results/
+    """
+    from jobctl.inside import pull_job
+    from jobctl.jobs import running_job
+
+    pull_job(running_job(job), directory)
+
+
+COMMANDS: Commands = {"logs": logs, "exec": exec_, "run": run, "pull": pull}

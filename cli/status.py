@@ -1,0 +1,257 @@
+"""The state of a job as text, as JSON, and live."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from jobctl import console
+from jobctl.options import Format
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.local import Local
+    from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
+
+INTERVAL = 0.5  # seconds between two looks of --watch
+
+
+def status_json(deployer: Local) -> dict[str, Any]:
+    """Return the state as CONTRACT's `status -o json` has it."""
+    return _json(deployer, deployer.observe())
+
+
+def _json(deployer: Local, observed: Observed) -> dict[str, Any]:
+    from jobctl.jobspec.deploy.observed import phase
+
+    plan, generation = deployer.plan, observed.control.generation
+    now, reason = phase(observed)
+    return {
+        "job": deployer.job.name,
+        "framework": plan.framework if plan else None,
+        "mode": plan.mode if plan else None,
+        "target": plan.target if plan else None,
+        "phase": now,
+        "reason": reason,
+        "generation": generation.number if generation else 0,
+        "supervised": observed.supervised,
+        "replicas": _replicas(deployer, observed),
+        "nodes": [_node(node, observed) for node in observed.nodes],
+    }
+
+
+def _replicas(deployer: Local, observed: Observed) -> str:
+    """Return `running[min:max]`, or `running/nodes` for a job of a fixed size."""
+    running = sum(1 for node in observed.members if node.state == "running")
+    plan = deployer.plan
+    if plan is None:
+        return str(running)
+    return f"{running}[{plan.min_nodes}:{plan.max_nodes}]" if plan.elastic else f"{running}/{plan.max_nodes}"
+
+
+def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
+    return {
+        "node": node.node,
+        "role": node.role,
+        "name": None,
+        "host": node.host,
+        "state": node.state,
+        "reachable": node.reachable,
+        "restarts": restarts(observed),
+        "exit_code": node.exit_code,
+        "container": node.container,
+        "started_at": timestamp(node.started_at),
+        "progress": node.progress,
+        "reason": node.reason,
+        "processes": [_process(process) for process in node.processes],
+    }
+
+
+def restarts(observed: Observed) -> int:
+    """Return how often the processes were started again because of failures."""
+    generation, failures = observed.control.generation, observed.control.ledger.failures
+    return sum(1 for failure in failures if generation is not None and failure.generation < generation.number)
+
+
+def _process(process: ObservedProcess) -> dict[str, Any]:
+    return {
+        "rank": process.rank,
+        "local_rank": process.local_rank,
+        "state": process.state,
+        "pid": process.pid,
+        "exit_code": process.exit_code,
+        "device": process.device,
+    }
+
+
+def timestamp(seconds: float | None) -> str | None:
+    """Return a time as RFC 3339 in UTC."""
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    )
+
+
+def show_status(deployer: Local, wide: bool) -> None:
+    """Print the state as a table."""
+    console.out(status_text(deployer, deployer.observe(), wide))
+
+
+def status_text(deployer: Local, observed: Observed, wide: bool) -> str:
+    """Return the state as text: a head line, why it is so, and a table of nodes (or of processes)."""
+    data = _json(deployer, observed)
+    head = f"{data['job']}: {data['phase']}"
+    if data["generation"]:
+        head += f", generation {data['generation']}, nodes {data['replicas']}"
+        head += (
+            ""
+            if data["supervised"] or data["phase"] in ("succeeded", "failed", "stopped")
+            else ", NOT supervised"
+        )
+    lines = [head]
+    if data["reason"]:
+        lines.append(f"  {data['reason']}")
+    if data["nodes"]:
+        lines += ["", _processes_table(data) if wide else _nodes_table(data)]
+    if data["phase"] == "failed":
+        lines += _tail(observed)
+    return "\n".join(lines)
+
+
+def _tail(observed: Observed) -> list[str]:
+    failures = observed.control.ledger.failures
+    if not failures or not failures[-1].tail:
+        return []
+    failure = failures[-1]
+    return ["", f"last lines of node {failure.node}, {failure.log}:", *(f"  {line}" for line in failure.tail)]
+
+
+def _nodes_table(data: dict[str, Any]) -> str:
+    rows = [
+        (
+            str(node["node"]),
+            node["role"],
+            node["host"],
+            node["state"],
+            _text(node["exit_code"]),
+            str(node["restarts"]),
+            _text(node["progress"]),
+            _age(node["started_at"]),
+            _ranks(node["processes"]),
+        )
+        for node in data["nodes"]
+    ]
+    return console.table(
+        ("NODE", "ROLE", "HOST", "STATE", "EXIT", "RESTARTS", "PROGRESS", "AGE", "RANKS"), rows
+    )
+
+
+def _processes_table(data: dict[str, Any]) -> str:
+    rows = [
+        (
+            str(process["rank"]),
+            str(node["node"]),
+            node["host"],
+            process["state"],
+            _text(process["exit_code"]),
+            _text(process["pid"]),
+            _text(process["device"]),
+        )
+        for node in data["nodes"]
+        for process in node["processes"]
+    ]
+    return console.table(("RANK", "NODE", "HOST", "STATE", "EXIT", "PID", "DEVICE"), rows)
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _ranks(processes: list[dict[str, Any]]) -> str:
+    ranks = sorted(process["rank"] for process in processes)
+    if not ranks:
+        return "-"
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+
+
+def _age(started: str | None) -> str:
+    if started is None:
+        return "-"
+    seconds = int(time.time() - datetime.fromisoformat(started).timestamp())
+    if seconds < 120:
+        return f"{max(0, seconds)}s"
+    return f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h{seconds // 60 % 60:02}m"
+
+
+def watch_status(deployer: Local, wide: bool, output: Format) -> None:
+    """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
+    if output is Format.text and sys.stdout.isatty():
+        _watch_live(deployer, wide)
+    else:
+        _watch_lines(deployer, wide, output)
+
+
+def _watch_live(deployer: Local, wide: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), auto_refresh=False) as live:
+        while True:
+            observed = deployer.observe()
+            live.update(Text(status_text(deployer, observed, wide)), refresh=True)
+            if ended(observed):
+                return
+            time.sleep(INTERVAL)
+
+
+def _watch_lines(deployer: Local, wide: bool, output: Format) -> None:
+    last: object = None
+    while True:
+        observed = deployer.observe()
+        now = _json(deployer, observed)
+        if now != last:
+            if output is Format.json:
+                console.out_json_line(now)
+            else:
+                console.out(status_text(deployer, observed, wide) + "\n")
+            last = now
+        if ended(observed):
+            return
+        time.sleep(INTERVAL)
+
+
+def ended(observed: Observed) -> bool:
+    """Say whether the job has ended."""
+    from jobctl.jobspec.deploy.observed import phase
+
+    return phase(observed)[0] in ("succeeded", "failed", "stopped")
+
+
+def known_jobs_table(output: Format) -> None:
+    """Print the jobs that are up."""
+    from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
+    from jobctl.jobspec.deploy.local import Local
+
+    found = []
+    for job in known_jobs(state_dir(console.environ())):
+        deployer = Local(job)
+        about = job.about() or {}
+        state = status_json(deployer)
+        keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
+        found.append(
+            {**{key: state[key] for key in keep}, "owner": about.get("owner"), "spec": about.get("spec")}
+        )
+    if output is Format.json:
+        console.out_json(found)
+        return
+    if not found:
+        console.say("no jobs are up")
+        return
+    rows = [
+        (j["job"], j["framework"] or "-", j["target"] or "-", j["phase"], j["replicas"], j["spec"] or "-")
+        for j in found
+    ]
+    console.out(console.table(("JOB", "FRAMEWORK", "TARGET", "PHASE", "NODES", "SPEC"), rows))

@@ -1,0 +1,39 @@
+"""The supervisor as a command."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from datetime import datetime
+
+from jobctl import console
+from jobctl.console import Failed
+
+
+def supervise_job(job: str | None, *, background: bool) -> None:
+    """Watch the job until it ends. SIGTERM ends the supervisor, not the job."""
+    from jobctl.jobs import running_job
+    from jobctl.jobspec.deploy.clock import SystemClock
+    from jobctl.jobspec.deploy.lock import Locked, hold
+    from jobctl.jobspec.supervise.loop import Supervisor
+
+    deployer = running_job(job)
+    if deployer.plan is None:
+        raise Failed(
+            f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it, and leaves a supervisor behind"
+        )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if background:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with hold(deployer.job.supervisor_lock, "supervise", wait=0.0):
+            why = Supervisor(deployer, SystemClock(), _say).run()
+    except Locked as taken:
+        if background:
+            return
+        raise Failed(f"another supervisor watches `{deployer.job.name}`: {taken}", 5) from taken
+    _say(f"nothing left to supervise: {why}")
+
+
+def _say(message: str) -> None:
+    console.say(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {message}")

@@ -1,0 +1,159 @@
+"""Jobs that really run: `jobctl` as a user calls it, with a state directory of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+
+# Trains for STEPS steps of DELAY seconds, one number at a time; goes on from its checkpoint, and fails when told to.
+COUNTER = """\
+import os, sys, time
+node = os.environ["JOBCTL_NODE"]
+steps, delay = int(os.environ.get("STEPS", "5")), float(os.environ.get("DELAY", "0.02"))
+kept = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "step-" + node)
+step = int(open(kept).read()) if os.path.exists(kept) else 0
+print("generation", os.environ["JOBCTL_GENERATION"], "from step", step, flush=True)
+while step < steps:
+    time.sleep(delay)
+    step += 1
+    print("step", step, flush=True)
+    with open(kept + ".new", "w") as file:
+        file.write(str(step))
+    os.replace(kept + ".new", kept)
+    with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+        file.write(str(step))
+    if os.path.exists("fail") and node == "1":
+        print("cannot go on", file=sys.stderr, flush=True)
+        sys.exit(int(open("fail").read()))
+"""
+
+SPEC = """\
+name: counter
+framework: torch
+command: [python3, counter.py]
+per: node
+nodes: 2
+checkpoint: {directory}/checkpoints
+stop_grace_period: 5s
+"""
+
+
+def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
+    """Return the first true value of `look`; fail if there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+    return value
+
+
+@dataclass
+class Jobs:
+    """`jobctl` in a directory and with a state directory of its own."""
+
+    directory: Path
+    environ: dict[str, str] = field(default_factory=dict)
+
+    def popen(self, *args: str, **how: Any) -> subprocess.Popen[str]:
+        """Start `jobctl` and return at once."""
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+        }
+        argv = [sys.executable, "-m", "jobctl", *args]
+        return subprocess.Popen(argv, cwd=self.directory, env=self.environ, **{**pipes, **how})
+
+    def run(self, *args: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run `jobctl` to its end."""
+        process = self.popen(*args)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+    def ok(self, *args: str) -> str:
+        """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
+        done = self.run(*args)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        """Return `status -o json`."""
+        state: dict[str, Any] = json.loads(self.ok("status", "-o", "json"))
+        return state
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events so far."""
+        return [json.loads(line) for line in self.ok("events", "-o", "json").splitlines()]
+
+    def set(self, **environ: str) -> None:
+        """Change the environment of later commands (and so of the job's processes)."""
+        self.environ.update(environ)
+
+    @property
+    def state(self) -> Path:
+        """The state directory."""
+        return Path(self.environ["JOBCTL_STATE_DIR"])
+
+    def processes(self) -> dict[int, str]:
+        """Return the command lines of all processes that belong to jobs of this state directory."""
+        mark = b"JOBCTL_WORK=" + os.fsencode(self.state)
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if line:  # a zombie has none
+                        found[int(entry.name)] = line
+            except OSError:
+                continue
+        return found
+
+    def supervisors(self) -> list[int]:
+        """Return the pids of the supervisors of jobs of this state directory."""
+        mark = b"JOBCTL_STATE_DIR=" + os.fsencode(self.state)
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and b"supervise" in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found += (
+                        [int(entry.name)] if mark in (entry / "environ").read_bytes().split(b"\0") else []
+                    )
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    """A directory with the counting job; whatever runs of it afterwards is ended, and must have been found by `down`."""
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (directory / "counter.py").write_text(COUNTER)
+    (directory / "job.yaml").write_text(SPEC.format(directory=directory))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("JOBCTL_")}
+    made = Jobs(directory, {**environ, "JOBCTL_STATE_DIR": str(tmp_path / "state")})
+    yield made
+    done = made.run("down", "--timeout", "1s")
+    left = made.processes(), made.supervisors()
+    for pid in [*left[0], *left[1]]:
+        os.kill(pid, signal.SIGKILL)
+    assert done.returncode == 0, done.stderr
+    assert left == ({}, [])
+
+
+@pytest.fixture(name="eventually")
+def _eventually() -> Callable[..., Any]:
+    return eventually

@@ -1,0 +1,169 @@
+"""Things that die while a job runs, one at a time; the run must end as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+
+STEPS = 60
+
+
+@pytest.fixture
+def counting(jobs: Any) -> Any:
+    """A job of about four seconds, in which there is time to kill something."""
+    jobs.set(STEPS=str(STEPS), DELAY="0.05")
+    jobs.ok("up")
+    return jobs
+
+
+def wait_for_step(jobs: Any, eventually: Any, step: int) -> dict[str, Any]:
+    """Return the state once every node has got to `step`."""
+
+    def there() -> dict[str, Any] | None:
+        state = jobs.status()
+        return state if all((node["progress"] or 0) >= step for node in state["nodes"]) else None
+
+    return eventually(there)
+
+
+def ends_well(jobs: Any) -> None:
+    """All steps done, each node once at the end, and no more than a checkpoint lost on the way."""
+    done = jobs.run("wait", "--timeout", "90s")
+    assert done.returncode == 0, done.stderr
+    assert [(jobs.directory / "checkpoints" / f"step-{node}").read_text() for node in (0, 1)] == [
+        str(STEPS)
+    ] * 2
+    state = jobs.status()
+    assert (state["phase"], [n["exit_code"] for n in state["nodes"]]) == ("succeeded", [0, 0])
+
+
+def launchers(jobs: Any, node: int) -> list[int]:
+    """Return the pids of the launcher processes of a node, the outer one first."""
+    return sorted(
+        pid
+        for pid, line in jobs.processes().items()
+        if f"/node-{node} " in line + " " and "--control" in line
+    )
+
+
+def test_a_training_process_is_killed(counting: Any, eventually: Any) -> None:
+    state = wait_for_step(counting, eventually, 5)
+    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    ends_well(counting)
+    assert counting.status()["generation"] == 2
+    story = [event["message"] for event in counting.events()]
+    assert any(line.startswith("node 1: rank 1 was killed by SIGKILL at step") for line in story)
+    assert any(line.startswith("generation 2 begins") for line in story)
+    assert story[-2] == "job succeeded: all nodes ended with code 0"
+    resumed = counting.ok("logs", "--generation", "2", "--rank", "0").splitlines()[0]
+    assert int(resumed.rsplit(" ", 1)[1]) >= 5
+
+
+def test_a_launcher_is_killed_with_all_its_guards(counting: Any, eventually: Any) -> None:
+    wait_for_step(counting, eventually, 5)
+    for pid in launchers(counting, 0):
+        os.kill(pid, signal.SIGKILL)
+    ends_well(counting)
+    assert counting.status()["generation"] == 2
+
+
+def test_the_supervisor_is_killed_and_started_again(counting: Any, eventually: Any) -> None:
+    wait_for_step(counting, eventually, 2)
+    for pid in counting.supervisors():
+        os.kill(pid, signal.SIGKILL)
+    state = eventually(lambda: not (s := counting.status())["supervised"] and s)
+    assert state["phase"] == "running"
+    os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
+    eventually(lambda: counting.status()["phase"] == "degraded")
+    assert counting.run("up").returncode == 0
+    ends_well(counting)
+
+
+def test_supervise_in_the_foreground(counting: Any, eventually: Any) -> None:
+    wait_for_step(counting, eventually, 2)
+    for pid in counting.supervisors():
+        os.kill(pid, signal.SIGKILL)
+    pid = counting.status()["nodes"][1]["processes"][0]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    done = counting.run("supervise", timeout=90)
+    assert (done.returncode, "job succeeded" in done.stderr) == (0, True)
+    ends_well(counting)
+
+
+def test_a_second_supervisor_steps_back(counting: Any) -> None:
+    done = counting.run("supervise")
+    assert (done.returncode, "another supervisor watches" in done.stderr) == (5, True)
+
+
+def test_a_bug_is_not_retried_until_the_budget_is_gone(jobs: Any) -> None:
+    (jobs.directory / "fail").write_text("3")
+    done = jobs.run("up", "--follow")
+    assert done.returncode == 1
+    state = jobs.status()
+    assert (state["phase"], state["reason"]) == (
+        "failed",
+        "node 1: rank 1 exited with code 3, again, before any progress: a bug, not a fault",
+    ) or state["generation"] <= 4
+    assert "cannot go on" in done.stderr
+    assert jobs.run("wait").returncode == 1
+
+
+def test_the_budget_ends(jobs: Any, eventually: Any) -> None:
+    jobs.set(STEPS=str(STEPS), DELAY="10")
+    jobs.ok("up")
+    for generation in range(1, 5):
+        state = eventually(lambda g=generation: runs(jobs, g))
+        os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
+    assert jobs.run("wait", "--timeout", "60s").returncode == 1
+    reason = jobs.status()["reason"]
+    assert (
+        reason
+        == "node 0: rank 0 was killed by SIGKILL; all 3 restarts of `recovery.max_restarts` are used up"
+    )
+    jobs.set(DELAY="0.01")
+    jobs.ok("up")  # a fresh budget
+    ends_well(jobs)
+    assert jobs.status()["generation"] == 5
+
+
+def runs(jobs: Any, generation: int) -> dict[str, Any] | None:
+    """Return the state if all processes of `generation` run."""
+    state: dict[str, Any] = jobs.status()
+    states = [[process["state"] for process in node["processes"]] for node in state["nodes"]]
+    return state if state["generation"] == generation and states == [["running"]] * 2 else None
+
+
+def test_up_is_killed_at_random_moments(jobs: Any, eventually: Any) -> None:
+    jobs.set(STEPS="100000")
+    seed = int.from_bytes(os.urandom(4))
+    print(f"seed {seed}")
+    moments = random.Random(seed)
+    for _ in range(int(os.environ.get("JOBCTL_TEST_KILLS", "6"))):
+        up = jobs.popen("up", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            up.wait(timeout=moments.uniform(0.1, 1.6))
+        except subprocess.TimeoutExpired:
+            up.kill()
+            up.wait()
+        done = jobs.run("up")
+        assert done.returncode == 0, done.stderr
+        state = jobs.status()
+        assert (state["phase"], state["supervised"]) == ("running", True)
+        ranks = [p["rank"] for n in state["nodes"] for p in n["processes"] if p["state"] == "running"]
+        assert ranks == [0, 1]
+        training = [line for line in jobs.processes().values() if line.startswith("python3 counter.py")]
+        assert len(training) == 2, jobs.processes()
+        assert len(jobs.supervisors()) == 1
+        jobs.ok("down", "--timeout", "1s")
+        assert jobs.processes() == {}
+
+
+def test_events_are_json_lines(counting: Any) -> None:
+    for line in counting.ok("events", "-o", "json").splitlines():
+        assert {"time", "event", "message"} <= set(json.loads(line))

@@ -1,0 +1,274 @@
+"""A job's life on this machine, through the command only: up, look, stop, down."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def slow(jobs: Any) -> Any:
+    """A job that would run for minutes."""
+    jobs.set(STEPS="10000", DELAY="0.02")
+    return jobs
+
+
+def test_up_runs_every_node_and_wait_tells_the_result(jobs: Any) -> None:
+    done = jobs.run("up")
+    assert done.returncode == 0, done.stderr
+    assert jobs.run("wait", "--timeout", "60s").returncode == 0
+    state = jobs.status()
+    nodes = state.pop("nodes")
+    assert state == {
+        "job": "counter",
+        "framework": "torch",
+        "mode": "collective",
+        "target": "local",
+        "phase": "succeeded",
+        "reason": None,
+        "generation": 1,
+        "supervised": False,
+        "replicas": "0/2",
+    }
+    assert [
+        (n["node"], n["role"], n["host"], n["state"], n["exit_code"], n["progress"], n["restarts"])
+        for n in nodes
+    ] == [
+        (0, "trainer", "localhost", "exited", 0, 5, 0),
+        (1, "trainer", "localhost", "exited", 0, 5, 0),
+    ]
+
+
+def test_up_of_a_succeeded_job_changes_nothing(jobs: Any) -> None:
+    jobs.ok("up")
+    jobs.ok("wait")
+    before = jobs.events()
+    done = jobs.run("up")
+    assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
+    assert jobs.status()["generation"] == 1
+    assert jobs.events() == before
+
+
+def test_up_twice_changes_nothing_the_second_time(slow: Any) -> None:
+    slow.ok("up")
+    before = {p["pid"] for n in slow.status()["nodes"] for p in n["processes"]}
+    assert slow.run("plan").returncode == 0
+    done = slow.run("up")
+    assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
+    assert {p["pid"] for n in slow.status()["nodes"] for p in n["processes"]} == before
+
+
+def test_plan_says_what_up_would_do_and_why(jobs: Any) -> None:
+    done = jobs.run("plan")
+    assert (done.returncode, done.stdout.splitlines()) == (
+        10,
+        [
+            "start node 0 on localhost: not running",
+            "start node 1 on localhost: not running",
+            "generation 1: the job is new",
+            "supervise counter: no supervisor runs",
+        ],
+    )
+
+
+def test_a_changed_script_begins_a_new_generation(slow: Any) -> None:
+    slow.directory.joinpath("job.yaml").write_text(
+        slow.directory.joinpath("job.yaml").read_text() + "code: {source: ., exclude: [checkpoints]}\n"
+    )
+    slow.ok("up")
+    script = slow.directory / "counter.py"
+    script.write_text(script.read_text() + "\n")
+    done = slow.run("plan")
+    assert (done.returncode, done.stdout) == (10, "generation 2: the code changed\n")
+    slow.ok("up")
+    assert slow.status()["generation"] == 2
+
+
+def test_a_changed_spec_restarts_what_depends_on_it(slow: Any) -> None:
+    slow.ok("up")
+    done = slow.run("plan", "--set", "env.COLOUR=red")
+    assert done.stdout.splitlines() == [
+        "replace node 0 on localhost: the spec changed",
+        "replace node 1 on localhost: the spec changed",
+        "generation 2: the spec changed",
+    ]
+    # What only the supervisor reads restarts nothing.
+    assert slow.run("plan", "--set", "recovery.max_restarts=9").returncode == 0
+
+
+def test_stop_keeps_everything_and_up_resumes_from_the_checkpoint(slow: Any, eventually: Any) -> None:
+    slow.ok("up")
+    eventually(lambda: (slow.status()["nodes"][0]["progress"] or 0) >= 5)
+    slow.ok("stop")
+    state = slow.status()
+    assert (state["phase"], state["reason"]) == ("stopped", "stopped by the user")
+    assert [node["processes"][0]["state"] for node in state["nodes"]] != ["running", "running"]
+    slow.ok("up")
+    assert slow.status()["phase"] == "running"
+    eventually(lambda: "from step" in slow.ok("logs", "--generation", "2", "--node", "0"))
+    resumed = int(slow.ok("logs", "--generation", "2", "--node", "0").split("from step ")[1].split()[0])
+    assert resumed >= 5
+
+
+def test_restart_begins_a_new_generation_in_place(slow: Any) -> None:
+    slow.ok("up")
+    slow.ok("restart")
+    state = slow.status()
+    assert (state["phase"], state["generation"], [n["restarts"] for n in state["nodes"]]) == (
+        "running",
+        2,
+        [0, 0],
+    )
+
+
+def test_fresh_trains_into_a_new_checkpoint_directory(jobs: Any) -> None:
+    jobs.ok("up")
+    jobs.ok("wait")
+    jobs.ok("up", "--fresh")
+    jobs.ok("wait")
+    checkpoints = jobs.directory / "checkpoints"
+    assert sorted(path.name for path in checkpoints.iterdir()) == ["fresh-1", "step-0", "step-1"]
+    assert (checkpoints / "fresh-1" / "step-0").read_text() == "5"
+    assert "generation 2 from step 0" in jobs.ok("logs", "--generation", "2")
+
+
+def test_follow_streams_the_logs_and_exits_with_the_result(jobs: Any) -> None:
+    done = jobs.run("up", "--follow")
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == sorted(
+        f"node{node} rank{node} | {text}"
+        for node in (0, 1)
+        for text in ("generation 1 from step 0", *(f"step {step}" for step in range(1, 6)))
+    )
+
+
+def test_logs_can_be_chosen(jobs: Any) -> None:
+    jobs.ok("up")
+    jobs.ok("wait")
+    assert jobs.ok("logs", "--rank", "1", "--tail", "2").splitlines() == [
+        "node1 rank1 | step 4",
+        "node1 rank1 | step 5",
+    ]
+    stamped = jobs.ok("logs", "--node", "0", "--timestamps", "--tail", "1").split()
+    assert stamped[0].startswith("20")
+    lines = [json.loads(line) for line in jobs.ok("logs", "-o", "json", "--rank", "0").splitlines()]
+    assert [line["line"] for line in lines][-1] == "step 5"
+    assert {(line["node"], line["rank"], line["generation"], line["log"]) for line in lines} == {
+        (0, 0, 1, "workerlog.0")
+    }
+    assert jobs.ok("logs", "--since", "0s") == ""
+
+
+def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
+    slow.ok("up")
+    code = "import os; print(os.environ['JOBCTL_NODE'], os.environ['NODE_RANK'], os.getcwd())"
+    out = slow.ok("exec", "--node", "1", "--", "python3", "-c", code)
+    assert out == f"1 1 {slow.directory}\n"
+    assert slow.run("exec", "--node", "1", "--", "sh", "-c", "exit 42").returncode == 42
+    assert slow.run("exec", "--node", "7", "--", "true").returncode == 2
+
+
+def test_run_needs_no_running_job(jobs: Any) -> None:
+    out = jobs.ok(
+        "run", "--set", "env.COLOUR=red", "--", "sh", "-c", "echo $COLOUR $JOBCTL_CHECKPOINT_DIR; pwd"
+    )
+    assert out.splitlines() == [f"red {jobs.directory}/checkpoints", str(jobs.directory)]
+
+
+def test_wait_times_out_with_124(slow: Any) -> None:
+    slow.ok("up")
+    assert slow.run("wait", "--timeout", "0.2s").returncode == 124
+
+
+def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any) -> None:
+    slow.ok("up")
+    assert slow.processes()
+    assert slow.run("down", "--timeout", "2s").returncode == 0
+    assert (slow.processes(), slow.supervisors()) == ({}, [])
+    left = sorted(path.name for path in (slow.state / "jobs" / "counter").iterdir())
+    assert left == ["events.jsonl", "history", "lock"]
+    assert slow.run("down").returncode == 0
+    assert slow.status()["phase"] == "stopped"
+    assert "step 1" in slow.ok("logs", "--rank", "0")  # as collected
+
+
+def test_list_shows_what_is_up(slow: Any) -> None:
+    assert json.loads(slow.ok("list", "-o", "json")) == []
+    slow.ok("up")
+    (job,) = json.loads(slow.ok("list", "-o", "json"))
+    assert (job["job"], job["phase"], job["target"], job["replicas"]) == (
+        "counter",
+        "running",
+        "local",
+        "2/2",
+    )
+
+
+def test_pull_fetches_logs_and_outputs(jobs: Any) -> None:
+    jobs.directory.joinpath("runs").mkdir()
+    jobs.directory.joinpath("runs", "scalars.csv").write_text("1,2\n")
+    jobs.ok("up", "--set", "outputs=[runs/]")
+    jobs.ok("wait")
+    jobs.ok("pull", "counter", "results")
+    found = sorted(
+        path.relative_to(jobs.directory / "results").as_posix()
+        for path in (jobs.directory / "results").rglob("*")
+        if path.is_file() and path.name in ("scalars.csv", "workerlog.0")
+    )
+    assert found == [
+        "localhost/node-0/logs/1/workerlog.0",
+        "localhost/node-1/logs/1/workerlog.0",
+        "localhost/outputs/runs/scalars.csv",
+    ]
+
+
+def test_status_says_within_a_second_that_everything_was_killed(slow: Any, eventually: Any) -> None:
+    import os
+    import signal
+
+    slow.ok("up")
+    for pid in [*slow.supervisors(), *slow.processes()]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    started = time.monotonic()
+    state = slow.status()
+    assert time.monotonic() - started < 5  # interpreter start included, on a busy machine
+    assert (state["phase"], state["supervised"]) == ("failed", False)
+    assert "nothing of it runs" in state["reason"]
+    assert slow.run("down").returncode == 0
+
+
+def test_a_job_that_is_not_known(jobs: Any) -> None:
+    done = jobs.run("status", "nobody")
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (
+        2,
+        "",
+        "error: no job `nobody` is known here",
+    )
+
+
+def test_secrets_reach_the_process_and_no_file_but_one(slow: Any) -> None:
+    slow.set(TOKEN="hunter2-very-secret")
+    spec = slow.directory / "job.yaml"
+    spec.write_text(spec.read_text() + "secrets: {API_TOKEN: {env: TOKEN}}\n")
+    slow.ok("up")
+    assert slow.ok("exec", "--node", "0", "--", "sh", "-c", "echo $API_TOKEN") == "hunter2-very-secret\n"
+    holding = [
+        (path.relative_to(slow.state).as_posix(), oct(path.stat().st_mode & 0o777))
+        for path in slow.state.rglob("*")
+        if path.is_file() and b"hunter2-very-secret" in path.read_bytes()
+    ]
+    assert holding == [
+        ("jobs/counter/host/environ.json", "0o600"),
+        ("jobs/counter/host/secrets/secrets.json", "0o600"),
+    ] or holding == [
+        ("jobs/counter/host/secrets/secrets.json", "0o600"),
+        ("jobs/counter/host/environ.json", "0o600"),
+    ]
+    for command in (("status",), ("plan", "--explain"), ("events",), ("status", "-o", "json"), ("render",)):
+        assert "hunter2" not in slow.run(*command).stdout

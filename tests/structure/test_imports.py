@@ -1,0 +1,133 @@
+"""Imports point down only, and what touches the world stays in its rooms (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# From the top down: a room may import from itself and from what stands below it.
+ROOMS = (
+    ("jobctl.jobspec.spec", "jobspec/spec"),
+    ("jobctl.jobspec.plan", "jobspec/plan"),
+    ("jobctl.jobspec.frameworks", "jobspec/frameworks"),
+    ("jobctl.jobspec.planner", "jobspec/planner.py"),
+    ("jobctl.jobspec.render", "jobspec/render"),
+    ("jobctl.jobspec.deploy", "jobspec/deploy"),
+    ("jobctl.jobspec.supervise", "jobspec/supervise"),
+    ("jobctl", "cli"),
+)
+WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko"}
+
+
+def _files(where: str) -> list[Path]:
+    path = ROOT / where
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield node.module or "", node.lineno
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def _room(module: str) -> int | None:
+    """Return the number of the room that `module` belongs to, None for what is not ours."""
+    best = None
+    for number, (name, _) in enumerate(ROOMS):
+        ours = module == name or module.startswith(f"{name}.")
+        if ours and (best is None or len(name) > len(ROOMS[best][0])):
+            best = number
+    return best
+
+
+@pytest.mark.parametrize("number", range(len(ROOMS)), ids=[name for name, _ in ROOMS])
+def test_imports_point_down_only(number: int) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for path in _files(ROOMS[number][1])
+        for module, line in _imports(path)
+        if module.startswith("jobctl.") and (room := _room(module)) is not None and room > number
+    ]
+    assert wrong == []
+
+
+def test_the_launcher_imports_the_standard_library_only() -> None:
+    names = {module.split(".")[0] for module, _ in _imports(ROOT / "jobspec/launcher.py")}
+    assert names <= set(sys.stdlib_module_names), names - set(sys.stdlib_module_names)
+
+
+def test_only_deploy_and_the_launcher_touch_the_world() -> None:
+    rooms = [where for name, where in ROOMS if name != "jobctl.jobspec.deploy"]
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for where in rooms
+        for path in _files(where)
+        for module, line in _imports(path)
+        # The name of this machine is no connection.
+        if module.split(".")[0] in WORLD and path.relative_to(ROOT).as_posix() != "cli/jobs.py"
+    ]
+    assert wrong == []
+
+
+def test_only_the_command_prints() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for name, where in ROOMS
+        if name != "jobctl"
+        for path in _files(where)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("print", "input")
+    ]
+    assert wrong == []
+
+
+def test_typer_and_rich_are_used_by_the_command_only() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for name, where in ROOMS
+        if name != "jobctl"
+        for path in _files(where)
+        for module, line in _imports(path)
+        if module.split(".")[0] in {"typer", "click", "rich"}
+    ]
+    assert wrong == []
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from jobctl.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch', 'pydantic', 'psutil'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: a\nframework: torch\nmodule: train\n")
+    code = (
+        "import sys\n"
+        "from jobctl.main import main\n"
+        "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch', 'psutil', 'ClusterShell', 'jobctl.jobspec.deploy.local'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
