@@ -634,7 +634,18 @@ class Run:
         )
         if self.slots["checkpoint_dir"]:
             environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
+        environ["JOBCTL_PROCESS"] = json.dumps(self.task())
         return environ
+
+    def task(self) -> Json:
+        """Return what the guard of a process has to know."""
+        return {
+            "command": self.launch["command"],
+            "logs": self.logs,
+            "progress": self.progress_dir,
+            "records": self.record_dir,
+            "name": self.launch["log_name"],
+        }
 
     def value(self, value: Any) -> str:
         """Return a value of the plan: text as it is, a slot filled."""
@@ -648,20 +659,21 @@ class Run:
         return argv
 
     def shim(self) -> List[str]:
-        """Return the argv prefix that runs one process under a guard of its own."""
-        here = os.path.abspath(__file__)
-        places = ["--logs", self.logs, "--progress", self.progress_dir, "--records", self.record_dir]
-        return [sys.executable, "-S", "-E", here, "process", *places, "--name", self.launch["log_name"], "--"]
+        """Return the argv that runs one process under a guard of its own; what it runs is in JOBCTL_PROCESS.
+
+        Not in argv, because torchrun's parser takes a user's `--log` or `--node` for an abbreviation of its own
+        options, even behind the script.
+        """
+        return [sys.executable, "-S", "-E", os.path.abspath(__file__), "process"]
 
     # Starting.
 
     def start(self) -> List[subprocess.Popen[bytes]]:
         """Start the framework's launcher, or each process."""
-        command = self.launch["command"]
         if self.launch["start"]:
-            return [self.start_one(self.argv(self.launch["start"]) + command, self.environ)]
+            return [self.start_one(self.argv(self.launch["start"]), self.environ)]
         count = self.launch["nproc"]
-        return [self.start_one(self.shim() + command, self.rank_environ(local, count)) for local in range(count)]
+        return [self.start_one(self.shim(), self.rank_environ(local, count)) for local in range(count)]
 
     def rank_environ(self, local: int, count: int) -> Dict[str, str]:
         """Return the environment of process `local` where no framework launcher sets ranks."""
@@ -926,22 +938,18 @@ def interface_of(address: str) -> Optional[str]:
 # --- S: the guard of one process -------------------------------------------------------------------------------
 
 
-def process_guard(arguments: Sequence[str]) -> int:
+def process_guard() -> int:
     """Run one process of the user: its output into its log, its end into its record, nothing left behind."""
-    at = arguments.index("--")
-    parser = argparse.ArgumentParser(prog="launcher.py process")
-    for name in ("--logs", "--progress", "--records", "--name"):
-        parser.add_argument(name, required=True)
-    options, argv = parser.parse_args(arguments[:at]), list(arguments[at + 1 :])
+    task: Json = json.loads(os.environ.pop("JOBCTL_PROCESS"))
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     adopt_orphans()
     # The framework's launcher signals the whole process group, so the process gets these without our help.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     local = os.environ.get("LOCAL_RANK", "0")
-    log = LogFile(os.path.join(options.logs, "%s.%s" % (options.name, local)))
-    record = Record(os.path.join(options.records, "%s.json" % local), local)
-    code = run_process(argv, os.path.join(options.progress, local), log, record)
+    log = LogFile(os.path.join(task["logs"], "%s.%s" % (task["name"], local)))
+    record = Record(os.path.join(task["records"], "%s.json" % local), local)
+    code = run_process(task["command"], os.path.join(task["progress"], local), log, record)
     kill_descendants()
     return code
 
@@ -1084,7 +1092,7 @@ class Record:
 def main() -> NoReturn:
     """Be the launcher, or (first argument `process`) the guard of one process."""
     if sys.argv[1:2] == ["process"]:
-        sys.exit(process_guard(sys.argv[2:]))
+        sys.exit(process_guard())
     parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")
     parser.add_argument("--control", required=True, help="the control file; nothing starts before there is one")
     parser.add_argument("--dir", required=True, help="this node's directory: report, logs, progress")

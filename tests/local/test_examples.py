@@ -1,0 +1,94 @@
+"""The examples, run as their READMEs say, and with everything that can die dying in the middle."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra `examples` is not installed")
+pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SHORT = "--set=args=[--epochs=6, --checkpoint-every=10, --min-accuracy=0.9, --step-delay=0.02]"
+
+
+@pytest.fixture
+def example(jobs: Any, tmp_path: Path) -> Any:
+    """A copy of an example by its name, with checkpoints of its own."""
+
+    def copy(name: str) -> Any:
+        shutil.copytree(EXAMPLES / name, tmp_path / name)
+        (jobs.directory / "job.yaml").unlink()
+        jobs.directory = tmp_path / name
+        jobs.set(CHECKPOINT_DIR=str(tmp_path / "checkpoints"))
+        return jobs
+
+    return copy
+
+
+def final(text: str) -> re.Match[str]:
+    """Return the last line that rank 0 prints."""
+    found = re.findall(r"final step=\d+ loss=\S+ accuracy=\d\.\d+", text)
+    assert found, text
+    match = re.fullmatch(r"final step=(?P<step>\d+) loss=(?P<loss>\S+) accuracy=(?P<accuracy>\S+)", found[-1])
+    assert match is not None
+    return match
+
+
+def test_resnet_reaches_its_accuracy(example: Any) -> None:
+    jobs = example("torch-resnet")
+    done = jobs.run("up", "--follow", timeout=400)
+    assert done.returncode == 0, done.stderr
+    assert float(final(done.stdout)["accuracy"]) >= 0.95
+
+
+def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
+    """A process, a launcher with its guards, and the supervisor: the same steps, and the same loss bit for bit."""
+    jobs = example("torch-resnet")
+    assert jobs.run("up", SHORT, "--follow", timeout=400).returncode == 0
+    undisturbed = final(jobs.ok("logs", "--rank", "0"))
+    jobs.ok("up", SHORT, "--fresh")
+
+    def there(generation: int, step: int) -> dict[str, Any] | None:
+        state: dict[str, Any] = jobs.status()
+        progress = max((node["progress"] or 0) for node in state["nodes"])
+        return state if state["generation"] == generation and progress >= step else None
+
+    state = eventually(lambda: there(2, 25), 120)
+    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    eventually(lambda: there(3, 50), 120)
+    for pid, line in jobs.processes().items():
+        if "--control" in line and "node-0" in line:
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: there(4, 75), 120)
+    for pid in jobs.supervisors():
+        os.kill(pid, signal.SIGKILL)
+    state = eventually(lambda: not (s := jobs.status())["supervised"] and s)
+    os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
+    assert jobs.run("up", SHORT).returncode == 0
+    done = jobs.run("wait", "--timeout", "300s", timeout=400)
+    assert done.returncode == 0, done.stderr
+
+    disturbed = final(jobs.ok("logs", "--rank", "0"))
+    assert (disturbed["step"], disturbed["loss"]) == (undisturbed["step"], undisturbed["loss"])
+    story = "\n".join(event["message"] for event in jobs.events())
+    for line in ("rank 1 was killed by SIGKILL at step", "its launcher was killed", "job succeeded"):
+        assert line in story
+
+
+def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: Any) -> None:
+    jobs = example("torch-elastic")
+    jobs.ok("up", "--set", "nodes=3")
+    eventually(lambda: max((node["progress"] or 0) for node in jobs.status()["nodes"]) >= 20, 120)
+    done = jobs.run("up", "--set", "nodes=1")
+    assert "nodes changed from 3 to 1" in done.stderr
+    assert jobs.run("wait", "--timeout", "300s", timeout=400).returncode == 0
+    out = jobs.ok("logs", "--rank", "0")
+    assert float(final(out)["accuracy"]) >= 0.9
+    assert [node["node"] for node in jobs.status()["nodes"]] == [0]

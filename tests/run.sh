@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# All checks of the project, as CI runs them: lint, types, tests. Arguments go to pytest.
+#
+# The environment is made when missing, outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/jobctl-tests.
+# What needs a tool that is not here is skipped with the reason, unless JOBCTL_TOOLS=required, JOBCTL_PYTHONS=required
+# or JOBCTL_FLEET=required says that it must not be.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+install_packages() { # Debian packages, where that is possible
+  local missing=()
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  else
+    echo "not installed, and not root: ${missing[*]} (some tests will be skipped)" >&2
+  fi
+}
+
+command -v dpkg-query >/dev/null && install_packages git shellcheck dash
+if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then install_packages python3-venv; fi
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed" >&2; exit 2; }
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/jobctl-tests"
+venv="$cache/venv-$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+[ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+python="$venv/bin/python"
+
+# Built from a copy of what git knows, so that nothing stale takes part; installed as users install it.
+source="$(mktemp -d)"
+trap 'rm -rf "$source"' EXIT
+git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+  if [ -f "$file" ]; then printf '%s\0' "$file"; fi
+done | xargs -0 cp --parents -t "$source"
+"$python" -m pip install -q --disable-pip-version-check --upgrade "$source[examples,dev]"
+"$python" -m pip install -q --disable-pip-version-check --force-reinstall --no-deps "$source"
+
+"$python" -m ruff check .
+"$python" -m ruff format --check .
+# From elsewhere, so that what is installed is checked and tested, not what lies here.
+(cd "$source" && rm -rf build && "$python" -m mypy --strict --config-file pyproject.toml -p jobctl)
+unset PYTHONPATH
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-2}" --dist loadfile "$@"
