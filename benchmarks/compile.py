@@ -38,7 +38,9 @@ recovery: {{max_restarts: 5}}
 HOSTS = "gpu[00001-{nodes:05}] slots=8\n"
 
 # The least that a program with a command line, YAML and a checked model has to import.
-BARE = "import yaml, typer; from pydantic import BaseModel; M = type('M', (BaseModel,), {'__annotations__': {'a': int}})"
+BARE = (
+    "import yaml, typer; from pydantic import BaseModel; M = type('M', (BaseModel,), {'__annotations__': {'a': int}})"
+)
 
 MAX_VALIDATE = 1.5  # times BARE
 MAX_GROWTH = 11.0  # times, from 1,000 to 10,000 hosts
@@ -165,9 +167,7 @@ def render(job: Path, out: Path) -> tuple[float, float]:
 
 def plain(rendered: Path, out: Path) -> tuple[float, float]:
     """Write the files of `rendered` once more, with nothing but Python."""
-    files = [
-        (str(path.relative_to(rendered)), path.read_bytes()) for path in rendered.rglob("*") if path.is_file()
-    ]
+    files = [(str(path.relative_to(rendered)), path.read_bytes()) for path in rendered.rglob("*") if path.is_file()]
     begin = time.perf_counter()
     for path, content in files:
         os.makedirs(os.path.dirname(f"{out}/{path}"), exist_ok=True)

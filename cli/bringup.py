@@ -50,9 +50,7 @@ def locked(job: JobDir, what: str, break_it: bool) -> Iterator[None]:
         with hold(job.lock, what):
             yield
     except Locked as taken:
-        raise Failed(
-            f"job `{job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs"
-        ) from taken
+        raise Failed(f"job `{job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs") from taken
 
 
 def up_job(compiled: Compiled, plan: Plan, options: Options) -> int:
@@ -279,9 +277,7 @@ def stop_job(job: str | None, timeout: str | None, break_it: bool) -> None:
             return
         deployer.stop_processes(grace_of(deployer, timeout))
         ledger = deployer.observe().control.ledger
-        write_ledger(
-            deployer.work, replace(ledger, result=Result("stopped", "stopped by the user", time.time()))
-        )
+        write_ledger(deployer.work, replace(ledger, result=Result("stopped", "stopped by the user", time.time())))
         events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
     console.say(f"job `{deployer.job.name}` stopped; `jobctl up` resumes it from its last checkpoint")
 
@@ -376,6 +372,4 @@ def down_job(job: str | None, timeout: str | None, break_it: bool, output: Forma
 def _down_report(output: Format, name: str, collected: Path | None) -> None:
     if output is Format.json:
         hosts = [{"host": "localhost", "reachable": True, "error": None}]
-        console.out_json(
-            {"job": name, "down": True, "hosts": hosts, "logs": str(collected) if collected else None}
-        )
+        console.out_json({"job": name, "down": True, "hosts": hosts, "logs": str(collected) if collected else None})

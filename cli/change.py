@@ -32,7 +32,9 @@ def plan(
     overrides: Set = None,
     output: Output = Format.text,
 ) -> None:
-    """Say what `up` would do now, step by step with its cause; exit 0: nothing, 10: changes.
+    """Say what `up` would do now, and why.
+
+    Step by step with its cause. Exit code 0: nothing to do, 10: changes.
 
     Example: jobctl plan job.yaml --explain
     """
@@ -71,15 +73,15 @@ def up(
     follow: Annotated[
         bool, typer.Option("--follow", help="Stream logs; exit with the job's result. Ctrl-C detaches.")
     ] = False,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Train anew, into a new checkpoint subdirectory.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train anew, into a new checkpoint subdirectory.")] = False,
     no_supervise: Annotated[bool, typer.Option("--no-supervise", help="Leave no supervisor behind.")] = False,
     skip_check: Annotated[bool, typer.Option("--skip-check", help="Skip the preflight of hosts.")] = False,
     break_lock: BreakLock = False,
     output: Output = Format.text,
 ) -> None:
-    """Start a job, or change what runs to what the spec says; return once every node runs.
+    """Start a job, or change it to what the spec says.
+
+    Returns once every node runs, and leaves a supervisor behind that restarts what dies.
 
     Example: jobctl up examples/torch-resnet/job.yaml --follow
     """
@@ -99,7 +101,9 @@ def supervise(
     job: Job = None,
     background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
 ) -> None:
-    """Run the job's supervisor in the foreground, for systemd or tmux; ends when the job does.
+    """Run the job's supervisor in the foreground.
+
+    For systemd or tmux; ends when the job does. SIGTERM ends the supervisor, not the job.
 
     Example: jobctl supervise my-job
     """
@@ -110,7 +114,9 @@ def supervise(
 
 @command
 def stop(job: Job = None, timeout: Timeout = None, break_lock: BreakLock = False) -> None:
-    """SIGTERM to every rank; everything stays in place, and `up` resumes.
+    """SIGTERM to every rank; `up` resumes.
+
+    Everything stays in place, and training goes on from the last checkpoint.
 
     Example: jobctl stop my-job
     """
@@ -121,7 +127,9 @@ def stop(job: Job = None, timeout: Timeout = None, break_lock: BreakLock = False
 
 @command
 def restart(job: Job = None, node: Node = None, break_lock: BreakLock = False) -> None:
-    """Begin a new generation with a fresh budget; with --node that node's launcher anew too.
+    """Begin a new generation with a fresh budget.
+
+    With --node that node's launcher is started anew too.
 
     Example: jobctl restart my-job --node 1
     """
@@ -138,7 +146,9 @@ def down(
     break_lock: BreakLock = False,
     output: Output = Format.text,
 ) -> None:
-    """Stop and remove everything of the job but logs, outputs and checkpoints; safe to repeat.
+    """Stop and remove everything of the job.
+
+    Logs, outputs and checkpoints stay. Safe to repeat.
 
     Example: jobctl down my-job
     """
@@ -149,4 +159,11 @@ def down(
     down_job(job, timeout, break_lock, output)
 
 
-COMMANDS: Commands = {"plan": plan, "up": up, "supervise": supervise, "stop": stop, "restart": restart, "down": down}
+COMMANDS: Commands = {
+    "plan": plan,
+    "up": up,
+    "supervise": supervise,
+    "stop": stop,
+    "restart": restart,
+    "down": down,
+}

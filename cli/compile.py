@@ -14,12 +14,10 @@ from jobctl.options import Format, Hosts, Job, Output, Set, TargetOption
 
 @command
 def init(
-    directory: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="Where to write.", show_default=False)
-    ] = Path("."),
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write.", show_default=False)] = Path("."),
     framework: Annotated[str, typer.Option("--framework", help="torch, paddle or mindspore.")] = "torch",
 ) -> None:
-    """Write a small, commented job.yaml and hosts.txt to start from.
+    """Write a small job.yaml and hosts.txt to start from.
 
     Example: jobctl init my-job
     """
@@ -38,7 +36,9 @@ def validate(
     overrides: Set = None,
     output: Output = Format.text,
 ) -> None:
-    """Report every error and warning of a spec (and hosts file) with place and remedy.
+    """Report every error and warning of a spec.
+
+    With place and remedy, all at once; with --hosts also of the hosts file, and of both together.
 
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
@@ -47,9 +47,7 @@ def validate(
     compiled, diagnostics, files = check(job, overrides, hosts, target.value if target else None)
     errors = sum(1 for diagnostic in diagnostics if diagnostic.severity == "error")
     if output is Format.json:
-        console.out_json(
-            {"valid": not errors, "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics]}
-        )
+        console.out_json({"valid": not errors, "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics]})
     else:
         show_diagnostics(diagnostics, files)
         _summary(files, errors, len(diagnostics) - errors)
@@ -58,18 +56,14 @@ def validate(
 
 
 def _summary(files: list[Path], errors: int, warnings: int) -> None:
-    counts = [
-        f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n
-    ]
+    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
     names = " and ".join(map(str, files))
-    console.say(
-        f"{names}: {', '.join(counts) if counts else 'valid'}{' (valid)' if warnings and not errors else ''}"
-    )
+    console.say(f"{names}: {', '.join(counts) if counts else 'valid'}{' (valid)' if warnings and not errors else ''}")
 
 
 @command
 def schema() -> None:
-    """Print the JSON Schema (draft 2020-12) of the spec, for editors.
+    """Print the JSON Schema of the spec, for editors.
 
     Example: jobctl schema > job.schema.json
     """
@@ -89,7 +83,9 @@ def render(
     ] = None,
     overrides: Set = None,
 ) -> None:
-    """Write exactly what `up` would send: a folder per host, the launcher, the first control file.
+    """Write exactly what `up` would send.
+
+    A folder per host, and once the launcher and the first control file; the same input gives the same bytes.
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
     """

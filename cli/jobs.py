@@ -200,10 +200,9 @@ def running_job(job: str | None) -> Local:
 
     name = name_of(job)
     directory = job_of_name(name)
-    if directory.about() is None and not directory.root.exists() and (job is None or not is_spec_file(job)):
-        raise Failed(
-            f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one"
-        )
+    named = job is not None and not is_spec_file(job)
+    if named and directory.about() is None and not directory.root.exists():
+        raise Failed(f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one")
     return Local(directory)
 
 

@@ -91,10 +91,7 @@ def _last(logs: Logs, tail: int | None, *, final: bool) -> Iterable[Line]:
     kept: dict[tuple[int, str], deque[tuple[int, Line]]] = {}
     for number, line in enumerate(lines):
         kept.setdefault((line.node, line.log), deque(maxlen=tail)).append((number, line))
-    return [
-        line
-        for _, line in sorted((pair for lines in kept.values() for pair in lines), key=lambda pair: pair[0])
-    ]
+    return [line for _, line in sorted((pair for lines in kept.values() for pair in lines), key=lambda pair: pair[0])]
 
 
 def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
@@ -109,9 +106,7 @@ def _printer(choice: Choice, output: Format) -> Callable[[Line], None]:
     colour = console.colourful(sys.stdout)
 
     def show(line: Line) -> None:
-        who = f"node{line.node} " + (
-            f"rank{line.rank}" if line.rank is not None else line.log.removesuffix(".log")
-        )
+        who = f"node{line.node} " + (f"rank{line.rank}" if line.rank is not None else line.log.removesuffix(".log"))
         if colour:
             number = _COLOURS[(line.rank if line.rank is not None else line.node) % len(_COLOURS)]
             who = f"\x1b[{number}m{who}\x1b[0m"

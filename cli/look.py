@@ -18,7 +18,9 @@ def status(
     wide: Annotated[bool, typer.Option("--wide", help="One line per process.")] = False,
     output: Output = Format.text,
 ) -> None:
-    """Say what runs where, read from the processes themselves.
+    """Say what runs where.
+
+    Read from the processes themselves, each time.
 
     Example: jobctl status my-job --watch
     """
@@ -50,13 +52,13 @@ def wait(
     job: Job = None,
     timeout: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--timeout", metavar="T", help="Give up waiting after T (exit 124).", show_default=False
-        ),
+        typer.Option("--timeout", metavar="T", help="Give up waiting after T (exit 124).", show_default=False),
     ] = None,
     output: Output = Format.text,
 ) -> None:
-    """Wait until the job ends and exit with its result: 0 succeeded, 1 failed or stopped.
+    """Wait until the job ends; exit with its result.
+
+    0: succeeded, 1: failed or stopped, 124: --timeout is over.
 
     Example: jobctl wait my-job --timeout 2h
     """

@@ -28,7 +28,7 @@ class Target(StrEnum):
 Job = Annotated[
     Optional[str],  # noqa: UP045  (typer reads the annotation at run time)
     typer.Argument(
-        metavar="[JOB]",
+        metavar="JOB",
         help="A spec file or the name of a known job; default ./job.yaml.",
         show_default=False,
     ),

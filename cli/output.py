@@ -25,9 +25,7 @@ def logs(
     ] = None,
     tail: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(
-            "--tail", metavar="N", min=0, help="The last N lines of each process.", show_default=False
-        ),
+        typer.Option("--tail", metavar="N", min=0, help="The last N lines of each process.", show_default=False),
     ] = None,
     since: Annotated[
         Optional[str],  # noqa: UP045
@@ -38,15 +36,13 @@ def logs(
             show_default=False,
         ),
     ] = None,
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps", "-t", help="Show when each line was written.")
-    ] = False,
-    launcher: Annotated[
-        bool, typer.Option("--launcher", help="Also what torchrun and the like printed.")
-    ] = False,
+    timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Show when each line was written.")] = False,
+    launcher: Annotated[bool, typer.Option("--launcher", help="Also what torchrun and the like printed.")] = False,
     output: Output = Format.text,
 ) -> None:
-    """Print what the processes print, merged by time, prefixed by node and rank.
+    """Print what the processes print.
+
+    Merged by time, prefixed by node and rank.
 
     Example: jobctl logs my-job -f --rank 0
     """
@@ -63,7 +59,9 @@ def logs(
 
 @command
 def exec_(ctx: typer.Context, job: Job = None, node: Node = None) -> None:
-    """Run a command with the environment of a running node, in its directory.
+    """Run a command inside of a running node.
+
+    With the environment of its first process, in its directory.
 
     Example: jobctl exec my-job --node 0 -- env
     """
@@ -75,7 +73,9 @@ def exec_(ctx: typer.Context, job: Job = None, node: Node = None) -> None:
 
 @command
 def run(ctx: typer.Context, job: Job = None, node: Node = None, overrides: Set = None) -> None:
-    """Run a command as the job would, without the job: its env, secrets and directory; for a look around.
+    """Run a command as the job would.
+
+    With its env, secrets and directory, but without the job: for a look around.
 
     Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
     """
@@ -97,7 +97,7 @@ def pull(
     job: Job = None,
     directory: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Argument(metavar="[DIR]", help="Where to; default ./JOB-pull.", show_default=False),
+        typer.Argument(metavar="DIR", help="Where to; default ./JOB-pull.", show_default=False),
     ] = None,
 ) -> None:
     """Fetch logs and outputs.

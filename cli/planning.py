@@ -24,9 +24,7 @@ def steps_of(plan: Plan) -> tuple[tuple[Step, ...], str]:
     deployer = Local(job_of_name(plan.job), plan)
     observed = deployer.observe()
     now, _ = phase(observed)
-    return reconcile(
-        wanted(deployer, plan), observed
-    ), f"nothing to do: job `{plan.job}` is {now} as the spec says"
+    return reconcile(wanted(deployer, plan), observed), f"nothing to do: job `{plan.job}` is {now} as the spec says"
 
 
 def explain_plan(plan: Plan, output: Format) -> None:
@@ -39,18 +37,12 @@ def explain_plan(plan: Plan, output: Format) -> None:
         return
     generation = first_generation(plan)
     meeting = generation.rendezvous
-    console.out(
-        f"job {plan.job}: {plan.framework} {plan.mode}, target {plan.target}, run id {generation.run_id}"
-    )
-    console.out(
-        f"rendezvous {meeting.address}:{meeting.port} (the first free port from here on), id {meeting.id}"
-    )
+    console.out(f"job {plan.job}: {plan.framework} {plan.mode}, target {plan.target}, run id {generation.run_id}")
+    console.out(f"rendezvous {meeting.address}:{meeting.port} (the first free port from here on), id {meeting.id}")
     if plan.checkpoint:
         console.out(f"checkpoint {plan.checkpoint.dir}")
     console.out()
-    console.out(
-        console.table(("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "DEVICES"), _rows(plan, generation))
-    )
+    console.out(console.table(("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "DEVICES"), _rows(plan, generation)))
     for node in plan.nodes[:1]:
         console.out("\nenv of every node:")
         for name, value in node.container.env:

@@ -49,9 +49,7 @@ def write_starter(directory: Path, framework: str) -> list[Path]:
     files = {directory / "job.yaml": _spec(directory, framework), directory / "hosts.txt": _HOSTS}
     taken = [str(path) for path in files if path.exists()]
     if taken:
-        raise Failed(
-            f"{' and '.join(taken)} already exist{'s' if len(taken) == 1 else ''}", 2, "nothing was written"
-        )
+        raise Failed(f"{' and '.join(taken)} already exist{'s' if len(taken) == 1 else ''}", 2, "nothing was written")
     directory.mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
         path.write_text(text, encoding="utf-8")

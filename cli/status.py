@@ -105,11 +105,7 @@ def status_text(deployer: Local, observed: Observed, wide: bool) -> str:
     head = f"{data['job']}: {data['phase']}"
     if data["generation"]:
         head += f", generation {data['generation']}, nodes {data['replicas']}"
-        head += (
-            ""
-            if data["supervised"] or data["phase"] in ("succeeded", "failed", "stopped")
-            else ", NOT supervised"
-        )
+        head += "" if data["supervised"] or data["phase"] in ("succeeded", "failed", "stopped") else ", NOT supervised"
     lines = [head]
     if data["reason"]:
         lines.append(f"  {data['reason']}")
@@ -143,9 +139,7 @@ def _nodes_table(data: dict[str, Any]) -> str:
         )
         for node in data["nodes"]
     ]
-    return console.table(
-        ("NODE", "ROLE", "HOST", "STATE", "EXIT", "RESTARTS", "PROGRESS", "AGE", "RANKS"), rows
-    )
+    return console.table(("NODE", "ROLE", "HOST", "STATE", "EXIT", "RESTARTS", "PROGRESS", "AGE", "RANKS"), rows)
 
 
 def _processes_table(data: dict[str, Any]) -> str:
@@ -241,9 +235,7 @@ def known_jobs_table(output: Format) -> None:
         about = job.about() or {}
         state = status_json(deployer)
         keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
-        found.append(
-            {**{key: state[key] for key in keep}, "owner": about.get("owner"), "spec": about.get("spec")}
-        )
+        found.append({**{key: state[key] for key in keep}, "owner": about.get("owner"), "spec": about.get("spec")})
     if output is Format.json:
         console.out_json(found)
         return

@@ -19,9 +19,7 @@ def supervise_job(job: str | None, *, background: bool) -> None:
 
     deployer = running_job(job)
     if deployer.plan is None:
-        raise Failed(
-            f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it, and leaves a supervisor behind"
-        )
+        raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it, and leaves a supervisor behind")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if background:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

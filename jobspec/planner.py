@@ -77,9 +77,7 @@ def planner(
     """
     known = framework(spec.framework)
     _refuse_unsupported(spec, known)
-    places = (
-        _local_places(spec, local_devices) if context.target == "local" else _places(spec, hosts, placement)
-    )
+    places = _local_places(spec, local_devices) if context.target == "local" else _places(spec, hosts, placement)
     build = _Builder(spec, known, context)
     nodes = tuple(build.node(index, place) for index, place in enumerate(places))
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
@@ -122,9 +120,7 @@ def _refuse_unsupported(spec: Spec, known: Framework) -> None:
 def _local_places(spec: Spec, devices: int | None) -> list[_Place]:
     slots = None if devices is None else tuple(range(devices))
     shares = _split(slots, spec.nodes.max)
-    return [
-        _Place(host, share, None) for host, share in zip(local_hosts(spec.nodes.max), shares, strict=True)
-    ]
+    return [_Place(host, share, None) for host, share in zip(local_hosts(spec.nodes.max), shares, strict=True)]
 
 
 def _places(spec: Spec, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
@@ -146,20 +142,14 @@ def _placed(rooms: list[_Place], placement: Mapping[int, str]) -> list[_Place]:
     for node in sorted(placement):
         room = next((room for room in rooms if room.host.name == placement[node]), None)
         if room is None:
-            raise PlanError(
-                "no-room", f"node {node} is on {placement[node]}, which the hosts file has no room on"
-            )
+            raise PlanError("no-room", f"node {node} is on {placement[node]}, which the hosts file has no room on")
         rooms.remove(room)
         chosen.append(room)
     return chosen
 
 
 def _rooms(host: Host) -> list[_Place]:
-    slots = (
-        host.devices
-        if host.devices is not None
-        else (None if host.slots is None else tuple(range(host.slots)))
-    )
+    slots = host.devices if host.devices is not None else (None if host.slots is None else tuple(range(host.slots)))
     ref = types.HostRef(host.name, host.address)
     return [_Place(ref, share, host.interface) for share in _split(slots, host.nodes)]
 

@@ -12,9 +12,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 TIMEOUT = 30.0  # seconds
 
 
-def start_detached(
-    argv: Sequence[str], environ: Mapping[str, str], log: Path, until: Callable[[], bool]
-) -> None:
+def start_detached(argv: Sequence[str], environ: Mapping[str, str], log: Path, until: Callable[[], bool]) -> None:
     """Start `argv` in a session of its own, its output in `log`; return once `until` holds.
 
     Raises DeployError if it ends before that, or does not get there in 30 s.

@@ -21,9 +21,7 @@ def code_hash(plan: Plan) -> str | None:
     """
     if plan.code is not None:
         root = Path(plan.code.source)
-        return _hash(
-            root, _files(root, (*_NEVER, *plan.code.exclude, *plan.outputs), _own_output(plan, root))
-        )
+        return _hash(root, _files(root, (*_NEVER, *plan.code.exclude, *plan.outputs), _own_output(plan, root)))
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
         return _hash(script.parent, iter([script]))
@@ -41,9 +39,7 @@ def _files(root: Path, exclude: tuple[str, ...], skip: frozenset[str]) -> Iterat
     for folder, folders, names in os.walk(root):
         here = Path(folder)
         folders[:] = sorted(
-            name
-            for name in folders
-            if not _excluded(here / name, root, patterns) and str(here / name) not in skip
+            name for name in folders if not _excluded(here / name, root, patterns) and str(here / name) not in skip
         )
         yield from (here / name for name in sorted(names) if not _excluded(here / name, root, patterns))
 

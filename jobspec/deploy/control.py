@@ -94,8 +94,7 @@ def _generation(data: dict[str, Any] | None) -> Generation | None:
     if data is None:
         return None
     members = tuple(
-        Member(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"])
-        for m in data["members"]
+        Member(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"]) for m in data["members"]
     )
     known = {k: data[k] for k in ("job", "run_id", "number", "command", "grace", "checkpoint_dir", "version")}
     return Generation(**known, members=members, rendezvous=Meeting(**data["rendezvous"]))

@@ -27,9 +27,7 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 def write_json(path: Path, value: object, mode: int = 0o644) -> None:
     """Write `value` as JSON, keys sorted, atomically."""
-    write_atomic(
-        path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode
-    )
+    write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode)
 
 
 def read_json(path: Path) -> Any | None:

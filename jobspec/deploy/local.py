@@ -65,20 +65,14 @@ class Local:
         return Observed(control, nodes, supervised=bool(read_holder(self.job.supervisor_lock)))
 
     def _known_nodes(self, control: Control) -> list[int]:
-        found = {
-            int(path.name[5:])
-            for path in self.work.glob("node-*")
-            if path.is_dir() and path.name[5:].isdigit()
-        }
+        found = {int(path.name[5:]) for path in self.work.glob("node-*") if path.is_dir() and path.name[5:].isdigit()}
         joined = {member.node for member in control.generation.members} if control.generation else set()
         return sorted(found | joined)
 
     def _observe_node(self, index: int) -> ObservedNode:
         report = read_json(self.work / f"node-{index}" / "report.json")
         launcher = report["launcher"] if report else {}
-        pid = (
-            launcher.get("pid") if processes.alive(launcher.get("pid"), launcher.get("start_ticks")) else None
-        )
+        pid = launcher.get("pid") if processes.alive(launcher.get("pid"), launcher.get("start_ticks")) else None
         artefact = processes.environment(pid).get(processes.ARTEFACT_MARK) if pid else None
         return parse_node(index, "trainer", HOST, report, pid, artefact)
 
@@ -143,9 +137,7 @@ class Local:
         """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
         last = read_json(report)
         if last is not None:
-            write_json(
-                report, {**last, "state": "launching", "launcher": {}, "failure": None, "reason": None}
-            )
+            write_json(report, {**last, "state": "launching", "launcher": {}, "failure": None, "reason": None})
 
     def settle(self) -> None:
         """Wait until every launcher that was started reports. Raises DeployError for those that died at once."""
@@ -155,9 +147,7 @@ class Local:
             while not self._observe_node(node).alive:
                 code = process.poll()
                 if code not in (None, ALREADY_RUNS):
-                    raise DeployError(
-                        f"the launcher of node {node} ended with code {code}", self._last_words(node)
-                    )
+                    raise DeployError(f"the launcher of node {node} ended with code {code}", self._last_words(node))
                 if time.monotonic() > deadline:
                     raise DeployError(f"the launcher of node {node} says nothing", self._last_words(node))
                 time.sleep(0.01)
@@ -273,9 +263,7 @@ def _environ(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def process_environ(
-    plan: Plan, node: int, environ: Mapping[str, str], secrets: Mapping[str, str]
-) -> dict[str, str]:
+def process_environ(plan: Plan, node: int, environ: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
     """Return what a process of `node` has in its environment, less what only a generation knows."""
     job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node)}
     checkpoint = {"JOBCTL_CHECKPOINT_DIR": plan.checkpoint.dir} if plan.checkpoint else {}

@@ -39,16 +39,16 @@ def _describe(holder: dict[str, Any]) -> str:
 def hold(
     path: Path,
     command: str,
-    wait: float = WAIT,
+    wait: float | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
     """Hold the lock at `path` for the length of the `with` block.
 
-    Waits up to `wait` seconds; raises Locked after that. The file names the holder for others to read.
+    Waits up to `wait` seconds (default WAIT); raises Locked after that. The file names the holder for others to read.
     """
-    deadline = clock() + wait
+    deadline = clock() + (WAIT if wait is None else wait)
     while (handle := _try(path)) is None:
         if clock() >= deadline:
             raise Locked(read_holder(path))

@@ -101,9 +101,7 @@ class Logs:
     def lines(self, *, final: bool = False) -> Iterator[Line]:
         """Yield the lines that came since the last call, merged by time."""
         self._discover()
-        merged = heapq.merge(
-            *(tail.read(final=final) for tail in self.tails.values()), key=lambda line: line.time
-        )
+        merged = heapq.merge(*(tail.read(final=final) for tail in self.tails.values()), key=lambda line: line.time)
         since = self.selection.since
         yield from merged if since is None else (line for line in merged if line.time >= since)
 

@@ -158,11 +158,7 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
     members = observed.members
     if generation is None:
         waiting = any(node.alive for node in observed.nodes)
-        return (
-            ("starting", "launchers wait for the first generation")
-            if waiting
-            else ("stopped", "nothing of it runs")
-        )
+        return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")
     if members and all(_succeeded(observed, node) for node in members):
         return "succeeded", None
     if ledger.result is not None:
@@ -196,9 +192,7 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     if len(running) == len(members) and members:
         return "running", None
     waiting = [
-        str(node.node)
-        for node in members
-        if not (_current(observed, node) and node.state in ("running", "exited"))
+        str(node.node) for node in members if not (_current(observed, node) and node.state in ("running", "exited"))
     ]
     generation = observed.control.generation
     again = generation is not None and generation.number > 1 and bool(observed.control.ledger.failures)

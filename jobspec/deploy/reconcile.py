@@ -142,15 +142,9 @@ def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -
     if changed:
         return changed
     if ledger.result is not None and phase(observed)[0] != "succeeded":
-        return (
-            f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
-        )
+        return f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
     broken = [node for node in observed.members if node.state in ("failed", "lost")]
     if broken:
         return f"node {broken[0].node}: {broken[0].reason or 'failed'}"
-    gone = [
-        n
-        for n in observed.members
-        if not n.alive and n.generation == generation.number and n.state != "exited"
-    ]
+    gone = [n for n in observed.members if not n.alive and n.generation == generation.number and n.state != "exited"]
     return f"node {gone[0].node} is gone" if gone else None

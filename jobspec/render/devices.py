@@ -38,9 +38,7 @@ class _Kind:
 # Keyed by kind and, where a runtime changes what is needed, the runtime.
 _KINDS = {
     # ROCm maps all cards through two nodes; which of them are used is said in the environment.
-    ("dcu", None): _Kind(
-        shared=("/dev/kfd", "/dev/dri"), groups=("video",), visible=("HIP_VISIBLE_DEVICES",)
-    ),
+    ("dcu", None): _Kind(shared=("/dev/kfd", "/dev/dri"), groups=("video",), visible=("HIP_VISIBLE_DEVICES",)),
     ("xpu", None): _Kind(each=("/dev/xpu{}",), shared=("/dev/xpuctrl",)),
     ("npu", None): _Kind(
         each=("/dev/davinci{}",),

@@ -131,7 +131,5 @@ def _typed(name: str, value: str) -> Scalar:
 
 def _unknown(name: str) -> RenderError:
     key = _SPEC_KEYS.get(name)
-    hint = (
-        f"use the spec's `{key}`" if key else "use `--target ssh`, which passes it to `docker run` as it is"
-    )
+    hint = f"use the spec's `{key}`" if key else "use `--target ssh`, which passes it to `docker run` as it is"
     return RenderError(CODE, f"`container.options`: `{name}` cannot be said in a compose file", hint)

@@ -36,9 +36,7 @@ def ssh_script(plan: Plan, node: Node) -> bytes:
     text = shell_template("ssh.sh.j2").render(
         options=list(_own_options(node)),
         own_mount=_below_work(container.node_mount(node.index)),
-        alike=_alike(
-            plan.code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)
-        ),
+        alike=_alike(plan.code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
         launch=container.launch_variable(node.launch),
         image=node.container.image,
         command=container.command(node.container, bool(node.launch.secrets)),
@@ -125,6 +123,4 @@ def _encode(script: str) -> bytes:
         return script.encode(errors="surrogateescape")
     except UnicodeEncodeError as error:
         text = script[error.start : error.end]
-        raise RenderError(
-            "not-text", f"{text!r} is half of a character: no file or process can hold it"
-        ) from None
+        raise RenderError("not-text", f"{text!r} is half of a character: no file or process can hold it") from None

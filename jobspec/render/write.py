@@ -40,9 +40,7 @@ def write(artefacts: Iterable[Artefact], out: Path) -> Written:
     try:
         return _write(artefacts, out)
     except OSError as error:
-        raise RenderError(
-            "cannot-write", f"cannot write to {error.filename or out}: {error.strerror}"
-        ) from error
+        raise RenderError("cannot-write", f"cannot write to {error.filename or out}: {error.strerror}") from error
 
 
 def _write(artefacts: Iterable[Artefact], out: Path) -> Written:
@@ -55,9 +53,7 @@ def _write(artefacts: Iterable[Artefact], out: Path) -> Written:
             target.check(artefact.path)
             growing.write(target.listed(artefact))
             target.put(artefact)
-    removed, kept = _remove_stale(
-        out, {path: hashes for path, hashes in earlier.items() if path not in target.lines}
-    )
+    removed, kept = _remove_stale(out, {path: hashes for path, hashes in earlier.items() if path not in target.lines})
     _replace_list(out, b"".join(target.lines.values()))
     return Written(len(target.lines), removed, kept)
 

@@ -54,9 +54,7 @@ def in_order(diagnostics: Iterable[Diagnostic], files: Sequence[str] = ()) -> tu
     """Return each diagnostic once, by file (in the order of `files`, others last), position and severity."""
     place = {file: number for number, file in enumerate(files)}
     unique = dict.fromkeys(diagnostics)
-    return tuple(
-        sorted(unique, key=lambda d: (place.get(d.span.file, len(place)), d.span[1:3], d.severity, d.code))
-    )
+    return tuple(sorted(unique, key=lambda d: (place.get(d.span.file, len(place)), d.span[1:3], d.severity, d.code)))
 
 
 def split_lines(text: str) -> list[str]:
@@ -121,9 +119,7 @@ def _width(text: str) -> int:
     """Return how many columns of a terminal `text` takes: wide characters two, combining ones none."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:

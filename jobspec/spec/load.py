@@ -49,9 +49,7 @@ def load_spec(path: Path, *, environ: Mapping[str, str], overrides: Sequence[str
     return load_text(path, None, environ=environ, overrides=overrides)
 
 
-def load_text(
-    path: Path, text: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()
-) -> Loaded:
+def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
     """Load a spec from `text` as if it stood in `path` (None: from the file itself)."""
     directory = Path(os.path.abspath(path)).parent
     file = str(path)
@@ -114,7 +112,9 @@ def _mapping(root: Node | None, file: str) -> Node:
         raise BadSource(Diagnostic("error", "empty-spec", message, start, "`jobctl init` writes one to start from"))
     if root.kind != "mapping":
         raise BadSource(
-            Diagnostic("error", "wrong-type", "a spec is a mapping of keys to values", root.span, "begin with `name: my-job`")
+            Diagnostic(
+                "error", "wrong-type", "a spec is a mapping of keys to values", root.span, "begin with `name: my-job`"
+            )
         )
     return root
 
@@ -287,6 +287,10 @@ def _literal(where: tuple[str | int, ...], span: Span, error: Any) -> Diagnostic
     from jobctl.jobspec.spec.scalars import kind_of
 
     words = error["ctx"]["expected"].replace("'", "`")
-    near = closest(error["input"], words.replace("`", "").replace(" or ", ", ").split(", ")) if isinstance(error["input"], str) else None
+    near = (
+        closest(error["input"], words.replace("`", "").replace(" or ", ", ").split(", "))
+        if isinstance(error["input"], str)
+        else None
+    )
     message = f"`{_name(where)}`: expected {words}, found {kind_of(error['input'])}"
     return Diagnostic("error", "bad-value", message, span, near)

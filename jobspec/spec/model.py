@@ -97,9 +97,9 @@ class Spec(Part):
     ps: Ps | None = Field(default=None, description="Servers and trainers; mode `ps` only.")
     rendezvous: Rendezvous = Field(default=Rendezvous(), description="Where processes meet.")
     etcd: Etcd | None = Field(default=None, description="An etcd for leases and membership.")
-    checkpoint: Annotated[Checkpoint, BeforeValidator(short.checkpoint, json_schema_input_type=str | Checkpoint)] | None = (
-        Field(default=None, description="Where checkpoints are kept.")
-    )
+    checkpoint: (
+        Annotated[Checkpoint, BeforeValidator(short.checkpoint, json_schema_input_type=str | Checkpoint)] | None
+    ) = Field(default=None, description="Where checkpoints are kept.")
     recovery: Recovery = Field(default=Recovery(), description="What happens when something fails.")
     volumes: tuple[Annotated[Volume, BeforeValidator(short.volume, json_schema_input_type=str | Volume)], ...] = Field(
         default=(), description="Mounts: `/data:/data:ro`."
@@ -110,7 +110,9 @@ class Spec(Part):
     env: Annotated[
         dict[str, AnyText],
         BeforeValidator(_env, json_schema_input_type=dict[str, str | int | float | bool | None]),
-    ] = Field(default_factory=dict, description="Variables of every process; without a value: as in `up`'s environment.")
+    ] = Field(
+        default_factory=dict, description="Variables of every process; without a value: as in `up`'s environment."
+    )
     env_file: Texts = Field(default=(), description="Files of variables, relative to the spec; `env` wins.")
     secrets: Annotated[
         tuple[Secret, ...],

@@ -18,7 +18,9 @@ def apply_override(root: Node, override: str) -> None:
     span = Span(FILE, 1, 1, 1, len(override) + 1)
     if not equals or not all(parts):
         raise BadSource(
-            Diagnostic("error", "bad-override", f"`{override}` is no override", span, "write KEY=VALUE, e.g. `--set nodes=2`")
+            Diagnostic(
+                "error", "bad-override", f"`{override}` is no override", span, "write KEY=VALUE, e.g. `--set nodes=2`"
+            )
         )
     value, found = parse(text, FILE)
     if found:

@@ -96,7 +96,9 @@ class Checkpoint(Part):
     """Where the script keeps its checkpoints; jobctl never deletes any."""
 
     dir: Text = Field(description="The same absolute path on host and in container; `JOBCTL_CHECKPOINT_DIR`.")
-    shared: Bool = Field(default=True, description="Whether all hosts see the same files; if not, nodes are never moved.")
+    shared: Bool = Field(
+        default=True, description="Whether all hosts see the same files; if not, nodes are never moved."
+    )
     keep: Annotated[Int, AfterValidator(at_least(1, "`checkpoint.keep`"))] = Field(
         default=2, description="How many the script should keep: `JOBCTL_CHECKPOINT_KEEP`."
     )
@@ -130,7 +132,8 @@ class Recovery(Part):
     )
     host_timeout: Duration = Field(default=30.0, description="After how long of silence a host counts as lost.")
     hang_timeout: HangTimeout = Field(
-        default=None, description="After how long without progress processes are restarted: `off`, `auto` or a duration."
+        default=None,
+        description="After how long without progress processes are restarted: `off`, `auto` or a duration.",
     )
     wait_timeout: Duration | None = Field(default=None, description="How long to wait for hosts; default for ever.")
     max_duration: Duration | None = Field(default=None, description="How long the job may run; default for ever.")
@@ -175,10 +178,14 @@ Limit = Annotated[UlimitPart, BeforeValidator(short.ulimit, json_schema_input_ty
 class Resources(Part):
     """Limits of each container."""
 
-    shm_size: Size | None = Field(default=None, description="A cap on /dev/shm; Docker's default of 64m is too small for NCCL.")
+    shm_size: Size | None = Field(
+        default=None, description="A cap on /dev/shm; Docker's default of 64m is too small for NCCL."
+    )
     memory: Size | None = Field(default=None, description="A cap on memory.")
     cpus: Float | None = Field(default=None, description="A cap on cores.")
-    ulimits: dict[str, Limit] = Field(default_factory=dict, description="Limits by name; `memlock` is unlimited by default.")
+    ulimits: dict[str, Limit] = Field(
+        default_factory=dict, description="Limits by name; `memlock` is unlimited by default."
+    )
 
 
 class Network(Part):
@@ -216,7 +223,9 @@ class PaddleOptions(Part):
 class MindsporeOptions(Part):
     """Options of MindSpore only."""
 
-    launcher: Literal["roles", "msrun"] = Field(default="roles", description="Start the roles ourselves, or through msrun.")
+    launcher: Literal["roles", "msrun"] = Field(
+        default="roles", description="Start the roles ourselves, or through msrun."
+    )
     recovery: Literal["restart", "native"] = Field(
         default="restart", description="`native`: MindSpore's own disaster recovery (≤ 2.5, gpu)."
     )
@@ -237,7 +246,9 @@ class Kubernetes(Part):
     service_account: Text | None = Field(default=None, description="The service account.")
     image_pull_secrets: Texts = Field(default=(), description="Secrets for pulling the image.")
     node_selector: dict[str, AnyText] = Field(default_factory=dict, description="Labels of nodes to run on.")
-    resource_name: Text | None = Field(default=None, description="The name of the device's resource, if not the usual one.")
+    resource_name: Text | None = Field(
+        default=None, description="The name of the device's resource, if not the usual one."
+    )
 
 
 # `count` of cpu is one process unless said otherwise; everything else is all of the host's.

@@ -91,9 +91,7 @@ class Supervisor:
             if decision.failure is not None:
                 ledger = ledger.with_failure(decision.failure)
                 write_ledger(self.deployer.work, ledger)
-                self._record(
-                    "failure", decision.reason, tail=list(decision.failure.tail), log=decision.failure.log
-                )
+                self._record("failure", decision.reason, tail=list(decision.failure.tail), log=decision.failure.log)
             self._end("failed", decision.reason)
         if isinstance(decision, Restart):
             self._restart(decision, now)
@@ -110,9 +108,7 @@ class Supervisor:
         # A process whose peer is gone hangs in its collective: it gets no time to end.
         want = wanted(self.deployer, plan, anew=anew, supervise=False, grace=0.0)
         failure = decision.failure if decision else None
-        generation = carry_out(
-            self.deployer, want, reconcile(want, now), now, self.clock, self._note, failure=failure
-        )
+        generation = carry_out(self.deployer, want, reconcile(want, now), now, self.clock, self._note, failure=failure)
         if generation is not None:
             self._record(
                 "generation",

@@ -14,9 +14,7 @@ from jobctl.jobspec.plan.types import Container, Devices, HostRef, Launch, Node,
 
 
 def _node(index: int) -> Node:
-    launch = Launch(
-        index, "trainer", 1, (), ("true",), (), "workerlog", ("cpu:0",), (), (), None, None, (), 5.0, None
-    )
+    launch = Launch(index, "trainer", 1, (), ("true",), (), "workerlog", ("cpu:0",), (), (), None, None, (), 5.0, None)
     container = Container(
         *(f"jobctl-job-{index}", "", "missing", f"job-{index}", "python3", None, None, (), (), ()),
         *(Devices("cpu", ()), (), (), None, None, None, (), (), 5.0),
@@ -47,8 +45,7 @@ WANTED = Wanted(PLAN, {0: "a", 1: "a", 2: "a"}, "code")
 LEDGER = Ledger(1.0, "code")
 CONTROL = Control(first_generation(PLAN), LEDGER)
 RUNS = tuple(
-    ObservedNode(i, "trainer", "localhost", "running", artefact="a", launcher=10 + i, generation=1)
-    for i in (0, 1)
+    ObservedNode(i, "trainer", "localhost", "running", artefact="a", launcher=10 + i, generation=1) for i in (0, 1)
 )
 RUNNING = Observed(CONTROL, RUNS, supervised=True)
 ENDED = tuple(replace(node, state="exited", launcher=None, artefact=None, exit_code=0) for node in RUNS)
@@ -190,8 +187,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
                 replace(LEDGER, failures=(Failure(0, 0.0, 0, "h", 0, 1, "exit", None, 0.0),)),
             ),
             tuple(
-                replace(n, state="failed", launcher=None, artefact=None, reason="its launcher was killed")
-                for n in RUNS
+                replace(n, state="failed", launcher=None, artefact=None, reason="its launcher was killed") for n in RUNS
             ),
             supervised=False,
         ),

@@ -128,9 +128,7 @@ class Jobs:
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and b"supervise" in (entry / "cmdline").read_bytes().split(b"\0"):
-                    found += (
-                        [int(entry.name)] if mark in (entry / "environ").read_bytes().split(b"\0") else []
-                    )
+                    found += [int(entry.name)] if mark in (entry / "environ").read_bytes().split(b"\0") else []
             except OSError:
                 continue
         return found

@@ -36,9 +36,7 @@ def ends_well(jobs: Any) -> None:
     """All steps done, each node once at the end, and no more than a checkpoint lost on the way."""
     done = jobs.run("wait", "--timeout", "90s")
     assert done.returncode == 0, done.stderr
-    assert [(jobs.directory / "checkpoints" / f"step-{node}").read_text() for node in (0, 1)] == [
-        str(STEPS)
-    ] * 2
+    assert [(jobs.directory / "checkpoints" / f"step-{node}").read_text() for node in (0, 1)] == [str(STEPS)] * 2
     state = jobs.status()
     assert (state["phase"], [n["exit_code"] for n in state["nodes"]]) == ("succeeded", [0, 0])
 
@@ -46,9 +44,7 @@ def ends_well(jobs: Any) -> None:
 def launchers(jobs: Any, node: int) -> list[int]:
     """Return the pids of the launcher processes of a node, the outer one first."""
     return sorted(
-        pid
-        for pid, line in jobs.processes().items()
-        if f"/node-{node} " in line + " " and "--control" in line
+        pid for pid, line in jobs.processes().items() if f"/node-{node} " in line + " " and "--control" in line
     )
 
 
@@ -122,10 +118,7 @@ def test_the_budget_ends(jobs: Any, eventually: Any) -> None:
         os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
     assert jobs.run("wait", "--timeout", "60s").returncode == 1
     reason = jobs.status()["reason"]
-    assert (
-        reason
-        == "node 0: rank 0 was killed by SIGKILL; all 3 restarts of `recovery.max_restarts` are used up"
-    )
+    assert reason == "node 0: rank 0 was killed by SIGKILL; all 3 restarts of `recovery.max_restarts` are used up"
     jobs.set(DELAY="0.01")
     jobs.ok("up")  # a fresh budget
     ends_well(jobs)

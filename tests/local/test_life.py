@@ -34,8 +34,7 @@ def test_up_runs_every_node_and_wait_tells_the_result(jobs: Any) -> None:
         "replicas": "0/2",
     }
     assert [
-        (n["node"], n["role"], n["host"], n["state"], n["exit_code"], n["progress"], n["restarts"])
-        for n in nodes
+        (n["node"], n["role"], n["host"], n["state"], n["exit_code"], n["progress"], n["restarts"]) for n in nodes
     ] == [
         (0, "trainer", "localhost", "exited", 0, 5, 0),
         (1, "trainer", "localhost", "exited", 0, 5, 0),
@@ -172,9 +171,7 @@ def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
 
 
 def test_run_needs_no_running_job(jobs: Any) -> None:
-    out = jobs.ok(
-        "run", "--set", "env.COLOUR=red", "--", "sh", "-c", "echo $COLOUR $JOBCTL_CHECKPOINT_DIR; pwd"
-    )
+    out = jobs.ok("run", "--set", "env.COLOUR=red", "--", "sh", "-c", "echo $COLOUR $JOBCTL_CHECKPOINT_DIR; pwd")
     assert out.splitlines() == [f"red {jobs.directory}/checkpoints", str(jobs.directory)]
 
 

@@ -14,8 +14,8 @@ HERE = Path(__file__).parent
 # Tests are no package (`--import-mode=importlib`), and these two folders hold what several of them need.
 sys.path[:0] = [str(HERE), str(HERE.parent / "tools")]
 
-from compose import ToolMissing
-from compose import compose as find_compose
+from compose import ToolMissing  # noqa: E402
+from compose import compose as find_compose  # noqa: E402
 
 
 def _missing(why: str) -> None:

@@ -59,17 +59,13 @@ def test_compose_accepts(name: str, compose: tuple[str, ...], tmp_path: Path) ->
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    "argv", [("bash", "-n"), ("dash", "-n"), ("shellcheck", "--norc")], ids=lambda argv: argv[0]
-)
+@pytest.mark.parametrize("argv", [("bash", "-n"), ("dash", "-n"), ("shellcheck", "--norc")], ids=lambda argv: argv[0])
 def test_shell_accepts(argv: tuple[str, ...], tool: Callable[[str], str], tmp_path: Path) -> None:
     for name, script in SCRIPTS.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(script.content)
-        done = subprocess.run(
-            [tool(argv[0]), *argv[1:], str(path)], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([tool(argv[0]), *argv[1:], str(path)], capture_output=True, text=True, check=False)
         assert (name, done.returncode, done.stdout + done.stderr) == (name, 0, "")
 
 
@@ -77,8 +73,6 @@ def test_self_is_asked_for_by_name(compose: tuple[str, ...], tmp_path: Path) -> 
     """A compose file cannot know who starts it; without being told it starts nothing."""
     (tmp_path / "compose.yaml").write_bytes(COMPOSE_FILES["compose-self/gpu01/compose.yaml"].content)
     environ = {name: value for name, value in os.environ.items() if name != "JOBCTL_USER"}
-    done = subprocess.run(
-        [*compose, "config"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*compose, "config"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert "set it to the UID:GID that the job runs as" in done.stderr

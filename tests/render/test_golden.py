@@ -17,10 +17,7 @@ CASES = cases()
 
 
 def rendered(wanted: Plan) -> dict[str, tuple[int, bytes]]:
-    return {
-        artefact.path: (artefact.mode, artefact.content)
-        for artefact in render(wanted, first_generation(wanted))
-    }
+    return {artefact.path: (artefact.mode, artefact.content) for artefact in render(wanted, first_generation(wanted))}
 
 
 @pytest.mark.parametrize("name", CASES)

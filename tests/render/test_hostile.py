@@ -124,9 +124,7 @@ def test_engine_receives_through_compose(
     socket = tmp_path_factory.getbasetemp() / "compose-engine"
     with engine(socket) as created:
         environ = {**os.environ, "DOCKER_HOST": f"unix://{socket}"}
-        subprocess.run(
-            [*compose, "create"], cwd=tmp_path, env=environ, check=True, capture_output=True, timeout=60
-        )
+        subprocess.run([*compose, "create"], cwd=tmp_path, env=environ, check=True, capture_output=True, timeout=60)
     (asked,) = created
     check_asked(asked)
     assert asked["Entrypoint"] == []

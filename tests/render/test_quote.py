@@ -18,17 +18,13 @@ from jobctl.jobspec.render.quote import LONGEST, Rendered, mount_option, quote_c
 # All that a file, an argument or a variable can hold; surrogates only where bytes are meant.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 BYTES = st.text(
-    st.one_of(
-        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), st.sampled_from("\udc80\udcff")
-    )
+    st.one_of(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), st.sampled_from("\udc80\udcff"))
 )
 
 
 def through_shell(words: list[str]) -> list[str]:
     script = "env printf '%s\\0' x " + " ".join(map(quote_shell, words))
-    done = subprocess.run(
-        ["sh"], input=script.encode(errors="surrogateescape"), capture_output=True, check=True
-    )
+    done = subprocess.run(["sh"], input=script.encode(errors="surrogateescape"), capture_output=True, check=True)
     return done.stdout.decode(errors="surrogateescape").split("\0")[1:-1]
 
 

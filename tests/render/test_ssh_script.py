@@ -33,9 +33,7 @@ def run(text: str, directory: Path, running: str) -> subprocess.CompletedProcess
     (directory / "docker").chmod(0o755)
     (directory / "node-0.sh").write_text(text)
     environ = {"PATH": f"{directory}:{os.environ['PATH']}", "RUNNING": running}
-    return subprocess.run(
-        ["sh", "node-0.sh"], cwd=directory, env=environ, capture_output=True, text=True, check=False
-    )
+    return subprocess.run(["sh", "node-0.sh"], cwd=directory, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture

@@ -32,9 +32,7 @@ def tree(directory: Path) -> dict[str, str]:
 
 def test_written_as_they_are(tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
-    written = write(
-        [file("launcher.py", mode=0o755), file("gpu01/node-0.sh", "sh\r\n", 0o755), file("gpu01/x")], out
-    )
+    written = write([file("launcher.py", mode=0o755), file("gpu01/node-0.sh", "sh\r\n", 0o755), file("gpu01/x")], out)
     assert written == Written(3)
     assert (out / "gpu01" / "node-0.sh").read_bytes() == b"sh\r\n"
     assert [os.access(out / name, os.X_OK) for name in ("launcher.py", "gpu01/node-0.sh", "gpu01/x")] == [

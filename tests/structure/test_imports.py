@@ -87,9 +87,7 @@ def test_only_the_command_prints() -> None:
         if name != "jobctl"
         for path in _files(where)
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("print", "input")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "input")
     ]
     assert wrong == []
 
@@ -127,7 +125,5 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch', 'psutil', 'ClusterShell', 'jobctl.jobspec.deploy.local'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "HEAVY []"

@@ -44,15 +44,11 @@ def failure(**changes: object) -> Failure:
 
 def node(index: int, state: str = "running", **changes: object) -> ObservedNode:
     """A node of generation 1 whose launcher lives."""
-    base = ObservedNode(
-        index, "trainer", "localhost", "running", launcher=100 + index, generation=1, progress=50
-    )
+    base = ObservedNode(index, "trainer", "localhost", "running", launcher=100 + index, generation=1, progress=50)
     return replace(base, state=state, **changes)  # type: ignore[arg-type]
 
 
-def job(
-    *nodes: ObservedNode, number: int = 1, command: str = "run", ledger: Ledger | None = None
-) -> Observed:
+def job(*nodes: ObservedNode, number: int = 1, command: str = "run", ledger: Ledger | None = None) -> Observed:
     """A job of these nodes, all of them members of generation `number`."""
     members = tuple(Member(n.node, n.node, ("trainer",), n.host, f"127.0.0.{n.node + 2}", 1) for n in nodes)
     meeting = Meeting("127.0.0.2", 20000, f"job-{number}")
@@ -109,9 +105,7 @@ def test_a_killed_launcher_is_the_cause_whatever_its_peers_say() -> None:
         node(0, "failed", failure=peer),
         node(1, "failed", launcher=None, failure=killed, reason="its launcher was killed"),
     )
-    assert decide(seen, POLICY, NOW) == Restart(
-        "node 1: its launcher was killed", replace(killed, at=NOW), 0.0
-    )
+    assert decide(seen, POLICY, NOW) == Restart("node 1: its launcher was killed", replace(killed, at=NOW), 0.0)
 
 
 def test_a_failure_of_an_earlier_generation_is_over() -> None:
@@ -137,9 +131,7 @@ def test_nothing_to_supervise(seen: Observed, why: str) -> None:
 
 def test_max_duration() -> None:
     policy = replace(POLICY, max_duration=60.0)
-    assert decide(job(node(0)), policy, 961.0) == GiveUp(
-        "ran longer than `recovery.max_duration` (60 s)", None
-    )
+    assert decide(job(node(0)), policy, 961.0) == GiveUp("ran longer than `recovery.max_duration` (60 s)", None)
     assert decide(job(node(0)), policy, 959.0) == Continue()
 
 
@@ -270,9 +262,7 @@ codes = st.sampled_from([1, 7, 137, 139])
     st.lists(st.tuples(st.integers(0, 3), codes, st.none() | st.integers(0, 5)), max_size=12),
     st.integers(0, 5),
 )
-def test_no_run_takes_more_restarts_than_its_budget(
-    faults: list[tuple[int, int, int | None]], budget: int
-) -> None:
+def test_no_run_takes_more_restarts_than_its_budget(faults: list[tuple[int, int, int | None]], budget: int) -> None:
     policy = replace(POLICY, max_restarts=budget)
     earlier: list[Failure] = []
     for number, (rank, code, progress) in enumerate(faults, 1):

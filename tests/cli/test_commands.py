@@ -1,0 +1,226 @@
+"""The commands that connect to nothing, and what all commands do with bad input: exit codes, stdout, stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.main import main
+
+SPEC = """\
+name: small
+framework: torch
+module: train
+nodes: 2
+checkpoint: /tmp/small
+"""
+
+
+class Ran:
+    """What a command printed, and how it ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Run `jobctl` in this process, in a directory that holds a small valid spec."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    (tmp_path / "job.yaml").write_text(SPEC)
+
+    def run(*argv: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(list(argv))
+        out, err = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+def test_validate_says_valid_on_stderr_and_nothing_on_stdout(jobctl: Any) -> None:
+    ran = jobctl("validate")
+    assert (ran.code, ran.out, ran.err) == (0, "", "job.yaml: valid\n")
+
+
+def test_validate_as_json(jobctl: Any) -> None:
+    Path("job.yaml").write_text(SPEC + "recovery:\n  max_restart: 3\n")
+    ran = jobctl("validate", "-o", "json")
+    assert (ran.code, ran.err) == (2, "")
+    assert json.loads(ran.out) == {
+        "valid": False,
+        "diagnostics": [
+            {
+                "severity": "error",
+                "code": "unknown-key",
+                "message": "unknown key `max_restart`",
+                "file": "job.yaml",
+                "line": 7,
+                "column": 3,
+                "end_line": 7,
+                "end_column": 14,
+                "hint": "did you mean `max_restarts`?",
+            }
+        ],
+    }
+
+
+def test_a_valid_spec_with_warnings_exits_with_0(jobctl: Any) -> None:
+    Path("job.yaml").write_text("name: small\nframework: torch\nscript: gone.py\n")
+    ran = jobctl("validate", "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["valid"], [d["code"] for d in document["diagnostics"]]) == (
+        0,
+        True,
+        ["file-not-found"],
+    )
+
+
+def test_validate_with_hosts_asks_for_what_containers_need(jobctl: Any) -> None:
+    Path("hosts.txt").write_text("one\n")
+    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
+    codes = [d["code"] for d in json.loads(ran.out)["diagnostics"]]
+    assert (ran.code, codes) == (2, ["image-missing", "too-few-hosts"])
+
+
+def test_schema_is_json(jobctl: Any) -> None:
+    schema = json.loads(jobctl("schema").out)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["properties"]["recovery"]
+
+
+def test_init_writes_what_validates(jobctl: Any) -> None:
+    for framework in ("torch", "paddle", "mindspore"):
+        ran = jobctl("init", framework, "--framework", framework)
+        assert (ran.code, ran.out) == (0, "")
+        Path(framework, "train.py").write_text("")
+        assert jobctl("validate", f"{framework}/job.yaml").code == 0
+        hosts = f"{framework}/hosts.txt"
+        more = ("--hosts", hosts, "--set", "image=x", "--set", "nodes=1")
+        assert jobctl("validate", f"{framework}/job.yaml", *more).code == 0
+
+
+def test_init_never_replaces_a_file(jobctl: Any) -> None:
+    ran = jobctl("init", ".")
+    assert (ran.code, Path("job.yaml").read_text()) == (2, SPEC)
+    assert ran.err.splitlines() == ["error: job.yaml already exists", "hint: nothing was written"]
+    assert not Path("hosts.txt").exists()
+
+
+def test_render_is_the_same_each_time(jobctl: Any) -> None:
+    Path("hosts.txt").write_text("gpu[1-2]\n")
+    args = ("render", "--hosts", "hosts.txt", "--set", "image=registry/train:1")
+    assert jobctl(*args, "--out", "one").code == 0
+    assert jobctl(*args, "--out", "two").code == 0
+    files = {path.relative_to("one").as_posix(): path.read_bytes() for path in Path("one").rglob("*") if path.is_file()}
+    again = {path.relative_to("two").as_posix(): path.read_bytes() for path in Path("two").rglob("*") if path.is_file()}
+    assert files == again
+    assert {"launcher.py", "control.json", "gpu1/compose.yaml", "gpu2/compose.yaml"} <= set(files)
+
+
+def test_no_artefact_holds_another_nodes_address(jobctl: Any) -> None:
+    Path("hosts.txt").write_text("gpu1 addr=10.9.8.1\ngpu2 addr=10.9.8.2\n")
+    jobctl("render", "--hosts", "hosts.txt", "--set", "image=x", "--out", "out")
+    for mine, other in (("1", "2"), ("2", "1")):
+        text = Path("out", f"gpu{mine}", "compose.yaml").read_text()
+        assert f"10.9.8.{other}" not in text
+        assert f"gpu{other}" not in text
+
+
+def test_plan_explains_the_whole_job(jobctl: Any) -> None:
+    ran = jobctl("plan", "--explain")
+    assert ran.code == 0
+    assert "0     trainer  localhost  127.0.0.2  0      cpu:0" in ran.out
+    assert "1     trainer  localhost  127.0.0.3  1      cpu:0" in ran.out
+    document = json.loads(jobctl("plan", "--explain", "-o", "json").out)
+    assert [node["host"]["address"] for node in document["nodes"]] == ["127.0.0.2", "127.0.0.3"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "first"),
+    [
+        (("validate", "gone.yaml"), 2, "error: there is no file `gone.yaml` [no-such-file]"),
+        (("up", "gone.yaml"), 2, "error: there is no file `gone.yaml` [no-such-file]"),
+        (("status", "nobody"), 2, "error: no job `nobody` is known here"),
+        (("logs", "nobody"), 2, "error: no job `nobody` is known here"),
+        (("wait", "nobody"), 2, "error: no job `nobody` is known here"),
+        (("supervise",), 2, "error: job `small` is not up"),
+        (("stop",), 2, "error: job `small` is not up: there is nothing to stop"),
+        (("restart",), 2, "error: job `small` is not up"),
+        (("exec", "--node", "0", "--", "true"), 2, "error: job `small` has no node 0"),
+        (("exec", "--node", "0"), 2, "error: no command is given"),
+        (("run", "--", "no-such-program"), 3, "error: no-such-program: not found on the node's PATH"),
+        (("pull",), 2, "error: job `small` has left nothing to fetch"),
+        (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
+        (
+            ("up", "--target", "local", "--hosts", "hosts.txt"),
+            2,
+            "error: target `local` is this machine: it takes no hosts file",
+        ),
+        (("up", "--set", "nodes"), 2, "error: `nodes` is no override [bad-override]"),
+        (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),
+    ],
+)
+def test_bad_usage(jobctl: Any, argv: tuple[str, ...], code: int, first: str) -> None:
+    Path("hosts.txt").write_text("one\n")
+    (Path("state") / "jobs" / "small").mkdir(parents=True)
+    ran = jobctl(*argv)
+    assert (ran.code, ran.out, ran.err.splitlines()[:1]) == (code, "", [first])
+
+
+def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
+    Path("hosts.txt").write_text("gpu[1-2]\n")
+    ran = jobctl("up", "--hosts", "hosts.txt", "--set", "image=x")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: this version runs jobs on target `local` only; it validates and renders for `compose`",
+    )
+    assert not Path("state").exists()
+
+
+@pytest.mark.parametrize("spec", ["framework: paddle\n", "framework: mindspore\n"])
+def test_frameworks_that_are_not_built_yet(jobctl: Any, spec: str) -> None:
+    Path("job.yaml").write_text(SPEC.replace("framework: torch\n", spec))
+    assert jobctl("validate").code == 0
+    ran = jobctl("up")
+    assert (ran.code, "[not-yet]" in ran.err) == (2, True)
+
+
+def test_commands_on_a_running_job_need_only_its_name(jobctl: Any) -> None:
+    Path("job.yaml").write_text(SPEC + "env: {TOKEN: '${NOT_SET_ANYWHERE:?needed}'}\n")
+    assert jobctl("validate").code == 2
+    ran = jobctl("status", "-o", "json")
+    assert (ran.code, json.loads(ran.out)["phase"]) == (0, "stopped")
+    assert jobctl("down").code == 0
+
+
+def test_a_second_command_waits_for_the_lock_and_gives_up(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jobctl.jobspec.deploy import lock
+
+    monkeypatch.setattr(lock, "WAIT", 0.0)
+    path = Path("state") / "jobs" / "small" / "lock"
+    with lock.hold(path, "up"):
+        ran = jobctl("down")
+        assert (ran.code, ran.err.startswith("error: job `small` is locked by `up` (pid ")) == (5, True)
+        assert jobctl("down", "--break-lock").code == 0
+
+
+def test_version(jobctl: Any) -> None:
+    assert jobctl("--version").out.startswith("jobctl 0.")
+
+
+def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
+    names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
+    assert len(names) == 18
+    for name in names:
+        assert f"Example: jobctl {name}" in jobctl(name, "--help").out
+
+
+def test_nothing_is_coloured_in_a_pipe(jobctl: Any) -> None:
+    os.environ.pop("NO_COLOR", None)
+    assert "\x1b" not in jobctl("validate", "gone.yaml").err

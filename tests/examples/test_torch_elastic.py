@@ -1,0 +1,73 @@
+"""examples/torch-elastic: no sample is lost or used twice, whatever the number of processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from itertools import chain
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
+
+SCRIPT = "torch-elastic/train.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("torch_elastic_train", EXAMPLES / SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@settings(deadline=None, max_examples=50)
+@given(worlds=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), max_size=5), size=st.integers(1, 40))
+def test_the_stream_goes_on_where_it_was(example: ModuleType, worlds: list[tuple[int, int]], size: int) -> None:
+    """Runs of some steps each, by changing numbers of processes, use the samples that one process would."""
+    batch, used = 3, []
+    for world, steps in worlds:
+        start = len(used)
+        shares = [
+            list(example.Stream(size, 7, batch, start, start + steps * world * batch, rank, world))
+            for rank in range(world)
+        ]
+        for step in range(steps):
+            used += chain.from_iterable(share[step] for share in shares)
+    assert used == list(chain.from_iterable(example.Stream(size, 7, 1, 0, len(used), 0, 1)))
+    epochs = [used[first : first + size] for first in range(0, len(used), size)]
+    assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
+
+
+def test_the_learning_rate_is_scaled_and_decays(example: ModuleType) -> None:
+    rates = [example.learning_rate(seen, 1000, 0.3) for seen in (0, 50, 100, 550, 1000)]
+    assert rates == pytest.approx([0, 0.15, 0.3, 0.15, 0])
+
+
+def test_three_processes_then_one_then_two(tmp_path: Path) -> None:
+    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path)}
+    options = ("--epochs=6", "--min-accuracy=0.9")  # 8622 samples
+    slow = ("--checkpoint-every=5", "--step-delay=0.02")
+    three = run_and_kill(torchrun(3, SCRIPT, *options, *slow), 1, lambda line: "step=50" in line, **variables)
+    one = run_and_kill(torchrun(1, SCRIPT, *options, *slow), 0, lambda line: "step=100" in line, **variables)
+    two = lines(torchrun(2, SCRIPT, *options), **variables)
+    assert three[0] == "started step=0 samples=0 of=8622 processes=3"
+    first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=8622 processes=1", one[0])
+    second = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=8622 processes=2", two[0])
+    last = re.fullmatch(r"final step=(\d+) samples=(\d+) accuracy=0\.9\d+", two[-1])
+    assert first is not None
+    assert second is not None
+    assert last is not None
+    steps, samples = zip(*((int(m[1]), int(m[2])) for m in (first, second, last)), strict=True)
+    assert samples[0] == 96 * steps[0]
+    assert samples[1] - samples[0] == 32 * (steps[1] - steps[0])
+    assert samples[2] - samples[1] == 64 * (steps[2] - steps[1])
+    assert 8622 <= samples[2] < 8622 + 64

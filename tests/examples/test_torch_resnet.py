@@ -1,0 +1,43 @@
+"""examples/torch-resnet: what a kill costs, and what it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
+
+SCRIPT = "torch-resnet/train.py"
+SHORT = ("--epochs=3", "--min-accuracy=0.5")  # 66 steps
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The last line of a short run that nothing disturbs."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    return lines(torchrun(2, SCRIPT, *SHORT), JOBCTL_CHECKPOINT_DIR=str(folder))[-1]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_run_ends_as_an_undisturbed_one(undisturbed: str, rank: int, tmp_path: Path) -> None:
+    argv = torchrun(2, SCRIPT, *SHORT, "--checkpoint-every=10", "--step-delay=0.05")
+    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path)}
+    before = run_and_kill(argv, rank, lambda line: line.startswith("epoch=1 step=44"), **variables)
+    after = lines(torchrun(2, SCRIPT, *SHORT), **variables)
+    assert before[0] == "started step=0 of=66 processes=2"
+    assert after[0] in ("resumed step=40 of=66 processes=2", "resumed step=50 of=66 processes=2")
+    assert after[-1] == undisturbed
+
+
+def test_without_a_launcher(tmp_path: Path) -> None:
+    folder, progress = tmp_path / "checkpoints", tmp_path / "progress"
+    argv = [*torchrun(1, SCRIPT)[:1], str(EXAMPLES / SCRIPT), "--epochs=2", "--checkpoint-every=10"]
+    variables = {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_CHECKPOINT_KEEP": "3"}
+    printed = lines([*argv, "--min-accuracy=0.5"], JOBCTL_PROGRESS_FILE=str(progress), **variables)
+    assert printed[0] == "started step=0 of=44 processes=1"
+    assert progress.read_text() == "44"
+    assert sorted(path.name for path in folder.iterdir()) == [f"step-000000{n}.pt" for n in (30, 40, 44)]
+    # Not accurate enough has an exit code of its own, and there is nothing left to train.
+    again = lines([*argv, "--min-accuracy=1.01"], code=3, **variables)
+    assert again == ["resumed step=44 of=44 processes=1", printed[-1]]

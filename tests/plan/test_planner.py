@@ -1,0 +1,226 @@
+"""The planner and generations: whole plans as text, and what they have in common."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.plan.generation import (
+    FIRST_PORT,
+    PORTS,
+    first_generation,
+    next_generation,
+    next_port,
+    port_of,
+)
+from jobctl.jobspec.plan.serial import dump_plan, load_plan
+from jobctl.jobspec.plan.types import HostRef, Meeting, Member, Plan, Slot
+from jobctl.jobspec.planner import Context, PlanError, local_hosts, planner
+from jobctl.jobspec.spec.hosts import parse_hosts
+from jobctl.jobspec.spec.load import load_text
+
+BASE = "name: job\nframework: torch\nscript: train.py\nimage: img\n"
+
+
+def spec_of(text: str) -> Any:
+    loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    return loaded.spec
+
+
+def make(text: str = "", hosts: str = "", placement: Any = None, devices: int | None = None) -> Plan:
+    """Plan a job on hosts, or on this machine where there are none."""
+    target: Any = "compose" if hosts else "local"
+    known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
+    return planner(spec_of(text), known, placement, Context(target, "/specs", "me@here", "1.0"), devices)
+
+
+def test_the_same_input_gives_the_same_plan() -> None:
+    assert dump_plan(make("nodes: 3")) == dump_plan(make("nodes: 3"))
+
+
+def test_a_plan_survives_serialisation() -> None:
+    plan = make(
+        "nodes: '1:3'\ncheckpoint: /c\nsecrets: [A]\nrecovery: {rules: [{exit: 3, do: fail}]}",
+        "a\nb slots=2\n",
+    )
+    assert load_plan(dump_plan(plan)) == plan
+
+
+def test_what_torch_is_started_with() -> None:
+    launch = make("nodes: 2\ndevices: cpu:4\nargs: [--lr, 0.10]\ncheckpoint: {dir: /c, keep: 3}").nodes[1].launch
+    assert launch.start == (
+        *(
+            "python3",
+            "-m",
+            "torch.distributed.run",
+            "--nnodes",
+            Slot("nnodes"),
+            "--node-rank",
+            Slot("node_rank"),
+        ),
+        *(
+            "--nproc-per-node",
+            "4",
+            "--master-addr",
+            Slot("master_addr"),
+            "--master-port",
+            Slot("master_port"),
+        ),
+        *(
+            "--rdzv-id",
+            Slot("rdzv_id"),
+            "--local-addr",
+            Slot("address"),
+            "--max-restarts",
+            "0",
+            "--no-python",
+        ),
+        Slot("process"),
+    )
+    assert launch.command == ("python3", "-u", "train.py", "--lr", "0.10")
+    assert launch.env == (("JOBCTL_CHECKPOINT_KEEP", "3"),)
+    assert (launch.nproc, launch.devices) == (4, ("cpu:0", "cpu:1", "cpu:2", "cpu:3"))
+
+
+def test_a_command_once_per_node_gets_what_torchrun_would_be_told() -> None:
+    text = "name: job\nframework: torch\ncommand: [deepspeed, t.py]\nper: node\nnodes: 2\ndevices: gpu:8\n"
+    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
+    assert loaded.spec is not None
+    launch = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"), 16).nodes[1].launch
+    assert (launch.start, launch.command, launch.nproc) == ((), ("deepspeed", "t.py"), 1)
+    assert launch.env == (
+        ("MASTER_ADDR", Slot("master_addr")),
+        ("MASTER_PORT", Slot("master_port")),
+        ("NODE_RANK", Slot("node_rank")),
+        ("NNODES", Slot("nnodes")),
+        ("NPROC_PER_NODE", "8"),
+        ("CUDA_VISIBLE_DEVICES", "8,9,10,11,12,13,14,15"),
+    )
+
+
+def test_nodes_of_this_machine_have_addresses_of_their_own() -> None:
+    assert [host.address for host in local_hosts(300)][:2] == ["127.0.0.2", "127.0.0.3"]
+    assert local_hosts(300)[-1] == HostRef("localhost", "127.0.1.45")
+
+
+def test_the_first_hosts_of_the_file_are_used_and_spares_are_not() -> None:
+    plan = make("nodes: 2", "a spare\nb\nc addr=10.0.0.3\nd\n")
+    assert [(node.index, node.host) for node in plan.nodes] == [
+        (0, HostRef("b", "b")),
+        (1, HostRef("c", "10.0.0.3")),
+    ]
+    assert plan.recovery.on_host_loss == "replace"
+
+
+@pytest.mark.parametrize(("nodes", "count"), [("'2:4'", 3), ("'1:2'", 2)])
+def test_a_range_takes_as_many_as_the_hosts_allow(nodes: str, count: int) -> None:
+    plan = make(f"nodes: {nodes}", "h[1-3]\n")
+    assert (len(plan.nodes), plan.elastic, plan.recovery.on_host_loss) == (count, True, "shrink")
+
+
+def test_a_placement_is_kept() -> None:
+    plan = make("nodes: 2", "a\nb\nc spare\n", {0: "c", 1: "b"})
+    assert [(node.index, node.host.name) for node in plan.nodes] == [(0, "c"), (1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("devices", "hosts", "ids"),
+    [
+        ("gpu", "a slots=4\n", [(0, 1, 2, 3)]),
+        ("gpu:2", "a slots=4\n", [(0, 1)]),
+        ("gpu:2", "a devices=4-7\n", [(4, 5)]),
+        ("{kind: gpu, ids: '1,3'}", "a slots=4\n", [(1, 3)]),
+        ("gpu", "a slots=4 nodes=2\n", [(0, 1), (2, 3)]),
+        ("gpu:8", "a\n", [tuple(range(8))]),
+    ],
+)
+def test_devices_are_dealt(devices: str, hosts: str, ids: list[tuple[int, ...]]) -> None:
+    plan = make(f"nodes: {len(ids)}\ndevices: {devices}", hosts)
+    assert [node.container.devices.ids for node in plan.nodes] == ids
+    assert [node.launch.nproc for node in plan.nodes] == [len(own) for own in ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "code"),
+    [
+        ("devices: gpu", "a\n", "devices-unknown"),
+        ("devices: gpu:8", "a slots=4\n", "too-few-devices"),
+        ("nodes: 2", "a\n", "too-few-hosts"),
+    ],
+)
+def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
+    with pytest.raises(PlanError) as error:
+        make(text, hosts)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("framework", "more"),
+    [("paddle", ""), ("mindspore", ""), ("torch", "mode: ps\nps: {servers: 1, trainers: 1}\n")],
+)
+def test_what_this_version_does_not_run_is_refused_with_the_reason(framework: str, more: str) -> None:
+    text = BASE.replace("torch", framework) + more
+    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    with pytest.raises(PlanError) as error:
+        planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"))
+    assert error.value.code == "not-yet"
+
+
+def test_limits_mounts_and_labels() -> None:
+    text = (
+        "volumes: ['/data:/data:ro', 'cache:/cache']\ncheckpoint: /ckpt\nenv: {B: 2, A: 0755}\n"
+        "resources: {shm_size: 16g, memory: 8g, cpus: 4, ulimits: {nofile: 65536}}\ncode: src\n"
+    )
+    (node,) = make(text, "a\n").nodes
+    box = node.container
+    assert [(m.kind, m.source, m.target, m.read_only) for m in box.mounts] == [
+        ("bind", "/data", "/data", True),
+        ("volume", "cache", "/cache", False),
+        ("bind", "/ckpt", "/ckpt", False),
+    ]
+    assert box.env == (("A", "0755"), ("B", "2"))
+    assert (box.shm_size, box.memory, box.cpus) == (16 << 30, 8 << 30, 4.0)
+    assert [(u.name, u.soft, u.hard) for u in box.ulimits] == [("memlock", -1, -1), ("nofile", 65536, 65536)]
+    assert dict(box.labels) == {
+        "jobctl.job": "job",
+        "jobctl.node": "0",
+        "jobctl.role": "trainer",
+        "jobctl.owner": "me@here",
+        "jobctl.version": "1.0",
+    }
+    assert node.launch.workdir == "/workspace"
+
+
+def test_generations() -> None:
+    plan = make("nodes: 2\nrendezvous: {port: 29500}\ncheckpoint: /c", "a addr=10.0.0.1\nb addr=10.0.0.2\n")
+    first = first_generation(plan)
+    assert first.rendezvous == Meeting("10.0.0.1", 29500, "job-1")
+    assert first.members == (
+        Member(0, 0, ("trainer",), "a", "10.0.0.1", 1),
+        Member(1, 1, ("trainer",), "b", "10.0.0.2", 1),
+    )
+    taken = port_of("job", 2)
+    second = next_generation(first, plan.nodes[1:], grace=0.0, free=lambda address, port: port != taken)
+    assert (second.number, second.run_id, second.checkpoint_dir) == (2, first.run_id, "/c")
+    assert second.members == (Member(1, 0, ("trainer",), "b", "10.0.0.2", 1),)
+    assert second.rendezvous == Meeting("10.0.0.2", taken + 1, "job-2")
+
+
+def test_ports_stay_clear_of_the_ephemeral_range() -> None:
+    ports = {port_of(f"job-{i}", generation) for i in range(200) for generation in range(1, 6)}
+    assert min(ports) >= FIRST_PORT
+    assert max(ports) < FIRST_PORT + PORTS <= 32768
+    assert len(ports) > 900  # jobs side by side rarely try the same one first
+    with pytest.raises(LookupError):
+        next_port("job", 1, lambda port: False)
+
+
+def test_the_explained_plan_is_plain_data() -> None:
+    from jobctl.jobspec.plan.serial import plan_data
+
+    assert json.loads(json.dumps(plan_data(make())))["job"] == "job"
