@@ -64,6 +64,7 @@ def _other_blocks(spec: Spec) -> list[str]:
 ERROR: Severity = "error"
 WARNING: Severity = "warning"
 
+# fmt: off
 RULES: tuple[Rule, ...] = (
     # What runs.
     Rule(
@@ -145,6 +146,7 @@ RULES: tuple[Rule, ...] = (
          lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
          "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),
 )
+# fmt: on
 
 
 def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
@@ -198,15 +200,21 @@ def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     password = spec.etcd.password if spec.etcd else None
     if password is not None and password not in {secret.name for secret in spec.secrets}:
         message = "`etcd.password` is the name of a secret, and there is none such"
-        yield Diagnostic("error", "unknown-secret", message, source.value_span(("etcd", "password")), "add it to `secrets`")
+        yield Diagnostic(
+            "error", "unknown-secret", message, source.value_span(("etcd", "password")), "add it to `secrets`"
+        )
     for number, secret in enumerate(spec.secrets):
-        where: tuple[str | int, ...] = ("secrets", secret.name) if source.has(("secrets", secret.name)) else ("secrets", number)
+        where: tuple[str | int, ...] = (
+            ("secrets", secret.name) if source.has(("secrets", secret.name)) else ("secrets", number)
+        )
         if secret.env is not None and secret.file is not None:
             message = f"secret `{secret.name}` has both `env` and `file`"
             yield Diagnostic("error", "two-sources", message, source.key_span(where), "keep one")
         if secret.name in spec.env:
             message = f"`{secret.name}` is a variable of `env` and a secret"
-            yield Diagnostic("error", "secret-in-env", message, source.key_span(("env", secret.name)), "keep the secret")
+            yield Diagnostic(
+                "error", "secret-in-env", message, source.key_span(("env", secret.name)), "keep the secret"
+            )
 
 
 # Mounts.
@@ -253,7 +261,9 @@ def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         for earlier, _ in found[:number]:
             if target != earlier and target in earlier.parents and where[0] == "volumes":
                 message = f"the mount at `{target}` hides the one at `{earlier}`"
-                yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "list the outer mount first")
+                yield Diagnostic(
+                    "error", "hidden-mount", message, source.value_span(where), "list the outer mount first"
+                )
 
 
 # Files: never more than warnings, they may come later or lie elsewhere.
