@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -44,18 +46,19 @@ def validate(
     """
     from jobctl.jobs import check, show_diagnostics
 
-    compiled, diagnostics, files = check(job, overrides, hosts, target.value if target else None)
-    errors = sum(1 for diagnostic in diagnostics if diagnostic.severity == "error")
+    checked = check(job, overrides, hosts, target.value if target else None)
+    errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
-        console.out_json({"valid": not errors, "diagnostics": [diagnostic.to_json() for diagnostic in diagnostics]})
+        diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
+        console.out_json({"valid": not errors, "diagnostics": diagnostics})
     else:
-        show_diagnostics(diagnostics, files)
-        _summary(files, errors, len(diagnostics) - errors)
-    if compiled is None:
+        show_diagnostics(checked.diagnostics, checked.loaded.source, sys.stdout)
+        _summary(checked.files, errors, len(checked.diagnostics) - errors)
+    if errors:
         raise typer.Exit(2)
 
 
-def _summary(files: list[Path], errors: int, warnings: int) -> None:
+def _summary(files: Sequence[Path], errors: int, warnings: int) -> None:
     counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
     names = " and ".join(map(str, files))
     console.say(f"{names}: {', '.join(counts) if counts else 'valid'}{' (valid)' if warnings and not errors else ''}")

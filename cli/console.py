@@ -46,6 +46,13 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
             _end(f"{where}{error.strerror or error}", None, 2)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as bug:
+            if os.environ.get("JOBCTL_DEBUG"):
+                raise
+            message = f"jobctl has a bug: {type(bug).__name__}: {bug}"
+            _end(message, "JOBCTL_DEBUG=1 shows where; please report it", 70)
 
     return guarded
 
@@ -79,8 +86,14 @@ def out_json_line(value: object) -> None:
 
 def say(text: str) -> None:
     """Tell a person something."""
-    sys.stderr.write(printable(text, sys.stderr) + "\n")
-    sys.stderr.flush()
+    write(text)
+
+
+def write(text: str, stream: Any = None) -> None:
+    """Print a line on `stream`, default stderr."""
+    stream = stream or sys.stderr
+    stream.write(printable(text, stream) + "\n")
+    stream.flush()
 
 
 def error(message: str, hint: str | None = None) -> None:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import Failed
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.source import Source
 
 DEFAULT_SPEC = "job.yaml"
 
@@ -87,34 +88,38 @@ def choose_target(target: str | None, hosts: Path | None) -> Target:
     return chosen
 
 
-def check(
-    job: str | None, overrides: Sequence[str] | None, hosts: Path | None, target: str | None
-) -> tuple[Compiled | None, tuple[Diagnostic, ...], list[Path]]:
-    """Check spec, hosts and target together: the compiled job, if there are no errors, and all diagnostics."""
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a look at spec, hosts and target together found; `compiled` is None where there are errors."""
+
+    compiled: Compiled | None
+    diagnostics: tuple[Diagnostic, ...]
+    files: tuple[Path, ...]
+    loaded: Loaded
+
+
+def check(job: str | None, overrides: Sequence[str] | None, hosts: Path | None, target: str | None) -> Checked:
+    """Check spec, hosts and target together."""
+    from jobctl.jobspec.spec.diagnostics import has_errors, in_order
     from jobctl.jobspec.spec.hosts import load_hosts
     from jobctl.jobspec.spec.target_checks import check_target
 
     chosen = choose_target(target, hosts)
     path, loaded = load(job, overrides)
-    diagnostics = list(loaded.diagnostics)
-    files = [path]
+    files = (path,) if hosts is None else (path, hosts)
+    found = list(loaded.diagnostics)
     known: tuple[Host, ...] = ()
     if hosts is not None:
-        found = load_hosts(hosts)
-        diagnostics += found.diagnostics
-        known = found.hosts
-        files.append(hosts)
-    if loaded.spec is not None and not _errors(diagnostics):
-        diagnostics += check_target(loaded, chosen, known, hosts)
-    spec = loaded.spec
-    if spec is None or _errors(diagnostics):
-        return None, tuple(diagnostics), files
-    compiled = Compiled(spec, loaded.directory, path, chosen, known, hosts, tuple(diagnostics))
-    return compiled, tuple(diagnostics), files
-
-
-def _errors(diagnostics: Sequence[Diagnostic]) -> bool:
-    return any(diagnostic.severity == "error" for diagnostic in diagnostics)
+        lines = load_hosts(hosts)
+        found += lines.diagnostics
+        # Of a file with mistakes nobody can say how many hosts it has.
+        known = () if has_errors(lines.diagnostics) else lines.hosts
+    found += check_target(loaded, chosen, known, hosts)
+    diagnostics = in_order(found, [str(file) for file in files])
+    if loaded.spec is None or has_errors(diagnostics):
+        return Checked(None, diagnostics, files, loaded)
+    compiled = Compiled(loaded.spec, loaded.directory, path, chosen, known, hosts, diagnostics)
+    return Checked(compiled, diagnostics, files, loaded)
 
 
 def compile_job(
@@ -126,37 +131,55 @@ def compile_job(
     quiet: bool = False,
 ) -> Compiled:
     """Return the compiled job; diagnostics go to stderr, errors end the command with 2."""
-    compiled, diagnostics, files = check(job, overrides, hosts, target)
-    if compiled is None or not quiet:
-        show_diagnostics(diagnostics, files)
-    if compiled is None:
+    checked = check(job, overrides, hosts, target)
+    if checked.compiled is None or not quiet:
+        show_diagnostics(checked.diagnostics, checked.loaded.source)
+    if checked.compiled is None:
         raise Failed("", 2)
-    return compiled
+    return checked.compiled
 
 
-def show_diagnostics(diagnostics: Sequence[Diagnostic], files: Sequence[Path]) -> None:
-    """Print diagnostics with source lines and carets to stderr."""
+def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:
+    """Print diagnostics with source lines and carets, on stderr unless told otherwise."""
     from jobctl.jobspec.spec.diagnostics import render_text
 
     lines: dict[str, list[str]] = {}
     for diagnostic in diagnostics:
         file = diagnostic.span.file
         if file not in lines:
-            lines[file] = source_lines(file, files)
-        console.say(render_text(diagnostic, lines[file]))
-        console.say("")
+            lines[file] = source_lines(file, source)
+        console.write(_coloured(render_text(diagnostic, lines[file]), stream) + "\n", stream)
 
 
-def source_lines(file: str, files: Sequence[Path]) -> list[str]:
+def _coloured(text: str, stream: Any) -> str:
+    """Colour the words `error`, `warning` and `hint` at the beginning of lines, and the carets."""
+    head, *rest = text.split("\n")
+    word, colon, message = head.partition(":")
+    lines = [console.style(word, "red" if word == "error" else "yellow", stream) + colon + message]
+    for line in rest:
+        if line.startswith("hint:"):
+            line = console.style("hint", "cyan", stream) + line[4:]
+        elif line.endswith("^") and line.lstrip().startswith("|"):
+            before = line.rstrip("^")
+            line = before + console.style(line[len(before) :], "bold", stream)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def source_lines(file: str, source: Source) -> list[str]:
     """Return the lines of a file that a diagnostic points into; none if it cannot be read as text."""
-    if file not in {str(path) for path in files} and not os.path.exists(file):
-        return []
-    from jobctl.jobspec.spec.source import split_lines
+    from jobctl.jobspec.spec.source import MAX_BYTES, split_lines
 
-    try:
-        return split_lines(Path(file).read_text(encoding="utf-8-sig", errors="replace"))
-    except OSError:
-        return []
+    lines = source.lines(file)
+    if lines is not None:
+        return lines
+    for path in (Path(file), Path(source.file).parent / file):
+        try:
+            with path.open("rb") as opened:
+                return split_lines(opened.read(MAX_BYTES).decode("utf-8-sig", "replace"))
+        except OSError:
+            continue
+    return []
 
 
 def owner() -> str:
@@ -189,7 +212,7 @@ def name_of(job: str | None) -> str:
     path = Path(job or DEFAULT_SPEC)
     loaded = read_name(path)
     if loaded.name is None:
-        show_diagnostics(loaded.diagnostics, [path])
+        show_diagnostics(loaded.diagnostics, loaded.source)
         raise Failed("", 2)
     return loaded.name
 

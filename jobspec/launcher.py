@@ -137,7 +137,7 @@ def kill_descendants() -> None:
 
 def reap() -> Dict[int, int]:
     """Collect all children that have ended: pid to exit code (128 + n for signal n)."""
-    ended = {}
+    ended: Dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

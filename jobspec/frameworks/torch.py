@@ -30,16 +30,19 @@ class Torch:
 
     def start(self, spec: Spec, python: str, nproc: int) -> Start:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
-        return Start(_torchrun(python, nproc), (), _INTERFACE_ENV, "workerlog")
+        return Start(
+            _torchrun(python, nproc, spec.torch.torchrun if spec.torch else ()), (), _INTERFACE_ENV, "workerlog"
+        )
 
     def unsupported(self, spec: Spec) -> str | None:
         """Mode `ps` has no launcher in torch; this version does not start roles itself yet."""
         return "mode `ps` of torch" if spec.mode == "ps" else None
 
 
-def _torchrun(python: str, nproc: int) -> tuple[Value, ...]:
+def _torchrun(python: str, nproc: int, further: tuple[str, ...]) -> tuple[Value, ...]:
     return (
         *(python, "-m", "torch.distributed.run"),
+        *further,  # first: torchrun goes by the last of two, and who the members are is not the user's to say
         *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
         *("--nproc-per-node", str(nproc)),
         *("--master-addr", Slot("master_addr"), "--master-port", Slot("master_port")),

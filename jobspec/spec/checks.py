@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
+from jobctl.jobspec.spec.draft import told
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
 
@@ -50,7 +51,7 @@ def _external(spec: Spec) -> tuple[str, ...]:
 
 def _trainers_exceed(spec: Spec) -> bool:
     """More trainers on a host than devices; trainers are dealt round-robin, so the first host has the most."""
-    if spec.ps is None:
+    if spec.ps is None or spec.mode != "ps":
         return False
     devices = len(spec.devices.ids) if spec.devices.ids is not None else spec.devices.count
     return devices is not None and -(-spec.ps.trainers // spec.nodes.max) > devices
@@ -150,15 +151,17 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
-    """Return what is wrong between the fields of a spec, and which of its files are not there."""
-    found = [_diagnostic(rule, source) for rule in RULES if rule.breaks(spec)]
-    found += _blocks(spec, source)
-    found += _endpoints(spec, source)
-    found += _rules(spec, source)
-    found += _passwords(spec, source)
-    found += _mounts(spec, source)
-    found += _files(spec, source, directory)
-    return found
+    """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
+    found: list[Diagnostic] = []
+    for rule in RULES:
+        found += told(partial(_apply, rule, spec, source))
+    for check in (_blocks, _endpoints, _passwords, _secrets, _mounts):
+        found += told(partial(check, spec, source))
+    return found + told(partial(_files, spec, source, directory))
+
+
+def _apply(rule: Rule, spec: Spec, source: Source) -> list[Diagnostic]:
+    return [_diagnostic(rule, source)] if rule.breaks(spec) else []
 
 
 def _diagnostic(rule: Rule, source: Source) -> Diagnostic:
@@ -181,21 +184,6 @@ def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
 
 
-def _rules(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    import re
-
-    for number, rule in enumerate(spec.recovery.rules):
-        where = ("recovery", "rules", number)
-        if rule.log is None and rule.exit is None:
-            message = "a rule needs `log` or `exit`"
-            yield Diagnostic("error", "empty-rule", message, source.value_span(where))
-        try:
-            re.compile(rule.log or "")
-        except re.error as error:
-            message = f"`{rule.log}` is no regular expression: {error}"
-            yield Diagnostic("error", "bad-regex", message, source.value_span((*where, "log")))
-
-
 def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     password = spec.etcd.password if spec.etcd else None
     if password is not None and password not in {secret.name for secret in spec.secrets}:
@@ -203,13 +191,10 @@ def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "error", "unknown-secret", message, source.value_span(("etcd", "password")), "add it to `secrets`"
         )
-    for number, secret in enumerate(spec.secrets):
-        where: tuple[str | int, ...] = (
-            ("secrets", secret.name) if source.has(("secrets", secret.name)) else ("secrets", number)
-        )
-        if secret.env is not None and secret.file is not None:
-            message = f"secret `{secret.name}` has both `env` and `file`"
-            yield Diagnostic("error", "two-sources", message, source.key_span(where), "keep one")
+
+
+def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for secret in spec.secrets:
         if secret.name in spec.env:
             message = f"`{secret.name}` is a variable of `env` and a secret"
             yield Diagnostic(
@@ -239,10 +224,6 @@ def _mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             yield Diagnostic("error", "relative-target", message, source.value_span(where))
         if target == PurePosixPath("/"):
             yield Diagnostic("error", "hidden-mount", "a mount at `/` hides the image", source.value_span(where))
-    for (first, one), (second, other) in combinations(mounts(spec), 2):
-        if first == second and not _same_bind(spec, one, other):
-            message = f"two mounts at `{second}`: one hides the other"
-            yield Diagnostic("error", "hidden-mount", message, source.value_span(other), "mount one of them elsewhere")
     yield from _hiding(spec, source)
 
 
@@ -255,15 +236,19 @@ def _same_bind(spec: Spec, one: tuple[str | int, ...], other: tuple[str | int, .
 
 
 def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    """A mount that is listed later at a parent of an earlier one hides it."""
-    found = mounts(spec)
-    for number, (target, where) in enumerate(found):
-        for earlier, _ in found[:number]:
-            if target != earlier and target in earlier.parents and where[0] == "volumes":
-                message = f"the mount at `{target}` hides the one at `{earlier}`"
-                yield Diagnostic(
-                    "error", "hidden-mount", message, source.value_span(where), "list the outer mount first"
-                )
+    """A mount hides an earlier one at the same place, and, if it is a volume, earlier ones below it."""
+    at: dict[PurePosixPath, tuple[str | int, ...]] = {}
+    below: dict[PurePosixPath, PurePosixPath] = {}  # a parent of a mount, and the first mount below it
+    for target, where in mounts(spec):
+        if target in at and not _same_bind(spec, at[target], where):
+            message = f"two mounts at `{target}`: one hides the other"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "mount one of them elsewhere")
+        if target in below and target != PurePosixPath("/") and where[0] == "volumes":
+            message = f"the mount at `{target}` hides the one at `{below[target]}`"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "list the outer mount first")
+        at.setdefault(target, where)
+        for parent in target.parents:
+            below.setdefault(parent, target)
 
 
 # Files: never more than warnings, they may come later or lie elsewhere.

@@ -1,4 +1,8 @@
-"""All codes of diagnostics, once: severity and meaning. docs/diagnostics.md is generated from here."""
+"""All codes, once: severity and meaning. docs/diagnostics.md is generated from here.
+
+CODES are those of diagnostics, with a place in a file; LATER those of planning and rendering, which need more than
+`validate` looks at (this machine's devices, the folder to write to).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ CODES: dict[str, tuple[str, str]] = {
     "several-documents": ("error", "more than one YAML document in a file"),
     "unknown-anchor": ("error", "an alias without its anchor"),
     "recursive-alias": ("error", "an alias inside of what it stands for"),
-    "too-many-nodes": ("error", "more than 100,000 values once aliases are expanded"),
+    "too-many-nodes": ("error", "more than 20,000 values once aliases are expanded"),
     "too-deep": ("error", "nested more than 64 levels deep"),
     "complex-key": ("error", "a key that is a list or a mapping"),
     "unknown-tag": ("error", "a YAML tag that means nothing here"),
@@ -25,8 +29,10 @@ CODES: dict[str, tuple[str, str]] = {
     "bad-interpolation": ("error", "`$` without a variable; `$$` is a dollar"),
     "required-variable": ("error", "`${VAR:?message}` and VAR is not set"),
     "unset-variable": ("warning", "a variable that is not set and has no default"),
+    "bad-env-line": ("warning", "a line of `.env` or an `env_file` that is no `NAME=value`"),
     # Shapes and values.
     "unknown-key": ("error", "a key that the language does not have"),
+    "more-mistakes": ("error", "more than 100 values are wrong, and no more of them are shown"),
     "missing-key": ("error", "a required key is missing"),
     "wrong-type": ("error", "a value of another kind than the key takes"),
     "bad-value": ("error", "a value that the key does not allow"),
@@ -35,7 +41,6 @@ CODES: dict[str, tuple[str, str]] = {
     "bad-version": ("error", "a version of the language that this jobctl does not know"),
     "bad-name": ("error", "a job name that is not `[a-z]([-a-z0-9]{0,38}[a-z0-9])?`"),
     "bad-variable": ("error", "a name that no environment variable can have"),
-    "bad-volume": ("error", "a volume that is not `source:target[:ro]`"),
     "bad-output": ("error", "an output that is not below the working directory"),
     "bad-endpoint": ("error", "an etcd endpoint that is not `host:port`"),
     "bad-regex": ("error", "a rule's pattern that is no regular expression"),
@@ -91,4 +96,20 @@ CODES: dict[str, tuple[str, str]] = {
     "bad-host": ("error", "a line of the hosts file that names no host"),
     "bad-address": ("error", "another number of addresses than of hosts"),
     "repeated-host": ("error", "a host twice in the hosts file"),
+}
+
+LATER: dict[str, str] = {
+    # Planning.
+    "not-yet": "valid, but this version of jobctl does not run it",
+    "devices-unknown": "nothing says how many devices a host has",
+    "no-room": "a node is on a host that has no room for it any more",
+    # Rendering.
+    "option-not-in-compose": "an item of `container.options` that a compose file cannot say; target `ssh` can",
+    "not-utf-8": "a value that is no UTF-8, which YAML cannot hold",
+    "not-text": "a value with half of a character, which no file or process can hold",
+    "too-long": "an argument or variable above the kernel's limit of 128 KiB",
+    "unmountable-path": "a path that Docker cannot mount",
+    "out-not-empty": "the folder of `--out` holds files that `render` did not write",
+    "file-in-the-way": "a file stands where `render` needs a folder, or the other way round",
+    "cannot-write": "the folder of `--out` cannot be written",
 }

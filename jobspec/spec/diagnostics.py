@@ -127,11 +127,17 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
     return any(diagnostic.severity == "error" for diagnostic in diagnostics)
 
 
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the hint that names what `word` may have been meant to be, None if none of `known` is near."""
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return which of `known` `word` may have been meant to be, None if none is near."""
     # difflib takes several milliseconds to import; only those pay who make mistakes.
     from difflib import get_close_matches
 
     choices = {name.lower().replace("-", "_"): name for name in known}
     found = get_close_matches(word[:64].lower().replace("-", "_"), choices, 1, 0.6)
-    return f"did you mean `{choices[found[0]]}`?" if found else None
+    return choices[found[0]] if found else None
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """Return the hint that names the one of `known` that `word` may have been meant to be, None if none is near."""
+    near = nearest(word, known)
+    return f"did you mean `{near}`?" if near else None

@@ -220,10 +220,12 @@ def _value(token: str) -> tuple[str, object]:
     if not equals:
         if key in FLAGS:
             return key, True
+        if key in KEYS:
+            raise _Bad("bad-value", f"`{key}` has no value", f"write `{key}=…`")
         hint = closest(key, (*FLAGS, *KEYS)) or "one host a line; after it `key=value` or `spare`"
-        raise _Bad("unknown-key", f"unknown word `{key}`" if key not in KEYS else f"`{key}` needs a value", hint)
+        raise _Bad("unknown-key", f"unknown word `{key}`", hint)
     if key not in KEYS:
         raise _Bad("unknown-key", f"unknown key `{key}`", closest(key, KEYS) or f"known keys: {', '.join(KEYS)}")
     if not text:
-        raise _Bad("bad-value", f"`{key}=` has no value")
+        raise _Bad("bad-value", f"`{key}` has no value", f"write `{key}=…`")
     return key, KEYS[key](text)

@@ -11,20 +11,20 @@ _OPERATORS = (":-", "-", ":?", "?", ":+", "+")
 
 
 class BadInterpolation(Exception):
-    """A reference that cannot be replaced: `text` is what stands in the value."""
+    """A reference that cannot be replaced: `text` is what stands in the value, from `at` on."""
 
-    def __init__(self, code: str, message: str, text: str, hint: str | None = None) -> None:
+    def __init__(self, code: str, message: str, text: str, at: int, hint: str | None = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.text, self.hint = code, message, text, hint
+        self.code, self.message, self.text, self.at, self.hint = code, message, text, at, hint
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
     environ: Mapping[str, str]
-    unset: Callable[[str, str], None]  # told name and text of what is not set and has no default
+    unset: Callable[[str, str, int], None]  # told name, text and place of what is not set and has no default
 
 
-def interpolate(value: str, environ: Mapping[str, str], unset: Callable[[str, str], None]) -> str:
+def interpolate(value: str, environ: Mapping[str, str], unset: Callable[[str, str, int], None]) -> str:
     """Return `value` with its references replaced. Raises BadInterpolation.
 
     `unset` is told of variables that are not set and have no default; they become empty, as in Compose.
@@ -58,7 +58,7 @@ def _next(value: str, at: int, closing: bool) -> int:
 
 def _reference(value: str, at: int, context: _Context, depth: int) -> tuple[str, int]:
     if depth > 20:
-        raise BadInterpolation("bad-interpolation", "defaults nested more than 20 deep", value[at : at + 2])
+        raise BadInterpolation("bad-interpolation", "defaults nested more than 20 deep", value[at : at + 2], at)
     if value.startswith("$$", at):
         return "$", at + 2
     if value.startswith("${", at):
@@ -66,8 +66,8 @@ def _reference(value: str, at: int, context: _Context, depth: int) -> tuple[str,
     name = _NAME.match(value, at + 1)
     if name is None:
         text = value[at : at + 2]
-        raise BadInterpolation("bad-interpolation", f"`{text}` is no variable", text, "write `$$` for a dollar")
-    return _lookup(name[0], f"${name[0]}", context), name.end()
+        raise BadInterpolation("bad-interpolation", f"`{text}` is no variable", text, at, "write `$$` for a dollar")
+    return _lookup(name[0], f"${name[0]}", at, context), name.end()
 
 
 def _braced(value: str, at: int, context: _Context, depth: int) -> tuple[str, int]:
@@ -76,22 +76,26 @@ def _braced(value: str, at: int, context: _Context, depth: int) -> tuple[str, in
     name = _NAME.match(value, at + 2)
     if name is None:
         message = f"`{text}` names no variable"
-        raise BadInterpolation("bad-interpolation", message, text, "write `$${` for the text `${`")
+        raise BadInterpolation("bad-interpolation", message, text, at, "write `$${` for the text `${`")
     after = name.end()
     operator = next((op for op in _OPERATORS if value.startswith(op, after)), "")
     if not operator:
         if value[after : after + 1] != "}":
             message = f"`{text}` is no valid reference"
             hint = "`${NAME}`, `${NAME:-default}` or `${NAME:?message}`; write `$${` for the text `${`"
-            raise BadInterpolation("bad-interpolation", message, text, hint)
-        return _lookup(name[0], text, context), after + 1
+            raise BadInterpolation("bad-interpolation", message, text, at, hint)
+        return _lookup(name[0], text, at, context), after + 1
     # What is not used is not looked up: `${A:-${B:?}}` needs B only where A is not set.
     used = _uses_word(name[0], operator, context.environ)
     quiet = _Context(context.environ if used else _Anything(), context.unset if used else _ignore)
     word, close = _text(value, after + len(operator), quiet, closing=True, depth=depth + 1)
     if value[close : close + 1] != "}":
-        raise BadInterpolation("bad-interpolation", f"`{text}` is not closed", text, "add `}`")
-    return _apply(name[0], operator, word, used, value[at : close + 1], context), close + 1
+        raise BadInterpolation("bad-interpolation", f"`{text}` is not closed", text, at, "add `}`")
+    if used and operator.endswith("?"):
+        message = f"`{name[0]}` is not set" + (f": {word}" if word else "")
+        hint = f"export {name[0]}=… or write it into `.env`"
+        raise BadInterpolation("required-variable", message, value[at : close + 1], at, hint)
+    return _apply(name[0], operator, word, used, context), close + 1
 
 
 class _Anything(dict[str, str]):
@@ -104,8 +108,8 @@ class _Anything(dict[str, str]):
         return "x"
 
 
-def _ignore(name: str, text: str) -> None:
-    del name, text
+def _ignore(name: str, text: str, at: int) -> None:
+    del name, text, at
 
 
 def _uses_word(name: str, operator: str, environ: Mapping[str, str]) -> bool:
@@ -113,19 +117,14 @@ def _uses_word(name: str, operator: str, environ: Mapping[str, str]) -> bool:
     return there if operator.endswith("+") else not there
 
 
-def _apply(name: str, operator: str, word: str, used: bool, text: str, context: _Context) -> str:
+def _apply(name: str, operator: str, word: str, used: bool, context: _Context) -> str:
     if operator.endswith("+"):
         return word if used else ""
-    if not used:
-        return context.environ[name]
-    if operator.endswith("?"):
-        message = f"`{name}` is not set" + (f": {word}" if word else "")
-        raise BadInterpolation("required-variable", message, text, f"export {name}=… or write it into `.env`")
-    return word
+    return word if used else context.environ[name]
 
 
-def _lookup(name: str, text: str, context: _Context) -> str:
+def _lookup(name: str, text: str, at: int, context: _Context) -> str:
     if name not in context.environ:
-        context.unset(name, text)
+        context.unset(name, text, at)
         return ""
     return context.environ[name]

@@ -26,6 +26,7 @@ from jobctl.jobspec.spec.parts import (
     Rendezvous,
     Resources,
     Secret,
+    SecretSource,
     Texts,
     TorchOptions,
     Volume,
@@ -56,17 +57,19 @@ def _env(value: object) -> object:
         return {}
     if not isinstance(value, dict):
         raise expected("a mapping of variables", value, "write `NAME: value` lines")
-    for name in value:
-        if not re.fullmatch(ENV_NAME, name):
-            raise bad("bad-variable", f"`{name}` is no name of a variable", "letters, digits and `_`, no digit first")
-    return value
+    return {name: item for name, item in value.items() if not name.startswith("x-")}
 
 
-def _outputs(value: tuple[str, ...]) -> tuple[str, ...]:
-    for path in value:
-        if path.startswith("/") or ".." in path.split("/"):
-            raise bad("bad-output", f"`{path}` is not below the working directory", "outputs are relative paths")
-    return value
+def _variable(name: str) -> str:
+    if not re.fullmatch(ENV_NAME, name):
+        raise bad("bad-variable", f"`{name}` is no name of a variable", "letters, digits and `_`, no digit first")
+    return name
+
+
+def _output(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise bad("bad-output", f"`{path}` is not below the working directory", "outputs are relative paths")
+    return path
 
 
 class Spec(Part):
@@ -104,11 +107,12 @@ class Spec(Part):
     volumes: tuple[Annotated[Volume, BeforeValidator(short.volume, json_schema_input_type=str | Volume)], ...] = Field(
         default=(), description="Mounts: `/data:/data:ro`."
     )
-    outputs: Annotated[Texts, AfterValidator(_outputs)] = Field(
-        default=(), description="Paths below the working directory that `pull` and `down` fetch."
-    )
+    outputs: Annotated[
+        tuple[Annotated[AnyText, AfterValidator(_output)], ...],
+        BeforeValidator(short.words, json_schema_input_type=str | list[str]),
+    ] = Field(default=(), description="Paths below the working directory that `pull` and `down` fetch.")
     env: Annotated[
-        dict[str, AnyText],
+        dict[Annotated[str, AfterValidator(_variable)], AnyText],
         BeforeValidator(_env, json_schema_input_type=dict[str, str | int | float | bool | None]),
     ] = Field(
         default_factory=dict, description="Variables of every process; without a value: as in `up`'s environment."
@@ -116,7 +120,7 @@ class Spec(Part):
     env_file: Texts = Field(default=(), description="Files of variables, relative to the spec; `env` wins.")
     secrets: Annotated[
         tuple[Secret, ...],
-        BeforeValidator(short.secrets, json_schema_input_type=list[str] | dict[str, Secret | None]),
+        BeforeValidator(short.secrets, json_schema_input_type=list[str] | dict[str, SecretSource | None]),
     ] = Field(default=(), description="Variables whose values are never written down.")
     code: Annotated[Code, BeforeValidator(short.code, json_schema_input_type=str | Code)] | None = Field(
         default=None, description="The code to send: `.`."

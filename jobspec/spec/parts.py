@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobctl.jobspec.spec import short
 from jobctl.jobspec.spec.part import Part
@@ -105,12 +106,28 @@ class Checkpoint(Part):
     per_job: Bool = Field(default=False, description="Use a subdirectory named after the job.")
 
 
+def _regex(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise bad("bad-regex", f"`{value}` is no regular expression: {error}") from None
+    return value
+
+
 class Rule(Part):
     """What to do about a failure that matches; both `log` and `exit` must, where both are given."""
 
-    log: Text | None = Field(default=None, description="A regular expression, searched in the last log lines.")
+    log: Annotated[Text, AfterValidator(_regex)] | None = Field(
+        default=None, description="A regular expression, searched in the last log lines."
+    )
     exit: Int | None = Field(default=None, description="The exit code; 128 + n for signal n.")
     do: Literal["fail", "restart", "exclude_host"] = Field(description="What to do.")
+
+    @model_validator(mode="after")
+    def _matches_something(self) -> Self:
+        if self.log is None and self.exit is None:
+            raise bad("empty-rule", "a rule needs `log` or `exit`")
+        return self
 
 
 HangTimeout = Annotated[
@@ -149,12 +166,23 @@ class Volume(Part):
     read_only: Bool = Field(default=False, description="Whether it can be written.")
 
 
-class Secret(Part):
+class SecretSource(Part):
+    """Where a secret is read from."""
+
+    env: Text | None = Field(default=None, description="The variable of `up`'s environment; default the same name.")
+    file: Text | None = Field(default=None, description="A file that holds it.")
+
+
+class Secret(SecretSource):
     """A value that is read at `up` and never written down but into one 0600 file."""
 
     name: Annotated[Text, Field(pattern=f"^{ENV_NAME}$")] = Field(description="The variable that processes get.")
-    env: Text | None = Field(default=None, description="The variable of `up`'s environment; default the same name.")
-    file: Text | None = Field(default=None, description="A file that holds it.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.env is not None and self.file is not None:
+            raise bad("two-sources", f"secret `{self.name}` has both `env` and `file`", "keep one")
+        return self
 
 
 class Code(Part):

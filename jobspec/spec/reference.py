@@ -72,7 +72,7 @@ def _section(model: type[BaseModel], prefix: str, title: str) -> Iterator[str]:
 def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
-    value = info.get_default(call_default_factory=True)  # type: ignore[call-arg]
+    value = info.get_default(call_default_factory=True)
     if value is None or isinstance(value, BaseModel) or value in ((), {}, ""):
         return ""
     if isinstance(value, bool):
@@ -90,7 +90,7 @@ def duration_text(seconds: float) -> str:
 
 def codes_page() -> str:
     """Return docs/diagnostics.md: the table of all codes."""
-    from jobctl.jobspec.spec.codes import CODES
+    from jobctl.jobspec.spec.codes import CODES, LATER
 
     lines = [
         "# Diagnostics",
@@ -102,4 +102,14 @@ def codes_page() -> str:
         "|---|---|---|",
     ]
     rows = [f"| `{code}` | {severity} | {meaning} |" for code, (severity, meaning) in sorted(CODES.items())]
-    return "\n".join([*lines, *rows, ""])
+    more = [
+        "",
+        "## Planning and rendering",
+        "",
+        "`plan`, `render` and `up` may find more, and say it with one of these codes (or one of those above).",
+        "",
+        "| code | meaning |",
+        "|---|---|",
+        *(f"| `{code}` | {meaning} |" for code, meaning in sorted(LATER.items())),
+    ]
+    return "\n".join([*lines, *rows, *more, ""])

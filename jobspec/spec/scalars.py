@@ -23,7 +23,7 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
     """Return the error of a value, in our words: the code is one of codes.py."""
-    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})  # type: ignore[arg-type]
+    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 
 def kind_of(value: object) -> str:

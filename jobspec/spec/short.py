@@ -34,6 +34,8 @@ def nodes(value: Any) -> Any:
     match = re.fullmatch(r"([0-9]{1,9})(?::([0-9]{1,9}))?", value)
     if match is None:
         raise expected("a number of nodes or a range", value, 'write `4`, or `"2:4"` for an elastic job')
+    if not int(match[1]):
+        raise bad("out-of-range", f"`nodes` must be at least 1, not {value}")
     return {"min": int(match[1]), "max": int(match[2] or match[1])}
 
 

@@ -19,11 +19,12 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
-MAX_NODES = 100_000  # after aliases are expanded
+MAX_NODES = 20_000  # after aliases are expanded
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as YAML 1.1 parsers (libyaml) count lines
+_TAGS = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "seq", "map")}
 _NULL = ("", "~", "null", "Null", "NULL")
 
 Path_ = tuple[str | int, ...]
@@ -33,8 +34,8 @@ Path_ = tuple[str | int, ...]
 class Node:
     """A scalar, sequence or mapping, and where it stands.
 
-    `text` is a scalar's value and `plain` whether it was written without quotes; `size` counts the nodes below,
-    aliases expanded.
+    `text` is a scalar's value and `plain` whether it was written without quotes; `size` counts the nodes below and
+    `depth` the levels, aliases expanded. `last` is the last line of a scalar of several lines.
     """
 
     kind: Literal["scalar", "sequence", "mapping"]
@@ -44,6 +45,9 @@ class Node:
     items: list[Node] = field(default_factory=list)
     entries: list[tuple[Node, Node]] = field(default_factory=list)
     size: int = 1
+    depth: int = 1
+    last: int = 0
+    index: dict[str, tuple[Node, Node]] | None = None
 
     def data(self) -> Any:
         """Return plain data: text, None, lists and dicts."""
@@ -55,7 +59,9 @@ class Node:
 
     def get(self, key: str) -> tuple[Node, Node] | None:
         """Return key and value of an entry of a mapping."""
-        return next((entry for entry in self.entries if entry[0].text == key), None)
+        if self.index is None or len(self.index) != len(self.entries):
+            self.index = {entry[0].text: entry for entry in self.entries}
+        return self.index.get(key)
 
 
 @dataclass(slots=True)
@@ -65,11 +71,35 @@ class Source:
     file: str
     text: str
     root: Node | None
+    overrides: tuple[str, ...] = ()
 
-    @property
-    def lines(self) -> list[str]:
-        """The file's lines, as spans count them."""
-        return split_lines(self.text)
+    def lines(self, file: str) -> list[str] | None:
+        """Return the lines of what spans call `file`: the spec, or what was given with `--set`."""
+        if file == self.file:
+            return split_lines(self.text) if self.text else []
+        return list(self.overrides) if file == "--set" else None
+
+    def keys(self, path: Sequence[str | int]) -> list[str]:
+        """Return the keys of the mapping at `path`; none if it is something else."""
+        node = self.root
+        for part in path:
+            entry = _child(node, part) if node else None
+            node = entry[1] if entry else None
+        return [key.text for key, _ in node.entries] if node else []
+
+    def part_span(self, node: Node, part: str, at: int) -> Span:
+        """Return the place of `part`, found at `at` in the text of a scalar; the scalar's own if it cannot be told."""
+        whole = node.span
+        lines = self.lines(whole.file) or []
+        earlier = node.text[:at].count(part)
+        for number in range(whole.line, max(node.last, whole.line) + 1):
+            line = lines[number - 1] if number <= len(lines) else ""
+            column = (whole.column - 1 if number == whole.line else 0) - 1
+            while (column := line.find(part, column + 1)) >= 0:
+                if not earlier:
+                    return Span(whole.file, number, column + 1, number, column + 1 + len(part))
+                earlier -= 1
+        return whole
 
     def key_span(self, path: Sequence[str | int]) -> Span:
         """Return the place of the key at `path`, or the nearest one above it."""
@@ -118,9 +148,9 @@ def split_lines(text: str) -> list[str]:
 class BadSource(Exception):
     """A file that is no tree; carries the diagnostics that say why."""
 
-    def __init__(self, *diagnostics: Diagnostic, text: str = "") -> None:
+    def __init__(self, *diagnostics: Diagnostic) -> None:
         super().__init__(*(diagnostic.message for diagnostic in diagnostics))
-        self.diagnostics, self.text = diagnostics, text
+        self.diagnostics = diagnostics
 
 
 def read_text(path: Path, name: str) -> str:
@@ -160,7 +190,7 @@ def parse(text: str, file: str) -> tuple[Node | None, list[Diagnostic]]:
         for event in yaml.parse(text, Loader=Loader):
             builder.take(event)
     except yaml.YAMLError as error:
-        raise BadSource(_syntax_error(error, file, text), text=text) from None
+        raise BadSource(_syntax_error(error, file, text)) from None
     return builder.root, builder.diagnostics
 
 
@@ -182,8 +212,8 @@ class _Builder:
         if isinstance(event, yaml.ScalarEvent):
             self._check_tag(event)
             explicit = event.tag is not None and event.tag != "!"
-            plain = event.style is None and not explicit
-            self._add(Node("scalar", self._span(event), event.value, plain), event)
+            plain = not event.style and not explicit  # '' from libyaml, None from PyYAML's own parser
+            self._add(Node("scalar", self._span(event), event.value, plain, last=_last(event)), event)
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event)
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
@@ -227,19 +257,22 @@ class _Builder:
             return
         parent, key = self.open[-1]
         parent.size += node.size
+        parent.depth = max(parent.depth, node.depth + 1)
+        if parent.depth > MAX_DEPTH:
+            self._refuse("too-deep", f"nested more than {MAX_DEPTH} levels deep, aliases expanded", event)
         if parent.size > MAX_NODES:
             self._refuse("too-many-nodes", f"more than {MAX_NODES} values, aliases expanded", event)
         if parent.kind == "sequence":
             parent.items.append(node)
         elif key is None:
-            self.open[-1] = (parent, self._key(node, event))
+            self.open[-1] = (parent, self._key(node))
         else:
             parent.entries.append((key, node))
             self.open[-1] = (parent, None)
 
-    def _key(self, node: Node, event: Any) -> Node:
+    def _key(self, node: Node) -> Node:
         if node.kind != "scalar":
-            self._refuse("complex-key", "a key must be a plain word", event)
+            raise BadSource(Diagnostic("error", "complex-key", "a key must be a plain word", node.span))
         return node
 
     def _close(self, node: Node, event: Any) -> None:
@@ -282,10 +315,9 @@ class _Builder:
         node.entries = own
 
     def _check_tag(self, event: Any) -> None:
-        if event.tag and event.tag != "!" and not event.tag.startswith("tag:yaml.org,2002:"):
-            self._refuse("unknown-tag", f"the tag `{event.tag}` means nothing here", event, "leave it out")
-        if event.tag == "tag:yaml.org,2002:binary":
-            self._refuse("unknown-tag", "binary values mean nothing here", event)
+        if event.tag and event.tag != "!" and event.tag not in _TAGS:
+            tag = event.tag.replace("tag:yaml.org,2002:", "!!")
+            self._refuse("unknown-tag", f"the tag `{tag}` means nothing here", event, "leave it out")
 
     def _span(self, event: Any) -> Span:
         start, end = event.start_mark, event.end_mark
@@ -298,7 +330,12 @@ class _Builder:
         return Span(self.file, start.line + 1, start.column + 1, start.line + 1, column + 1)
 
     def _refuse(self, code: str, message: str, event: Any, hint: str | None = None) -> None:
-        raise BadSource(Diagnostic("error", code, message, self._span(event), hint), text=self.text)
+        raise BadSource(Diagnostic("error", code, message, self._span(event), hint))
+
+
+def _last(event: Any) -> int:
+    """Return the last line of an event; block scalars end where the next thing begins."""
+    return int(event.end_mark.line) + 1
 
 
 def _is_merge(key: Node) -> bool:
@@ -312,6 +349,9 @@ def _merged(value: Node) -> Iterator[Node]:
         yield value
 
 
+_CLOSED = {"quoted scalar": "quoted text", "flow sequence": "list", "flow mapping": "mapping"}
+
+
 def _syntax_error(error: yaml.YAMLError, file: str, text: str) -> Diagnostic:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if mark is None:  # a character that YAML forbids
@@ -319,11 +359,31 @@ def _syntax_error(error: yaml.YAMLError, file: str, text: str) -> Diagnostic:
         lines = split_lines(text[:position] if isinstance(position, int) else "")
         span = Span(file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
         return Diagnostic("error", "yaml-syntax", "a control character, which YAML forbids", span, "delete it")
-    span = Span(file, mark.line + 1, mark.column + 1, mark.line + 1, mark.column + 2)
     problem = str(getattr(error, "problem", "") or "not YAML")
     context = getattr(error, "context", None)
+    begin = getattr(error, "context_mark", None)
+    what = next((name for word, name in _CLOSED.items() if context and word in context), None)
+    if what is not None and begin is not None and begin.line != mark.line:
+        # What is not closed is noticed lines later; the place to change is where it begins.
+        span = Span(file, begin.line + 1, begin.column + 1, begin.line + 1, begin.column + 2)
+        return Diagnostic("error", "yaml-syntax", f"the {what} that begins here is not closed", span)
+    if begin is not None and context and "simple key" in context:
+        word = split_lines(text)[begin.line][begin.column :].rstrip()
+        span = Span(file, begin.line + 1, begin.column + 1, begin.line + 1, begin.column + 1 + max(len(word), 1))
+        hint = "a key is followed by `: ` and a value; text of several lines needs quotes or `|`"
+        return Diagnostic("error", "yaml-syntax", "this is no `key: value`", span, hint)
+    span = _point(file, mark, text)
     message = f"{problem} ({context})" if context else problem
     return Diagnostic("error", "yaml-syntax", message, span, _syntax_hint(problem, mark, text))
+
+
+def _point(file: str, mark: Any, text: str) -> Span:
+    """Return the place of a mark; the end of the last line for one behind the end of the file."""
+    lines = split_lines(text)
+    line, column = mark.line, mark.column
+    if line >= len(lines) or (line == len(lines) - 1 and column > len(lines[line])):
+        line, column = len(lines) - 1, len(lines[-1])
+    return Span(file, line + 1, column + 1, line + 1, column + 2)
 
 
 def _syntax_hint(problem: str, mark: Any, text: str) -> str | None:
@@ -335,8 +395,6 @@ def _syntax_hint(problem: str, mark: Any, text: str) -> str | None:
         return "a value with `: ` in it needs quotes; keys of one mapping need the same indentation"
     if line[mark.column : mark.column + 1] in tuple("@`%"):
         return f"a value that begins with `{line[mark.column]}` needs quotes"
-    if "could not find expected ':'" in problem:
-        return "a key is followed by `: ` and a value"
     if "did not find expected" in problem:
         return "check the indentation, and that brackets and quotes are closed"
     return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.draft import told
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
@@ -19,50 +20,99 @@ Target = Literal["local", "compose", "ssh", "kubernetes"]
 def check_target(
     loaded: Loaded, target: Target, hosts: Sequence[Host] = (), hosts_path: Path | None = None
 ) -> list[Diagnostic]:
-    """Return what is wrong with a valid spec for `target`, and for `hosts` where there are any."""
-    spec, source = loaded.spec, loaded.source
+    """Return what is wrong with a spec for `target`, and for `hosts` where there are any.
+
+    Of a spec with mistakes, what can be told in spite of them.
+    """
+    spec, source = loaded.draft, loaded.source
     if spec is None:
         return []
     if target == "local":
-        return [*_local(spec, source, loaded.directory)]
-    found = [*_containers(spec, source, loaded.directory)]
-    if target in ("compose", "ssh"):
-        found += _needs_hosts(source, target, hosts, hosts_path)
-    if hosts:
-        found += [*_enough(spec, source, hosts), *_slots(spec, source, hosts), *_ports(spec, source, hosts)]
-    return found
+        return _all(
+            lambda: _processes(spec, source),
+            lambda: _unmounted(spec, source, loaded.directory),
+            lambda: _code_target(spec, source),
+            lambda: _local_script(spec, source, loaded.directory),
+        )
+    found = _all(
+        lambda: _image(spec, source),
+        lambda: _relative_volumes(spec, source),
+        lambda: _script_not_sent(spec, source, loaded.directory),
+    )
+    if target in ("compose", "ssh") and hosts_path is None:
+        message = f"target `{target}` needs hosts"
+        found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
+    if not hosts:
+        return found
+    return found + _all(
+        lambda: _enough(spec, source, hosts),
+        lambda: _slots(spec, source, hosts),
+        lambda: _trainers(spec, source, hosts),
+        lambda: _ports(spec, source, hosts),
+    )
+
+
+def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
+    return [diagnostic for rule in rules for diagnostic in told(rule)]
 
 
 # On this machine.
 
 
-def _local(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+def _processes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     processes = spec.nodes.max * (spec.devices.count or 1)
     cores = os.cpu_count() or 1
     if spec.devices.kind == "cpu" and spec.per == "process" and processes > cores:
         message = f"{processes} processes on a machine of {cores} cores will be slow"
-        yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(("nodes",)))
+        where = ("nodes",) if source.has(("nodes",)) else ("devices",)
+        yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(where))
+
+
+def _unmounted(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     for number, volume in enumerate(spec.volumes):
-        if volume.kind == "bind" and volume.source and os.path.normpath(directory / volume.source) != volume.target:
+        if volume.kind != "bind" or not volume.source:
+            continue
+        span = source.value_span(("volumes", number))
+        path = os.path.normpath(directory / volume.source)
+        if not os.path.exists(path):
+            message = f"there is no `{volume.source}` on this machine"
+            yield Diagnostic("warning", "file-not-found", message, span, "nothing is created in its place")
+        if path != volume.target:
             message = f"target `local` mounts nothing: processes see `{volume.source}`, not `{volume.target}`"
-            yield Diagnostic("warning", "not-mounted", message, source.value_span(("volumes", number)))
+            yield Diagnostic("warning", "not-mounted", message, span)
+
+
+def _code_target(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     if spec.code is not None and source.has(("code", "target")):
         message = f"target `local` mounts nothing: the code is at `{spec.code.source}`, not `{spec.code.target}`"
         yield Diagnostic("warning", "not-mounted", message, source.value_span(("code", "target")))
 
 
+def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    """A script with an absolute path is in the image, but there is no image here."""
+    if spec.script is not None and spec.script.startswith("/") and not Path(spec.script).is_file():
+        message = f"there is no file `{spec.script}` on this machine"
+        yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
+
+
 # In containers.
 
 
-def _containers(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+def _image(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     if not spec.image:
         hint = "add `image: …`, or use `--target local`"
-        yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(()), hint)
+        yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(("image",)), hint)
+
+
+def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for number, volume in enumerate(spec.volumes):
         if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
             message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
             hint = "give an absolute path on the hosts, or send files with `code`"
             yield Diagnostic("error", "relative-volume", message, source.value_span(("volumes", number)), hint)
+
+
+def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     if _not_sent(spec, directory):
         message = f"nothing sends `{spec.script}` to the hosts: it must be in the image"
         yield Diagnostic("warning", "script-not-sent", message, source.value_span(("script",)), "add `code: .`")
@@ -79,12 +129,6 @@ def _not_sent(spec: Spec, directory: Path) -> bool:
 
 
 # With hosts.
-
-
-def _needs_hosts(source: Source, target: Target, hosts: Sequence[Host], path: Path | None) -> Iterator[Diagnostic]:
-    if path is None:
-        message = f"target `{target}` needs hosts"
-        yield Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`")
 
 
 def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
@@ -110,6 +154,20 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
         if (spec.devices.count or 0) > share:
             message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
             yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices",)))
+            return
+
+
+def _trainers(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    """Trainers are dealt round-robin over the hosts, and each takes a device of its own."""
+    if spec.ps is None or spec.devices.kind == "cpu" or spec.devices.count is not None or spec.devices.ids is not None:
+        return
+    used = [host for host in hosts if not host.spare][: spec.nodes.max]
+    for number, host in enumerate(used):
+        has = len(host.devices) if host.devices is not None else host.slots
+        share = len(range(number, spec.ps.trainers, len(used)))
+        if has is not None and share > has:
+            message = f"{share} trainers on {host.name}, which has {has} device{'s' if has > 1 else ''}"
+            yield Diagnostic("error", "too-many-trainers", message, source.value_span(("ps", "trainers")))
             return
 
 

@@ -1,0 +1,184 @@
+"""What pydantic finds wrong with a spec, in our codes and words, and what is left when the wrong values are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, nearest
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.source import Source
+
+Where = tuple[str | int, ...]
+
+# What stands in for keys without which there is no Spec, so that rules that do not look at them can be checked.
+_STAND_IN = {"name": "x", "framework": "torch"}
+_MOST = 100  # nobody reads more; a file with so many is something else than a spec
+_ROUNDS = 8  # a value that was wrong may have hidden others below it
+
+
+def validate(
+    source: Source, data: dict[str, Any], lost: Iterable[Where]
+) -> tuple[Spec | None, list[Diagnostic], set[Where]]:
+    """Return the Spec that `data` says, what is wrong with it, and the paths of values that were lost.
+
+    Wrong values are taken out of `data` and their paths join `lost`; None if that leaves nothing to validate.
+    """
+    from pydantic import ValidationError
+
+    gone = set(lost)
+    found: list[Diagnostic] = []
+    for where in sorted(gone, key=len):
+        _take_out(data, where, gone)
+    for _ in range(_ROUNDS):
+        try:
+            return Spec.model_validate(data), found, gone
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            items = [(_written(source, tuple(item["loc"])), item) for item in errors[:_MOST]]
+            if len(errors) > _MOST:
+                message = f"and {len(errors) - _MOST} more mistakes"
+                where = _written(source, tuple(errors[_MOST]["loc"]))
+                found.append(Diagnostic("error", "more-mistakes", message, _span_of(source, where)))
+            meant = {(*where[:-1], _meant(where)) for where, item in items if item["type"] == "extra_forbidden"}
+            for where, item in items:
+                if where not in gone and not (item["type"] == "missing" and where in meant):
+                    found.append(_diagnostic(source, where, item))
+                _mend(data, where, item["type"], gone)
+            if len(errors) > _MOST:
+                break
+    return None, found, gone
+
+
+def _meant(where: Where) -> str | None:
+    """Return the key that an unknown one may have been meant to be: that one is not also reported as missing."""
+    from jobctl.jobspec.spec.reference import keys_at
+
+    return nearest(str(where[-1]), keys_at(where[:-1]))
+
+
+def _mend(data: dict[str, Any], where: Where, kind: str, gone: set[Where]) -> None:
+    if kind == "extra_forbidden":
+        _delete(data, where)
+    elif kind == "missing" and len(where) > 1:
+        _take_out(data, where[:-1], gone)
+    else:
+        _take_out(data, where, gone)
+
+
+def _take_out(data: dict[str, Any], where: Where, gone: set[Where]) -> None:
+    """Take the value at `where` out of `data`; the whole list if it is in one, so that other items keep their numbers."""
+    keys = where[: next((n for n, part in enumerate(where) if isinstance(part, int)), len(where))]
+    while keys and keys[0] not in _STAND_IN and not _delete(data, keys):
+        keys = keys[:-1]
+    if keys and keys[0] in _STAND_IN:
+        data[str(keys[0])] = _STAND_IN[str(keys[0])]
+    gone.update((where, keys))
+
+
+def _delete(data: Any, where: Where) -> bool:
+    for part in where[:-1]:
+        data = data.get(part) if isinstance(data, dict) else _item(data, part)
+    if isinstance(data, dict) and where[-1] in data:
+        del data[where[-1]]
+        return True
+    return False
+
+
+def _item(data: Any, part: str | int) -> Any:
+    return data[part] if isinstance(data, list) and isinstance(part, int) and part < len(data) else None
+
+
+def _written(source: Source, where: Where) -> Where:
+    """Return the path as the user wrote it: secrets may be a mapping, and keys of mappings are marked by pydantic."""
+    if len(where) > 1 and where[0] == "secrets" and isinstance(where[1], int):
+        names = source.keys(("secrets",))
+        if names:
+            where = ("secrets", [name for name in names if not name.startswith("x-")][where[1]], *where[2:])
+    return where
+
+
+# pydantic's kinds of errors in our codes and words. Custom ones come from scalars.bad and need no translation.
+_TYPES = {
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "string_type": "a string",
+}
+
+
+def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
+    kind, context = error["type"], error.get("ctx") or {}
+    if kind == "missing":
+        return _missing(source, where)
+    if kind == "extra_forbidden":
+        return Diagnostic(
+            "error", "unknown-key", f"unknown key `{where[-1]}`", source.key_span(where), _key_hint(where)
+        )
+    if where[-1:] == ("[key]",):
+        return Diagnostic("error", kind, context["message"], source.key_span(where[:-1]), context["hint"])
+    span = _span_of(source, where)
+    if kind == "literal_error":
+        return _literal(where, span, error)
+    if kind == "string_pattern_mismatch":
+        message = f"`{error['input']}` is no name of a variable"
+        return Diagnostic("error", "bad-variable", message, span, "letters, digits and `_`, no digit first")
+    if kind in _TYPES:
+        from jobctl.jobspec.spec.scalars import kind_of
+
+        hint = "write each word as an item: `[a, b]`" if kind in ("tuple_type", "list_type") else None
+        message = f"`{_name(where)}`: expected {_TYPES[kind]}, found {kind_of(error['input'])}"
+        return Diagnostic("error", "wrong-type", message, span, hint)
+    message = context.get("message") or error["msg"]
+    if kind == "wrong-type":
+        message = f"`{_name(where)}`: {message}"
+    return Diagnostic("error", kind, message, span, context.get("hint"))
+
+
+def _span_of(source: Source, where: Where) -> Span:
+    span = source.value_span(where)
+    return span if span.end_column > span.column or span.end_line > span.line else source.key_span(where)
+
+
+def _name(where: Where) -> str:
+    """Return a path as users write it: `recovery.rules[0].do`."""
+    text = ""
+    for part in where:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text or "spec"
+
+
+def _missing(source: Source, where: Where) -> Diagnostic:
+    above = where[:-1]
+    message = f"the key `{where[-1]}` is missing" + (f" in `{_name(above)}`" if above else "")
+    hints = {"name": "`name: my-job`", "framework": "`framework: torch`, `paddle` or `mindspore`"}
+    hint = f"add {hints[str(where[-1])]}" if not above and where[-1] in hints else None
+    return Diagnostic("error", "missing-key", message, source.key_span(above), hint)
+
+
+def _key_hint(where: Where) -> str | None:
+    from jobctl.jobspec.spec.reference import keys_at
+
+    known = keys_at(where[:-1])
+    word = str(where[-1])
+    near = closest(word, known)
+    if near:
+        return near
+    if len(where) > 1 and word in keys_at(()):
+        return f"`{word}` belongs to the top level"
+    homes = [name for name in keys_at(()) if word in keys_at((name,))]
+    if homes:
+        return f"`{word}` belongs into `{homes[0]}`"
+    return f"known keys here: {', '.join(known)}" if known and len(known) <= 12 else None
+
+
+def _literal(where: Where, span: Span, error: Any) -> Diagnostic:
+    from jobctl.jobspec.spec.scalars import kind_of
+
+    words = error["ctx"]["expected"].replace("'", "`")
+    known = words.replace("`", "").replace(" or ", ", ").split(", ")
+    near = closest(error["input"], known) if isinstance(error["input"], str) else None
+    message = f"`{_name(where)}`: expected {words}, found {kind_of(error['input'])}"
+    return Diagnostic("error", "bad-value", message, span, near)

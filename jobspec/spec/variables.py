@@ -1,0 +1,100 @@
+"""Where the values of `${VAR}` come from, and their way into the tree: the environment, `.env`, files of `env_file`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
+from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
+from jobctl.jobspec.spec.source import BadSource, Node, Source, read_text
+
+Where = tuple[str | int, ...]
+
+
+def dot_env(directory: Path) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the variables of `.env` beside the spec (none if there is no such file), and what is wrong with it."""
+    path = directory / ".env"
+    return read_env_file(path, ".env") if path.exists() else ({}, [])
+
+
+def read_env_file(path: Path, name: str) -> tuple[dict[str, str], list[Diagnostic]]:
+    """Return the variables in a file of `NAME=value` lines, called `name` in messages, and what is wrong with it."""
+    from io import StringIO
+
+    from dotenv.parser import parse_stream
+
+    try:
+        text = read_text(path, name)
+    except BadSource as bad:
+        return {}, list(bad.diagnostics)
+    values: dict[str, str] = {}
+    found = []
+    for binding in parse_stream(StringIO(text)):
+        if binding.error:
+            line = binding.original.line
+            message = "this is no `NAME=value`"
+            found.append(Diagnostic("warning", "bad-env-line", message, Span(name, line, 1, line, 2), "it is skipped"))
+        elif binding.key is not None:
+            values[binding.key] = binding.value or ""
+    return values, found
+
+
+def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic], list[Where]]:
+    """Replace references in all values of the tree, those of keys with `x-` excepted.
+
+    Returns what is wrong, and where values stay unknown.
+    """
+    found: list[Diagnostic] = []
+    lost: list[Where] = []
+    filled: dict[int, bool] = {}
+    for where, node in _scalars(source.root):
+        if "$" not in node.text and id(node) not in filled:
+            continue
+        if id(node) not in filled:  # an alias is met again
+            filled[id(node)] = _fill_in(source, node, environ, found)
+        if not filled[id(node)]:
+            lost.append(where)
+    return found, lost
+
+
+def _fill_in(source: Source, node: Node, environ: Mapping[str, str], found: list[Diagnostic]) -> bool:
+    def unset(name: str, text: str, at: int) -> None:
+        message = f"`{name}` is not set: it becomes empty"
+        hint = f"write `${{{name}:-default}}`, or `$$` for a dollar"
+        found.append(Diagnostic("warning", "unset-variable", message, source.part_span(node, text, at), hint))
+
+    try:
+        node.text, node.plain = interpolate(node.text, environ, unset), False
+    except BadInterpolation as bad:
+        span = source.part_span(node, bad.text, bad.at)
+        found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
+        return False
+    return True
+
+
+def _scalars(root: Node | None) -> Iterator[tuple[Where, Node]]:
+    look: list[tuple[Where, Node]] = [((), root)] if root else []
+    while look:
+        where, node = look.pop()
+        if node.kind == "scalar":
+            yield where, node
+        look.extend(((*where, number), item) for number, item in enumerate(node.items))
+        look.extend(((*where, key.text), value) for key, value in node.entries if not key.text.startswith("x-"))
+
+
+def pass_through(data: dict[str, Any], source: Source, environ: Mapping[str, str]) -> list[Diagnostic]:
+    """Fill in variables of `env` without a value from the environment, as in Compose."""
+    env = data.get("env")
+    found: list[Diagnostic] = []
+    if isinstance(env, dict):
+        for name in [name for name, value in env.items() if value is None and not name.startswith("x-")]:
+            if name in environ:
+                env[name] = environ[name]
+                continue
+            del env[name]
+            span = source.key_span(("env", name))
+            message = f"`{name}` is not set here, so processes do not get it"
+            found.append(Diagnostic("warning", "unset-variable", message, span, "give it a value, or export it"))
+    return found

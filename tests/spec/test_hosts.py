@@ -1,0 +1,55 @@
+"""The hosts file: what each line means."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobctl.jobspec.spec.hosts import Host, parse_hosts
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("a\nb\n", [Host("a"), Host("b")]),
+        ("ml@gpu[01-03]:22 slots=8", [Host(f"gpu0{i}", "ml", 22, slots=8) for i in (1, 2, 3)]),
+        ("gpu05 addr=10.0.0.5 devices=0-3", [Host("gpu05", addr="10.0.0.5", devices=(0, 1, 2, 3))]),
+        ("gpu06 spare", [Host("gpu06", spare=True)]),
+        ("n[1-2] addr=10.0.0.[7-8]", [Host("n1", addr="10.0.0.7"), Host("n2", addr="10.0.0.8")]),
+        ("r[1-2]n[1-2]", [Host("r1n1"), Host("r1n2"), Host("r2n1"), Host("r2n2")]),
+        ("n[9-11,3]", [Host("n3"), Host("n9"), Host("n10"), Host("n11")]),
+        ("me@[fe80::1]:2222", [Host("fe80::1", "me", 2222)]),
+        ("localhost", [Host("localhost")]),
+    ],
+)
+def test_lines(text: str, hosts: list[Host]) -> None:
+    loaded = parse_hosts(text, "hosts.txt")
+    assert (list(loaded.hosts), loaded.diagnostics) == (hosts, ())
+
+
+def test_every_key() -> None:
+    line = "10.0.0.1 interface=ib0 identity=~/.ssh/k docker=sudo dir=/data/jobctl nodes=2 roles=server,trainer"
+    assert parse_hosts(line, "h").hosts == (
+        Host(
+            "10.0.0.1",
+            interface="ib0",
+            identity="~/.ssh/k",
+            docker="sudo",
+            dir="/data/jobctl",
+            nodes=2,
+            roles=("server", "trainer"),
+        ),
+    )
+
+
+def test_comments_and_blank_lines() -> None:
+    loaded = parse_hosts("# all\n\n  a   # first\r\n\tb\n", "h")
+    assert [host.name for host in loaded.hosts] == ["a", "b"]
+
+
+def test_localhost_is_this_machine() -> None:
+    host, other = parse_hosts("localhost\nb", "h").hosts
+    assert (host.local, host.address, other.local, other.address) == (True, "127.0.0.1", False, "b")
+
+
+def test_thousands_of_hosts_are_quick() -> None:
+    assert len(parse_hosts("n[00001-10000]", "h").hosts) == 10_000

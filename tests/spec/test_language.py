@@ -1,0 +1,258 @@
+"""The language, key by key: short forms, YAML 1.2 scalars, anchors, interpolation, and what `validate` calls valid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.spec.load import load_text, read_name
+from jobctl.jobspec.spec.model import Spec
+
+HEAD = "name: demo\nframework: torch\nscript: train.py\n"
+
+
+def load(text: str, directory: Path = Path("/none"), **environ: str) -> Spec:
+    """Return the spec that `text`, below the required keys, says."""
+    loaded = load_text(directory / "job.yaml", HEAD + text, environ=environ)
+    assert loaded.spec is not None, loaded.diagnostics
+    return loaded.spec
+
+
+def dump(spec: Spec, key: str) -> Any:
+    return spec.model_dump(include={key})[key]
+
+
+def test_defaults_are_all_there() -> None:
+    assert load("").model_dump() == {
+        "version": 1,
+        "name": "demo",
+        "framework": "torch",
+        "mode": "collective",
+        "image": None,
+        "pull": "missing",
+        "script": "train.py",
+        "module": None,
+        "command": None,
+        "args": (),
+        "per": "process",
+        "setup": (),
+        "nodes": {"min": 1, "max": 1},
+        "devices": {"kind": "cpu", "count": 1, "ids": None},
+        "ps": None,
+        "rendezvous": {"port": None, "timeout": 600.0},
+        "etcd": None,
+        "checkpoint": None,
+        "recovery": {
+            "max_restarts": 3,
+            "window": None,
+            "on_host_loss": None,
+            "host_timeout": 30.0,
+            "hang_timeout": None,
+            "wait_timeout": None,
+            "max_duration": None,
+            "rules": (),
+        },
+        "volumes": (),
+        "outputs": (),
+        "env": {},
+        "env_file": (),
+        "secrets": (),
+        "code": None,
+        "resources": {"shm_size": None, "memory": None, "cpus": None, "ulimits": {}},
+        "network": {"interface": None},
+        "container": {
+            "user": None,
+            "python": "python3",
+            "runtime": None,
+            "devices": (),
+            "cap_add": (),
+            "options": (),
+        },
+        "stop_grace_period": 45.0,
+        "torch": None,
+        "paddle": None,
+        "mindspore": None,
+        "kubernetes": None,
+    }
+
+
+BIND = {"kind": "bind", "read_only": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("nodes: 4", "nodes", {"min": 4, "max": 4}),
+        ('nodes: "2:4"', "nodes", {"min": 2, "max": 4}),
+        ("nodes: 2:4", "nodes", {"min": 2, "max": 4}),
+        ("nodes: {min: 2, max: 4}", "nodes", {"min": 2, "max": 4}),
+        ("devices: cpu", "devices", {"kind": "cpu", "count": 1, "ids": None}),
+        ("devices: cpu:4", "devices", {"kind": "cpu", "count": 4, "ids": None}),
+        ("devices: gpu", "devices", {"kind": "gpu", "count": None, "ids": None}),
+        ("devices: gpu:8", "devices", {"kind": "gpu", "count": 8, "ids": None}),
+        ("devices: {kind: npu, count: 2}", "devices", {"kind": "npu", "count": 2, "ids": None}),
+        ('devices: {kind: xpu, ids: "0-3,6"}', "devices", {"kind": "xpu", "count": None, "ids": (0, 1, 2, 3, 6)}),
+        ("devices: {kind: xpu, ids: [1, 2]}", "devices", {"kind": "xpu", "count": None, "ids": (1, 2)}),
+        ("checkpoint: /c", "checkpoint", {"dir": "/c", "shared": True, "keep": 2, "per_job": False}),
+        (
+            "checkpoint: {dir: /c, shared: false, keep: 5, per_job: true}",
+            "checkpoint",
+            {"dir": "/c", "shared": False, "keep": 5, "per_job": True},
+        ),
+        ("setup: pip install x", "setup", ("pip install x",)),
+        ("setup: [a, b]", "setup", ("a", "b")),
+        ("env_file: a.env", "env_file", ("a.env",)),
+        ("outputs: [runs/, wandb/]", "outputs", ("runs/", "wandb/")),
+        ("code: .", "code", {"source": ".", "target": "/workspace", "exclude": ()}),
+        (
+            "code: {source: src, target: /w, exclude: ['*.bin']}",
+            "code",
+            {"source": "src", "target": "/w", "exclude": ("*.bin",)},
+        ),
+        (
+            "volumes: ['/d:/d:ro', 'cache:/c', {type: tmpfs, target: /t}, {source: /s, target: /x}]",
+            "volumes",
+            (
+                {"kind": "bind", "source": "/d", "target": "/d", "read_only": True},
+                {"kind": "volume", "source": "cache", "target": "/c", "read_only": False},
+                {"kind": "tmpfs", "source": None, "target": "/t", "read_only": False},
+                {**BIND, "source": "/s", "target": "/x"},
+            ),
+        ),
+        (
+            "secrets: [A, B]",
+            "secrets",
+            ({"name": "A", "env": "A", "file": None}, {"name": "B", "env": "B", "file": None}),
+        ),
+        (
+            "secrets: {A: {env: X}, B: {file: /f}, C: }",
+            "secrets",
+            (
+                {"name": "A", "env": "X", "file": None},
+                {"name": "B", "env": None, "file": "/f"},
+                {"name": "C", "env": "C", "file": None},
+            ),
+        ),
+        (
+            "resources: {shm_size: 16g, memory: 512m, cpus: 1.5, ulimits: {nofile: 65535, core: {soft: 0, hard: -1}}}",
+            "resources",
+            {
+                "shm_size": 16 << 30,
+                "memory": 512 << 20,
+                "cpus": 1.5,
+                "ulimits": {"nofile": {"soft": 65535, "hard": 65535}, "core": {"soft": 0, "hard": -1}},
+            },
+        ),
+        ("stop_grace_period: 1h30m", "stop_grace_period", 5400.0),
+        ("rendezvous: {port: 29500, timeout: 5m}", "rendezvous", {"port": 29500, "timeout": 300.0}),
+        ("torch: {torchrun: [--numa-binding, node]}", "torch", {"torchrun": ("--numa-binding", "node")}),
+        (
+            "etcd: {managed: {replicas: 3}}",
+            "etcd",
+            {
+                "endpoints": None,
+                "tls": None,
+                "user": None,
+                "password": None,
+                "managed": {"replicas": 3, "port": 2379, "image": None},
+            },
+        ),
+    ],
+)
+def test_short_and_long_forms_become_one_shape(text: str, key: str, value: object) -> None:
+    assert dump(load(text), key) == value
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("off", None), ("auto", 0.0), ("10m", 600.0)])
+def test_hang_timeout(text: str, seconds: float | None) -> None:
+    assert load(f"recovery: {{hang_timeout: {text}}}").recovery.hang_timeout == seconds
+
+
+def test_scalars_stay_what_the_user_wrote() -> None:
+    written = {"TIME": "22:22", "MODE": "0755", "NO": "no", "OFF": "off", "VERSION": "1.10", "HEX": "0x10", "E": "1e3"}
+    spec = load("env:\n" + "".join(f"  {name}: {value}\n" for name, value in written.items()))
+    assert spec.env == written
+    assert load("args: [1e-3, 007, true, ~x, 2024-01-01]").args == ("1e-3", "007", "true", "~x", "2024-01-01")
+
+
+def test_env_without_a_value_is_passed_through() -> None:
+    assert load("env: {A: , B: ~, C: null, D: '', E: 'null'}", A="1", B="2", C="3").env == {
+        "A": "1",
+        "B": "2",
+        "C": "3",
+        "D": "",
+        "E": "null",
+    }
+
+
+def test_anchors_and_merges() -> None:
+    text = """
+x-common: &common {A: '1', B: '2'}
+x-other: &other {B: '3', C: '4'}
+env:
+  <<: [*common, *other]
+  A: '0'
+args: &args [a, b]
+setup: *args
+"""
+    spec = load(text)
+    assert (spec.env, spec.args, spec.setup) == ({"A": "0", "B": "2", "C": "4"}, ("a", "b"), ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("${A}", "a"),
+        ("$A-${A}", "a-a"),
+        ("${NO:-d}", "d"),
+        ("${EMPTY:-d}", "d"),
+        ("${EMPTY-d}", ""),
+        ("${A:-d}", "a"),
+        ("${A:+yes}", "yes"),
+        ("${NO:+yes}", ""),
+        ("${NO:-${A}}", "a"),
+        ("${NO:-${ALSO_NO:-x}}y", "xy"),
+        ("${A:-${NO:?unused}}", "a"),
+        ("${A:?message}", "a"),
+        ("$$A $${A} $$$$", "$A ${A} $$"),
+        ("100$$", "100$"),
+        ("${NO:-}", ""),
+        ("no dollar", "no dollar"),
+    ],
+)
+def test_interpolation(text: str, result: str) -> None:
+    assert load(f"env: {{V: '{text}'}}", A="a", EMPTY="").env == {"V": result}
+
+
+def test_keys_and_extensions_are_not_interpolated() -> None:
+    assert load("x-a: ${NOPE:?}\nenv: {x-b: '${NOPE:?}', A: 1}").env == {"A": "1"}
+
+
+def test_dot_env_and_env_files(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("A=from-dot-env\nB='quoted $x'\n# comment\nexport C=c\n")
+    (tmp_path / "one.env").write_text("X=1\nY=1\nZ=${A}\n")
+    (tmp_path / "two.env").write_text("Y=2\n")
+    spec = load("env_file: [one.env, two.env]\nenv: {A: $A, B: $B, C: $C, X: 0}", tmp_path, A="from-environment")
+    assert spec.env == {"X": "0", "Y": "2", "Z": "${A}", "A": "from-environment", "B": "quoted $x", "C": "c"}
+
+
+def test_specs_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load("").name = "other"
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("name: demo\nimage: ${NOPE:?}\nnonsense: [", None),
+        ("name: demo\nimage: ${NOPE:?}\nnonsense: 1", "demo"),
+        ("name: ../../etc\n", None),
+        ("framework: torch\n", None),
+    ],
+)
+def test_the_name_is_read_whatever_else_is_wrong(text: str, name: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    assert read_name(path).name == name

@@ -1,0 +1,106 @@
+"""What is made from the models: the JSON Schema, and the generated pages of docs/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from jobctl.jobspec.spec.codes import CODES, LATER
+from jobctl.jobspec.spec.load import load_text
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.reference import codes_page, spec_page
+from jobctl.jobspec.spec.schema import json_schema
+
+ROOT = Path(__file__).parents[2]
+SPECS = sorted(ROOT.glob("examples/*/job.yaml"))
+
+
+@pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    Draft202012Validator.check_schema(json_schema())
+    return Draft202012Validator(json_schema())
+
+
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: str(path.parent.name))
+def test_the_examples_are_valid_by_the_schema_too(schema: Draft202012Validator, path: Path) -> None:
+    assert [error.message for error in schema.iter_errors(yaml.safe_load(path.read_text()))] == []
+
+
+HEAD = "name: demo\nframework: torch\nscript: train.py\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'nodes: "2:4"',
+        "nodes: {min: 1, max: 2}",
+        "devices: {kind: gpu, ids: '0-3'}",
+        "devices: {kind: gpu, ids: [1, 2]}",
+        "checkpoint: /c",
+        "checkpoint: {dir: /c, keep: 3}",
+        "env: {A: 1, B: 1.5, C: true, D: , E: text}",
+        "secrets: [A]",
+        "secrets: {A: {env: X}, B: {file: y}, C: }",
+        "volumes: ['/a:/b', {type: tmpfs, target: /t}]",
+        "recovery: {hang_timeout: auto, window: 1h, rules: [{exit: 3, do: fail}]}",
+        "resources: {shm_size: 16g, memory: 1073741824, cpus: 0.5, ulimits: {nofile: 5, core: {soft: 1, hard: 2}}}",
+        "setup: [a, b]\nargs: [--n, 3]\nx-note: {a: [b]}",
+        "etcd: {managed: {}}",
+        "stop_grace_period: 90s\ncode: .\noutputs: [runs/]\nenv_file: a.env",
+    ],
+)
+def test_what_is_valid_is_valid_by_the_schema(schema: Draft202012Validator, text: str) -> None:
+    assert load_text(Path("/none/job.yaml"), HEAD + text, environ={"D": ""}).spec is not None
+    assert [error.message for error in schema.iter_errors(yaml.safe_load(HEAD + text))] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nodez: 3", "mode: collectiv", "recovery: {max_restart: 1}", "checkpoint: {keep: 2}", "stop_grace_period: 5"],
+)
+def test_the_schema_finds_mistakes(schema: Draft202012Validator, text: str) -> None:
+    assert not schema.is_valid(yaml.safe_load(HEAD + text))
+
+
+def test_every_key_is_described() -> None:
+    schema = json_schema()
+
+    def undescribed(value: Any, where: str) -> list[str]:
+        found = []
+        for key, item in value.get("properties", {}).items():
+            model = schema["$defs"].get(item.get("$ref", "").rpartition("/")[2], {})
+            if "description" not in item and "description" not in model:
+                found.append(f"{where}.{key}")
+        return found
+
+    assert undescribed(schema, "") == []
+    assert [name for key, value in schema["$defs"].items() for name in undescribed(value, key)] == []
+
+
+def test_defaults_are_in_the_schema() -> None:
+    properties = json_schema()["properties"]
+    assert (properties["mode"]["default"], properties["stop_grace_period"]["default"]) == ("collective", "45s")
+
+
+@pytest.mark.parametrize(("name", "page"), [("spec.md", spec_page), ("diagnostics.md", codes_page)])
+def test_generated_pages_are_current(name: str, page: Any) -> None:
+    hint = "python -m jobctl.jobspec.spec docs"
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), hint
+
+
+def test_the_page_has_every_key_of_the_top_level() -> None:
+    assert set(Spec.model_fields) <= set(re.findall(r"^\| `([a-z_]+)` \|", spec_page(), re.MULTILINE))
+
+
+def test_all_codes_are_documented() -> None:
+    """Codes are words in quotes; each that planning, rendering or the models use is in the table."""
+    used: set[str] = set()
+    for path in ROOT.glob("jobspec/**/*.py"):
+        text = path.read_text(encoding="utf-8")
+        used |= set(re.findall(r"(?:PlanError|RenderError|bad|_Bad)\(\s*\"([a-z0-9-]+)\"", text))
+    assert used <= set(CODES) | set(LATER)
