@@ -144,7 +144,6 @@ def test_plan_explains_the_whole_job(jobctl: Any) -> None:
 @pytest.mark.parametrize(
     ("argv", "code", "first"),
     [
-        (("validate", "gone.yaml"), 2, "error: there is no file `gone.yaml` [no-such-file]"),
         (("up", "gone.yaml"), 2, "error: there is no file `gone.yaml` [no-such-file]"),
         (("status", "nobody"), 2, "error: no job `nobody` is known here"),
         (("logs", "nobody"), 2, "error: no job `nobody` is known here"),
