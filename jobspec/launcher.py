@@ -14,7 +14,8 @@ what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they
              └─ W_k  the user's process
 
 Each of O, I and S_k adopts orphans below it (PR_SET_CHILD_SUBREAPER), each of T, S_k and W_k dies with its parent
-(PR_SET_PDEATHSIG), O and I watch each other. So no SIGKILL of any of them leaves a process behind.
+(PR_SET_PDEATHSIG), S_k only after it has ended what is below it, O and I watch each other. So no SIGKILL of any of
+them leaves a process behind, unless it hits S_k and all above it at once.
 
 Standard library only, Python 3.8 or later, Linux. Imports nothing of jobctl.
 """
@@ -42,6 +43,7 @@ FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between 
 SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 Json = Dict[str, Any]
@@ -941,8 +943,10 @@ def interface_of(address: str) -> Optional[str]:
 def process_guard() -> int:
     """Run one process of the user: its output into its log, its end into its record, nothing left behind."""
     task: Json = json.loads(os.environ.pop("JOBCTL_PROCESS"))
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     adopt_orphans()
+    # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
+    signal.signal(ABANDONED, lambda number, frame: abandon())
+    prctl(PR_SET_PDEATHSIG, ABANDONED)
     # The framework's launcher signals the whole process group, so the process gets these without our help.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -952,6 +956,12 @@ def process_guard() -> int:
     code = run_process(task["command"], os.path.join(task["progress"], local), log, record)
     kill_descendants()
     return code
+
+
+def abandon() -> NoReturn:
+    """End everything below and this process: what started it is gone."""
+    kill_descendants()
+    os._exit(128 + signal.SIGKILL)
 
 
 def run_process(argv: List[str], progress: str, log: "LogFile", record: "Record") -> int:
@@ -976,7 +986,7 @@ def run_process(argv: List[str], progress: str, log: "LogFile", record: "Record"
 
 def as_user_process() -> None:
     """Undo what the guard ignores, and die with it (runs between fork and exec)."""
-    for number in SIGNALS:
+    for number in (*SIGNALS, ABANDONED):
         signal.signal(number, signal.SIG_DFL)
     die_with_parent()
 

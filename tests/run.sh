@@ -39,6 +39,15 @@ done | xargs -0 cp --parents -t "$source"
 "$python" -m pip install -q --disable-pip-version-check --upgrade "$source[examples,dev]"
 "$python" -m pip install -q --disable-pip-version-check --force-reinstall --no-deps "$source"
 
+# The launcher is tested on the oldest and on a new Python too, in whatever image a user has; pyenv's are found as well.
+if [ "${JOBCTL_PYTHONS:-}" = required ]; then
+  for version in 3.8 3.13; do
+    compgen -G "$HOME/.pyenv/versions/$version.*/bin/python$version" >/dev/null && continue
+    "python$version" -c '' 2>/dev/null && continue
+    "$python" -m pip install -q --disable-pip-version-check uv && "$python" -m uv python install -q "$version"
+  done
+fi
+
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # From elsewhere, so that what is installed is checked and tested, not what lies here.

@@ -1,0 +1,197 @@
+"""One launcher on its own: started as a deployer starts it, told by a control file what to do, seen by its report."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LAUNCHER = Path(__file__).parents[2] / "jobspec" / "launcher.py"
+VERSIONS = ("3.8", "3.13")  # the oldest that is promised, and a new one; the tests' own comes first
+
+
+def interpreter(version: str) -> str | None:
+    """Return the Python of that version: from PATH, or one that pyenv or uv has installed."""
+    homes = [os.path.expanduser("~/.pyenv/versions"), os.path.expanduser("~/.local/share/uv/python")]
+    places = [found for home in homes for found in sorted(glob.glob(f"{home}/*{version}.*/bin/python{version}"))]
+    for path in (shutil.which(f"python{version}"), *places):
+        if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return path
+    return None
+
+
+@pytest.fixture(scope="session", params=["own", *VERSIONS])
+def python(request: pytest.FixtureRequest) -> str:
+    """The interpreter that the launcher runs on."""
+    if request.param == "own":
+        return sys.executable
+    found = interpreter(request.param)
+    if found is None:
+        problem = f"no Python {request.param} here"
+        (pytest.fail if os.environ.get("JOBCTL_PYTHONS") == "required" else pytest.skip)(problem)
+    return found
+
+
+def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Return the first true value of `look`; fail if there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)
+    return value
+
+
+class Node:
+    """A node's directory, its control file, and its launcher."""
+
+    def __init__(self, root: Path, python: str) -> None:
+        self.root, self.python = root, python
+        self.dir = root / "node-0"
+        self.control = root / "run" / "control.json"
+        self.started: list[subprocess.Popen[str]] = []
+        self.mark = f"JOBCTL_TEST_MARK={root}"
+        self.launch: dict[str, Any] = {
+            "node": 0,
+            "role": "trainer",
+            "nproc": 1,
+            "start": [],
+            "command": ["true"],
+            "env": [],
+            "log_name": "workerlog",
+            "devices": ["cpu:0", "cpu:1", "cpu:2"],
+            "setup": [],
+            "secrets": [],
+            "workdir": str(root),
+            "interface": None,
+            "interface_env": [],
+            "stop_grace": 5.0,
+            "hang_timeout": None,
+        }
+
+    def start(self, *more: str, environ: dict[str, str] | None = None, **launch: Any) -> subprocess.Popen[str]:
+        """Start the launcher with changes to what it is told in its environment."""
+        self.launch.update(launch)
+        name, _, value = self.mark.partition("=")
+        clean = {key: item for key, item in os.environ.items() if not key.startswith(("JOBCTL_", "PYTHON"))}
+        argv = [self.python, str(LAUNCHER), "--control", str(self.control), "--dir", str(self.dir), *more]
+        process = subprocess.Popen(
+            argv,
+            env={**clean, name: value, "JOBCTL_LAUNCH": json.dumps(self.launch), **(environ or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def order(self, number: int = 1, command: str = "run", **changes: Any) -> None:
+        """Write the control file, as deployers do: whole, by rename."""
+        members = [{"node": 0, "rank": 0, "roles": ["trainer"], "host": "a", "address": "127.0.0.1"}]
+        members[0]["nproc"] = self.launch["nproc"]
+        order = {
+            "version": 1,
+            "job": "demo",
+            "run_id": "demo-1",
+            "number": number,
+            "command": command,
+            "grace": 5.0,
+            "members": members,
+            "rendezvous": {"address": "127.0.0.1", "port": 29999, "id": f"demo-{number}"},
+            "checkpoint_dir": "/ckpt",
+            **changes,
+        }
+        self.write(json.dumps(order))
+
+    def write(self, text: str) -> None:
+        """Replace the control file by any text."""
+        self.control.parent.mkdir(exist_ok=True)
+        new = self.control.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.control)
+
+    def report(self) -> dict[str, Any]:
+        """Return what the launcher says."""
+        try:
+            report: dict[str, Any] = json.loads((self.dir / "report.json").read_text())
+        except FileNotFoundError:
+            return {"state": None, "generation": None, "processes": []}
+        return report
+
+    def until(self, state: str, generation: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
+        """Wait until the launcher reports `state`, and return the report."""
+
+        def there() -> dict[str, Any] | None:
+            report = self.report()
+            return report if report["state"] == state and generation in (None, report["generation"]) else None
+
+        try:
+            found: dict[str, Any] = eventually(there, seconds)
+        except AssertionError:
+            raise AssertionError(f"not {state}: {self.report()}") from None
+        return found
+
+    def log(self, name: str = "workerlog.0", generation: int = 1) -> str:
+        """Return a log of a generation."""
+        path = self.dir / "logs" / str(generation) / name
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def script(self, text: str) -> list[str]:
+        """Return the command that runs a Python program, on the launcher's interpreter."""
+        path = self.root / f"script-{len(list(self.root.glob('script-*')))}.py"
+        path.write_text(text)
+        return [self.python, "-u", str(path)]
+
+    def living(self) -> dict[int, str]:
+        """Return the processes with this node's mark in their environment: pid to command line."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and os.fsencode(self.mark) in (entry / "environ").read_bytes().split(b"\0"):
+                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if line:
+                        found[int(entry.name)] = line.strip()
+            except OSError:
+                continue
+        return found
+
+    def pids(self, *words: str) -> list[int]:
+        """Return the pids of living processes with all `words` in their command lines, oldest first."""
+        return sorted(pid for pid, line in self.living().items() if all(word in line for word in words))
+
+    def gone(self, seconds: float = 20.0) -> None:
+        """Wait until nothing of this node lives."""
+        eventually(lambda: not self.living(), seconds)
+
+
+@pytest.fixture
+def node(tmp_path: Path, python: str) -> Iterator[Node]:
+    """A node whose processes are gone afterwards, whatever happens."""
+    made = Node(tmp_path, python)
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in made.started:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    left = made.living()
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == {}

@@ -1,0 +1,158 @@
+"""How processes end: signals, grace, and no orphans whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+POLITE = """\
+import signal, sys, time
+def end(number, frame):
+    print('got', signal.Signals(number).name, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGINT, end)
+print('ready', flush=True)
+time.sleep(600)
+"""
+STUBBORN = (
+    "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(600)\n"
+)
+
+# Processes that do their best to stay: a grandchild in a session of its own, one that also ignores signals, one
+# that is orphaned on purpose, and one that closed everything.
+CLINGING = """\
+import os, signal, subprocess, sys, time
+sleeper = [sys.executable, '-c', 'import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)', 'grandchild']
+subprocess.Popen(sleeper, start_new_session=True)
+subprocess.Popen(sleeper, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, sleeper)
+    os._exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('ready', flush=True)
+time.sleep(600)
+"""
+
+
+def ready(node: Any, name: str = "workerlog.0") -> None:
+    deadline = time.monotonic() + 20
+    while "ready" not in node.log(name):
+        assert time.monotonic() < deadline, node.report()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_is_passed_on_and_the_launcher_ends(node: Any, number: int, code: int) -> None:
+    process = node.start(nproc=2, command=node.script(POLITE))
+    node.order(1)
+    ready(node)
+    ready(node, "workerlog.1")
+    process.send_signal(number)
+    assert process.wait(20) == code
+    name = signal.Signals(number).name
+    assert [node.log(f"workerlog.{i}") for i in (0, 1)] == [f"ready\ngot {name}\n"] * 2
+    report = node.report()
+    assert (report["state"], report["reason"]) == ("stopped", f"stopped by {name}")
+
+
+def test_a_signal_to_the_whole_group_ends_it_too(node: Any) -> None:
+    """As Ctrl-C in a terminal, or `kill -TERM -- -PGID`."""
+    process = node.start(command=node.script(POLITE))
+    node.order(1)
+    ready(node)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert node.log().count("got SIGTERM") == 1
+
+
+def test_who_ignores_sigterm_is_killed_after_the_grace_period(node: Any) -> None:
+    process = node.start(command=node.script(STUBBORN), stop_grace=0.5)
+    node.order(1)
+    ready(node)
+    begin = time.monotonic()
+    process.terminate()
+    assert process.wait(20) == 143
+    assert time.monotonic() - begin >= 0.5
+    assert node.report()["processes"][0]["signal"] == 9
+
+
+def test_the_grace_of_a_new_generation_is_the_orders(node: Any) -> None:
+    process = node.start(command=node.script(STUBBORN), stop_grace=600.0)
+    node.order(1)
+    ready(node)
+    node.order(2, grace=0.0)
+    assert node.until("running", 2)
+    node.order(2, "finish", grace=0.0)
+    assert process.wait(20) == 0
+
+
+def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
+    process = node.start(command=node.script(STUBBORN), stop_grace=1.0)
+    node.order(1)
+    ready(node)
+    process.terminate()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 143
+
+
+# O and I are the guard and the launcher proper, T the framework's launcher, S the guard of a process, W the process.
+def members(node: Any) -> dict[str, list[int]]:
+    outer, inner = node.pids("--control")
+    wrapper = node.pids("framework-launcher")
+    return {
+        "O": [outer],
+        "I": [inner],
+        "T": wrapper[:1],
+        "S": node.pids("launcher.py process")[-1:],
+        "W": node.pids("script-0"),
+        "O+I": [outer, inner],
+        "I+S": [inner, *node.pids("launcher.py process")[-1:]],
+    }
+
+
+@pytest.mark.parametrize("who", ["O", "I", "T", "S", "W", "O+I", "I+S"])
+def test_no_orphans_whoever_is_killed(node: Any, who: str) -> None:
+    # The framework's launcher: waits for its process and takes no care of anything.
+    wrapper = "import subprocess, sys\nsys.exit(subprocess.call(sys.argv[2:]))\n"
+    start = [*node.script(wrapper)[:2], str(node.root / "script-0.py"), "framework-launcher", {"slot": "process"}]
+    (node.root / "script-0.py").rename(node.root / "wrapper.py")
+    start[2] = str(node.root / "wrapper.py")
+    process = node.start(start=start, command=node.script(CLINGING))
+    node.order(1, on_failure="exit")
+    ready(node)
+    deadline = time.monotonic() + 20
+    while len(node.pids("grandchild")) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for pid in members(node)[who]:
+        os.kill(pid, signal.SIGKILL)
+    process.wait(20)
+    node.gone()
+
+
+def test_no_orphans_after_a_normal_end(node: Any) -> None:
+    process = node.start(command=node.script(CLINGING.rpartition("time.sleep(600)")[0]))
+    node.order(1)
+    assert process.wait(20) == 0
+    node.gone()
+
+
+def test_a_killed_process_is_reported_as_killed_even_with_its_guard(node: Any) -> None:
+    node.start(command=node.script(STUBBORN))
+    node.order(1)
+    ready(node)
+    for pid in [*node.pids("launcher.py process"), *node.pids("script-0")]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    report = node.until("failed")
+    assert report["reason"] == "rank 0 was killed by SIGKILL"

@@ -1,0 +1,198 @@
+"""What goes wrong: in setup, at the start, in a process, on a full disk; and what the report says of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import time
+from typing import Any
+
+import pytest
+
+
+def failure(node: Any, **launch: Any) -> dict[str, Any]:
+    """Run to a failure and return the report."""
+    node.start(**launch)
+    node.order(1)
+    report: dict[str, Any] = node.until("failed")
+    return report
+
+
+def test_setup_runs_once_and_is_logged(node: Any) -> None:
+    process = node.start(setup=["echo one", "echo two >&2; echo x >> setup-ran"], command=["cat", "setup-ran"])
+    node.order(1)
+    assert process.wait(20) == 0
+    assert (
+        node.dir / "logs" / "setup.log"
+    ).read_text() == "+ echo one\none\n+ echo two >&2; echo x >> setup-ran\ntwo\n"
+    assert node.log() == "x\n"
+
+
+def test_setup_is_not_repeated_for_the_next_generation(node: Any) -> None:
+    node.start(setup=["echo x >> setup-ran"], command=["false"])
+    node.order(1)
+    node.until("failed", 1)
+    node.order(2)
+    node.until("failed", 2)
+    assert (node.root / "setup-ran").read_text() == "x\n"
+
+
+def test_a_setup_that_fails(node: Any) -> None:
+    report = failure(node, setup=["echo broken; exit 4", "touch never"])
+    assert report["reason"] == "setup command `echo broken; exit 4` ended with code 4"
+    assert (report["failure"]["kind"], report["failure"]["exit_code"]) == ("setup", 4)
+    assert report["failure"]["tail"] == ["+ echo broken; exit 4", "broken"]
+    assert not (node.root / "never").exists()
+
+
+def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
+    process = node.start(setup=["sleep 600"])
+    node.order(1)
+    node.until("setup")
+    process.terminate()
+    assert process.wait(20) == 143
+    node.gone()
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "last"),
+    [
+        (["no-such-program"], 127, "cannot start no-such-program: No such file or directory"),
+        (["/etc/passwd"], 126, "cannot start /etc/passwd: Permission denied"),
+    ],
+)
+def test_a_program_that_cannot_be_started(node: Any, command: list[str], code: int, last: str) -> None:
+    report = failure(node, command=command)
+    assert (report["reason"], report["exit_code"]) == (f"rank 0 exited with code {code}", code)
+    assert report["failure"]["tail"] == [last]
+
+
+def test_a_framework_launcher_that_is_not_there(node: Any) -> None:
+    report = failure(node, start=["no-such-launcher", "--x"])
+    assert report["reason"] == "cannot start `no-such-launcher`: No such file or directory (no-such-launcher)"
+
+
+def test_a_framework_launcher_that_ends_at_once(node: Any) -> None:
+    report = failure(node, start=["sh", "-c", "echo wrong option >&2; exit 2"])
+    assert report["reason"] == "sh -c echo wrong option >&2; exit 2 ended with code 2 before any process began"
+    assert (report["failure"]["kind"], report["failure"]["tail"]) == ("start", ["wrong option"])
+
+
+def test_a_framework_that_is_not_installed(node: Any) -> None:
+    report = failure(node, start=[node.python, "-m", "no_such_module_here"])
+    assert "No module named no_such_module_here; install it for " in report["reason"]
+
+
+def test_a_directory_that_is_not_there(node: Any) -> None:
+    report = failure(node, workdir="/no/such/directory")
+    assert "/no/such/directory" in report["reason"]
+
+
+def test_the_last_lines_explain(node: Any) -> None:
+    script = (
+        "import sys\nfor i in range(50): print('line', i)\nsys.stdout.flush()\nprint()\nraise ValueError('the cause')\n"
+    )
+    report = failure(node, command=node.script(script))
+    found = report["failure"]
+    assert (found["kind"], found["rank"], found["local_rank"], found["exit_code"], found["log"]) == (
+        *("exit", 0, 0, 1),
+        "workerlog.0",
+    )
+    assert (len(found["tail"]), found["tail"][-1]) == (20, "ValueError: the cause")
+
+
+def test_output_that_is_no_text_does_not_hurt(node: Any) -> None:
+    report = failure(node, command=["sh", "-c", r"printf '\377\376\000bad\n'; exit 1"])
+    assert report["failure"]["tail"] == ["\ufffd\ufffd\x00bad"]
+    assert (node.dir / "logs" / "1" / "workerlog.0").read_bytes() == b"\xff\xfe\0bad\n"
+
+
+def test_a_process_that_was_killed(node: Any) -> None:
+    report = failure(node, command=["sh", "-c", "kill -SEGV $$"])
+    assert (report["reason"], report["exit_code"]) == ("rank 0 was killed by SIGSEGV", 139)
+    assert report["processes"][0]["signal"] == 11
+
+
+def test_siblings_of_a_failed_process_end_too(node: Any) -> None:
+    script = (
+        "import glob, os, sys, time\nrank = os.environ['RANK']\nopen('began-' + rank, 'w').close()\n"
+        "while len(glob.glob('began-*')) < 3: time.sleep(0.01)\n"
+        "if rank == '1': sys.exit(9)\ntime.sleep(600)\n"
+    )
+    report = failure(node, nproc=3, command=node.script(script))
+    assert (report["reason"], report["failure"]["rank"]) == ("rank 1 exited with code 9", 1)
+    assert [p["state"] for p in report["processes"]] == ["failed"] * 3
+    assert node.pids("script-0") == []
+
+
+def test_the_first_failure_counts(node: Any) -> None:
+    """Rank 2 fails because rank 0 did; both end within one look at them."""
+    script = (
+        "import os, sys, time\nrank = int(os.environ['RANK'])\nflag = 'flag'\n"
+        "if rank == 0:\n    open(flag, 'w').close()\n    os._exit(3)\n"
+        "while not os.path.exists(flag): time.sleep(0.001)\ntime.sleep(0.03)\nos._exit(4 + rank)\n"
+    )
+    report = failure(node, nproc=3, command=node.script(script))
+    assert report["reason"] == "rank 0 exited with code 3"
+
+
+def test_output_is_indexed_by_time(node: Any) -> None:
+    script = "import time\nfor i in range(3):\n    print('line', i, flush=True)\n    time.sleep(0.1)\n"
+    before = time.time()
+    process = node.start(command=node.script(script))
+    node.order(1)
+    assert process.wait(20) == 0
+    raw = (node.dir / "logs" / "1" / "workerlog.0.idx").read_bytes()
+    records = [struct.unpack_from("<Qd", raw, at) for at in range(0, len(raw), 16)]
+    assert [offset for offset, _ in records] == [0, 7, 14]
+    times = [at for _, at in records]
+    assert times == sorted(times)
+    assert before <= times[0] <= times[-1] <= time.time()
+
+
+def test_a_background_process_that_keeps_the_pipe_open_is_not_waited_for(node: Any) -> None:
+    process = node.start(command=["sh", "-c", "sleep 600 & echo done"])
+    node.order(1)
+    assert process.wait(20) == 0
+    assert node.log() == "done\n"
+    node.gone()
+
+
+def test_much_output_is_not_lost(node: Any) -> None:
+    script = "import sys\nfor i in range(20000): sys.stdout.write('%08d' % i + 'x' * 91 + '\\n')\n"
+    process = node.start(command=node.script(script))
+    node.order(1)
+    assert process.wait(60) == 0
+    lines = node.log().splitlines()
+    assert [line[:8] for line in lines] == [f"{i:08d}" for i in range(20000)]
+
+
+def test_a_full_disk_ends_nothing(node: Any) -> None:
+    """/dev/full in place of the log: what the process prints is lost, the process is not."""
+    logs = node.dir / "logs" / "1"
+    logs.mkdir(parents=True)
+    (logs / "workerlog.0").symlink_to("/dev/full")
+    process = node.start(command=["sh", "-c", "for i in 1 2 3; do echo $i; done; touch finished"])
+    node.order(1)
+    assert process.wait(20) == 0
+    assert (node.root / "finished").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_report_that_cannot_be_written_ends_nothing(node: Any) -> None:
+    process = node.start(command=["sleep", "1"])
+    node.order(1)
+    node.until("running")
+    node.dir.chmod(0o500)
+    assert process.wait(20) == 0
+    node.dir.chmod(0o700)
+
+
+def test_reports_are_whole_at_any_moment(node: Any) -> None:
+    process = node.start(nproc=3, command=["sh", "-c", "sleep 0.2"])
+    node.order(1)
+    while process.poll() is None:
+        path = node.dir / "report.json"
+        if path.exists():
+            json.loads(path.read_text())

@@ -1,0 +1,183 @@
+"""What the control file makes the launcher do: nothing without one, generations in place, stop, finish."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SLEEPER = "import os, time\nprint('generation', os.environ['JOBCTL_GENERATION'], flush=True)\ntime.sleep(600)\n"
+
+
+def test_nothing_starts_without_a_control_file(node: Any) -> None:
+    process = node.start(command=["touch", str(node.root / "ran")])
+    report = node.until("waiting")
+    time.sleep(0.5)  # five looks at the missing file
+    assert not (node.root / "ran").exists()
+    assert process.poll() is None
+    assert (report["generation"], report["processes"], report["launcher"]["pid"]) == (0, [], process.pid)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a JSON object"),
+        ("{", "not a JSON object"),
+        ("[]", "not a JSON object"),
+        ('{"number": 1}', "without command, members, rendezvous, grace"),
+        (
+            '{"number": 1, "command": "dance", "members": [], "rendezvous": {}, "grace": 1}',
+            "unknown command 'dance': this launcher is older than who wrote it",
+        ),
+    ],
+)
+def test_a_bad_control_file_is_reported_and_the_next_one_obeyed(node: Any, text: str, reason: str) -> None:
+    process = node.start()
+    node.write(text)
+    wanted = f"the control file is unreadable: {reason}"
+    assert wait(lambda: node.report().get("reason") == wanted)
+    node.order()
+    assert process.wait(20) == 0
+
+
+def wait(look: Any, seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not look():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def test_a_node_that_is_no_member_waits(node: Any) -> None:
+    node.order(members=[])
+    process = node.start(command=["false"])
+    assert wait(lambda: node.report().get("reason") == "not part of this generation")
+    assert process.poll() is None
+    node.order(2)
+    assert node.until("failed")["generation"] == 2
+
+
+def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
+    process = node.start(command=node.script(SLEEPER))
+    node.order(1)
+    first = node.until("running", 1)
+    assert wait(lambda: node.log(generation=1))
+    node.order(2)
+    second = node.until("running", 2)
+    assert wait(lambda: node.log(generation=2))
+    assert process.poll() is None
+    assert (first["restarts"], second["restarts"]) == (0, 1)
+    assert (node.log(generation=1), node.log(generation=2)) == ("generation 1\n", "generation 2\n")
+    assert len(node.pids("script-0")) == 1
+
+
+def test_a_lower_or_equal_number_changes_nothing(node: Any) -> None:
+    node.start(command=node.script(SLEEPER))
+    node.order(5)
+    assert wait(lambda: node.log(generation=5))
+    before = node.pids("script-0")
+    node.order(4)
+    node.order(5)
+    time.sleep(0.5)
+    assert (node.pids("script-0"), node.report()["generation"]) == (before, 5)
+
+
+def test_stop_ends_the_processes_and_keeps_the_launcher(node: Any) -> None:
+    process = node.start(command=node.script(SLEEPER))
+    node.order(1)
+    assert wait(lambda: node.log())
+    node.order(1, "stop")
+    report = node.until("stopped")
+    assert (process.poll(), report["reason"], node.pids("script-0")) == (None, "told to stop", [])
+    node.order(2)
+    node.until("running", 2)
+
+
+def test_finish_ends_the_launcher_with_the_code_of_what_ran(node: Any) -> None:
+    process = node.start(command=["sh", "-c", "exit 7"])
+    node.order(1)
+    node.until("failed")
+    node.order(1, "finish")
+    assert process.wait(20) == 7
+
+
+def test_finish_of_what_runs_is_a_stop(node: Any) -> None:
+    process = node.start(command=node.script(SLEEPER))
+    node.order(1)
+    assert wait(lambda: node.log())
+    node.order(1, "finish")
+    assert process.wait(20) == 0
+    assert (node.report()["state"], node.report()["reason"]) == ("stopped", "told to finish")
+
+
+def test_a_finish_that_was_there_before_is_not_for_this_launcher(node: Any) -> None:
+    node.order(1, "finish")
+    process = node.start(command=["sh", "-c", "exit 3"])
+    node.until("waiting")
+    time.sleep(0.5)
+    assert process.poll() is None
+    node.order(2)
+    assert node.until("failed", 2)["exit_code"] == 3
+
+
+def test_a_launcher_that_was_killed_does_not_start_a_generation_twice(node: Any) -> None:
+    first = node.start(command=node.script(SLEEPER))
+    node.order(3)
+    assert wait(lambda: node.log(generation=3))
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    node.gone()
+    second = node.start()
+    report = node.until("failed", 3)
+    assert (report["reason"], report["failure"]["kind"]) == ("its launcher was started again", "launcher")
+    assert second.poll() is None
+    node.order(4)
+    node.until("running", 4)
+
+
+def test_a_second_launcher_of_a_node_gives_way(node: Any) -> None:
+    first = node.start(command=node.script(SLEEPER))
+    node.order(1)
+    assert wait(lambda: node.log())
+    second = node.start()
+    assert second.wait(20) == 75
+    assert second.stdout is not None
+    assert "another launcher of this node runs already" in second.stdout.read()
+    assert first.poll() is None
+    assert len(node.pids("script-0")) == 1
+
+
+def test_a_failed_node_waits_for_the_next_generation_or_exits(node: Any) -> None:
+    process = node.start(command=["sh", "-c", "exit 5"])
+    node.order(1)
+    node.until("failed", 1)
+    time.sleep(0.3)
+    assert process.poll() is None
+    node.order(2, on_failure="exit")
+    assert process.wait(20) == 5
+
+
+def test_success_ends_the_launcher(node: Any) -> None:
+    process = node.start(nproc=2, command=["echo", "done"])
+    node.order(1)
+    assert process.wait(20) == 0
+    report = node.report()
+    assert (report["state"], report["exit_code"], report["reason"], report["failure"]) == ("succeeded", 0, None, None)
+    assert [(p["rank"], p["state"], p["exit_code"], p["device"]) for p in report["processes"]] == [
+        (0, "exited", 0, "cpu:0"),
+        (1, "exited", 0, "cpu:1"),
+    ]
+    assert (node.log("workerlog.0"), node.log("workerlog.1")) == ("done\n", "done\n")
+
+
+def test_without_its_order_the_launcher_says_what_is_missing(node: Any) -> None:
+    process = node.start("--nonsense")
+    assert process.wait(20) == 2
+    assert process.stdout is not None
+    assert "unrecognized arguments: --nonsense" in process.stdout.read()
+    assert not Path(node.dir).exists()

@@ -1,0 +1,109 @@
+"""Steps and hangs: what the progress file says, and when standing still is a failure."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+STEPS = """\
+import os, time
+path = os.environ['JOBCTL_PROGRESS_FILE']
+for step in range(1, 6):
+    with open(path + '.tmp', 'w') as file:
+        file.write(str(step))
+    os.replace(path + '.tmp', path)
+    time.sleep(0.05)
+print('ready', flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def launcher() -> ModuleType:
+    """The launcher's module, for what is decided by time alone."""
+    path = Path(__file__).parents[2] / "jobspec" / "launcher.py"
+    spec = importlib.util.spec_from_file_location("shared_launcher", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_progress_is_reported(node: Any) -> None:
+    before = time.time()
+    node.start(nproc=2, command=node.script(STEPS))
+    node.order(1)
+    deadline = time.monotonic() + 20
+    while node.report().get("progress") != 5:
+        assert time.monotonic() < deadline, node.report()
+        time.sleep(0.01)
+    assert before <= node.report()["progress_at"] <= time.time()
+
+
+def test_standing_still_is_a_failure(node: Any) -> None:
+    node.start(command=node.script(STEPS), hang_timeout=1.0)
+    node.order(1)
+    report = node.until("failed")
+    assert (report["reason"], report["failure"]["kind"]) == ("no progress for 1 s (hang_timeout)", "hang")
+    assert (report["progress"], node.pids("script-0")) == (5, [])
+
+
+def test_before_the_first_step_nothing_hangs(node: Any) -> None:
+    process = node.start(command=["sleep", "1.5"], hang_timeout=0.3)
+    node.order(1)
+    assert process.wait(20) == 0
+
+
+def test_progress_begins_anew_with_a_generation(node: Any) -> None:
+    node.start(
+        command=node.script(
+            STEPS.replace("range(1, 6)", "range(1, 6 if os.environ['JOBCTL_GENERATION'] == '1' else 1)")
+        )
+    )
+    node.order(1)
+    deadline = time.monotonic() + 20
+    while node.report().get("progress") != 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    node.order(2)
+    assert node.until("running", 2)["progress"] is None
+
+
+@pytest.mark.parametrize("text", ["", "x", "step 3", "\n", "3.5"])
+def test_what_is_no_step_is_no_progress(launcher: ModuleType, tmp_path: Path, text: str) -> None:
+    (tmp_path / "0").write_text(text)
+    hang = launcher.Hang(1.0)
+    assert not hang.look(str(tmp_path), 5.0)
+    assert hang.progress is None
+
+
+def test_the_limit_follows_the_slow_steps(launcher: ModuleType, tmp_path: Path) -> None:
+    hang = launcher.Hang(0)
+    now = 100.0
+    for step in range(30):
+        (tmp_path / "0").write_text(str(step))
+        now += 20.0
+        assert hang.look(str(tmp_path), now)
+    assert hang.limit() == 100.0
+    assert not hang.hangs(now + 100.0)
+    assert hang.hangs(now + 100.1)
+
+
+def test_automatic_needs_samples_and_has_a_least(launcher: ModuleType, tmp_path: Path) -> None:
+    hang = launcher.Hang(0)
+    for step in range(10):
+        (tmp_path / "0").write_text(str(step))
+        hang.look(str(tmp_path), 100.0 + step * 0.01)
+    assert hang.limit() == float("inf")
+    for step in range(10, 40):
+        (tmp_path / "0").write_text(str(step))
+        hang.look(str(tmp_path), 100.0 + step * 0.01)
+    assert hang.limit() == 30.0

@@ -1,0 +1,119 @@
+"""The launcher with the real torchrun: two nodes on this machine meet, fail and begin again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra `torch` is not installed")
+
+TRAIN = """\
+import os, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group('gloo')
+value = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(value)
+print('sum', value.item(), 'of', dist.get_world_size(), 'generation', os.environ['JOBCTL_GENERATION'], flush=True)
+while not os.path.exists('go'):
+    time.sleep(0.05)
+dist.destroy_process_group()
+"""
+
+START: list[Any] = [sys.executable, "-m", "torch.distributed.run", "--nnodes", {"slot": "nnodes"}]
+START += ["--node-rank", {"slot": "node_rank"}, "--nproc-per-node", "2", "--master-addr", {"slot": "master_addr"}]
+START += [
+    "--master-port",
+    {"slot": "master_port"},
+    "--rdzv-id",
+    {"slot": "rdzv_id"},
+    "--local-addr",
+    {"slot": "address"},
+]
+START += ["--max-restarts", "0", "--no-python", {"slot": "process"}]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.2", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Any:
+    """Two nodes that share one control file."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from conftest import Node
+
+    first, second = Node(tmp_path, sys.executable), Node(tmp_path, sys.executable)
+    second.dir = tmp_path / "node-1"
+    (tmp_path / "train.py").write_text(TRAIN)
+    for number, node in enumerate((first, second)):
+        node.start(
+            node=number, nproc=2, start=START, command=[sys.executable, "train.py"], environ={"OMP_NUM_THREADS": "1"}
+        )
+    yield first, second
+    for node in (first, second):
+        node.started[0].terminate()
+    for node in (first, second):
+        node.started[0].wait(30)
+        node.started[0].stdout.close()
+    assert first.living() == {}
+
+
+def order(node: Any, number: int) -> None:
+    members = [
+        {"node": n, "rank": n, "roles": ["trainer"], "host": "x", "address": f"127.0.0.{n + 2}", "nproc": 2}
+        for n in (0, 1)
+    ]
+    node.order(
+        number, members=members, rendezvous={"address": "127.0.0.2", "port": free_port(), "id": f"demo-{number}"}
+    )
+
+
+def summed(pair: Any, generation: int) -> bool:
+    line = f"sum 10.0 of 4 generation {generation}\n"
+    return all(node.log(f"workerlog.{i}", generation) == line for node in pair for i in (0, 1))
+
+
+def wait(look: Any, what: Any, seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+
+
+def state(pair: Any) -> str:
+    return json.dumps([node.report() for node in pair], indent=1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_nodes_meet_fail_and_meet_again(pair: Any) -> None:
+    order(pair[0], 1)
+    wait(lambda: summed(pair, 1), lambda: state(pair))
+    os.kill(pair[1].report()["processes"][1]["pid"], signal.SIGKILL)
+    report = pair[1].until("failed", 1, 60)
+    assert report["reason"] == "rank 3 was killed by SIGKILL"
+    order(pair[0], 2)
+    wait(lambda: summed(pair, 2), lambda: state(pair))
+    (pair[0].root / "go").touch()
+    assert [node.started[0].wait(60) for node in pair] == [0, 0]
+    assert [[p["exit_code"] for p in node.report()["processes"]] for node in pair] == [[0, 0], [0, 0]]
+
+
+def test_sigterm_reaches_the_script(pair: Any) -> None:
+    polite = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+    (pair[0].root / "train.py").write_text(polite + TRAIN)
+    order(pair[0], 1)
+    wait(lambda: summed(pair, 1), lambda: state(pair))
+    for node in pair:
+        node.started[0].terminate()
+    assert [node.started[0].wait(60) for node in pair] == [143, 143]
+    assert all(node.log(f"workerlog.{i}").endswith("\nsaved\n") for node in pair for i in (0, 1))
