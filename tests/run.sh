@@ -36,7 +36,7 @@ trap 'rm -rf "$source"' EXIT
 git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
   if [ -f "$file" ]; then printf '%s\0' "$file"; fi
 done | xargs -0 cp --parents -t "$source"
-"$python" -m pip install -q --disable-pip-version-check --upgrade "$source[examples,dev]"
+"$python" -m pip install -q --disable-pip-version-check --upgrade "${source}[examples,dev]"
 "$python" -m pip install -q --disable-pip-version-check --force-reinstall --no-deps "$source"
 
 # The launcher is tested on the oldest and on a new Python too, in whatever image a user has; pyenv's are found as well.

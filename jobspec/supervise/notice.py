@@ -14,11 +14,8 @@ def changes(before: Observed | None, now: Observed) -> Iterator[Event]:
     """Yield kind, message and details of what the nodes did since `before` (None: the first look)."""
     for node in now.nodes:
         last = before.node(node.node) if before else None
-        if last is None or (last.state, last.generation, last.alive) != (
-            node.state,
-            node.generation,
-            node.alive,
-        ):
+        # Not whether its launcher lives: one that has ended well goes a moment later, which is no news.
+        if last is None or (last.state, last.generation) != (node.state, node.generation):
             message = _message(node)
             if message:
                 yield "node", message, _details(node)
