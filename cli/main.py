@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
 from jobctl import change, compile, look, output
+from jobctl.console import Commands
 
-app = typer.Typer(
-    name="jobctl",
-    help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
+COMMANDS: Commands = {**compile.COMMANDS, **change.COMMANDS, **look.COMMANDS, **output.COMMANDS}
 
-for _group in (compile.COMMANDS, change.COMMANDS, look.COMMANDS, output.COMMANDS):
-    for _name, _function in _group.items():
-        app.command(_name)(_function)
+
+def application(names: Iterable[str]) -> typer.Typer:
+    """Return the command with those of its commands that are named."""
+    app = typer.Typer(
+        name="jobctl",
+        help="Distributed training on bare metal: one YAML job spec, compiled, started and kept alive.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+    app.callback()(_root)
+    for name in names:
+        app.command(name)(COMMANDS[name])
+    return app
 
 
 def _version(asked: bool) -> None:
@@ -31,7 +39,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -51,4 +58,6 @@ def main(argv: list[str] | None = None) -> None:
     if given[:1] in (["run"], ["exec"]) and "--" in given:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
-    app(args=given, prog_name="jobctl", obj=rest)
+    # Reading the signatures of all commands takes longer than most of them; the shell's completion needs them all.
+    alone = given[:1] if given and given[0] in COMMANDS and "_JOBCTL_COMPLETE" not in os.environ else COMMANDS
+    application(alone)(args=given, prog_name="jobctl", obj=rest)

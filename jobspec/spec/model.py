@@ -1,6 +1,6 @@
 """The job spec: what a user wrote, validated, in one shape. Frozen."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
 from typing import Annotated, Literal

@@ -1,6 +1,6 @@
 """The parts of the language that are mappings of their own; field descriptions are the reference documentation."""
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
 import re
 from typing import Annotated, Literal, Self
