@@ -29,7 +29,7 @@ DEFAULT_SPEC = "job.yaml"
 
 def is_spec_file(job: str) -> bool:
     """Say whether JOB means a file: names of jobs have neither dots nor slashes."""
-    return "/" in job or "." in job or os.path.exists(job)
+    return "/" in job or "." in job or os.path.isfile(job)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,11 @@ def status_text(deployer: Local, observed: Observed, wide: bool) -> str:
     data = _json(deployer, observed)
     head = f"{data['job']}: {data['phase']}"
     if data["generation"]:
-        head += f", generation {data['generation']}, nodes {data['replicas']}"
-        head += "" if data["supervised"] or data["phase"] in ("succeeded", "failed", "stopped") else ", NOT supervised"
+        over = data["phase"] in ("succeeded", "failed", "stopped")
+        count = len(data["nodes"])
+        nodes = f"{count} node{'' if count == 1 else 's'}" if over else f"nodes {data['replicas']}"
+        head += f", generation {data['generation']}, {nodes}"
+        head += "" if data["supervised"] or over else ", NOT supervised"
     lines = [head]
     if data["reason"]:
         lines.append(f"  {data['reason']}")

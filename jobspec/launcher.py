@@ -290,6 +290,7 @@ class Launcher:
             "node": self.launch["node"],
             "generation": self.generation,
             "state": "waiting",
+            "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
             "launcher": {"pid": self.guard, "start_ticks": start_ticks(self.guard)},
             "exit_code": None,
             "reason": None,

@@ -85,8 +85,8 @@ class Local:
                 yield replace(artefact, path=artefact.path.removeprefix(f"{HOST}/"))
 
     def hashes(self, plan: Plan) -> dict[int, str]:
-        """Return the hash of each node's artefact."""
-        found = {a.path: sha256(a.content).hexdigest()[:16] for a in self.artefacts(plan)}
+        """Return the hash of each node's artefact, and of the checkpoint directory, which no script here mentions."""
+        found = {artefact.path: _hash(artefact.content, plan) for artefact in self.artefacts(plan)}
         return {node.index: found[_script(node.index)] for node in plan.nodes}
 
     # Changing.
@@ -122,7 +122,7 @@ class Local:
         environ = dict(read_json(self.work / "environ.json") or os.environ)
         environ[processes.WORK_MARK] = str(self.work)
         environ[processes.NODE_MARK] = str(node)
-        environ[processes.ARTEFACT_MARK] = sha256(script.read_bytes()).hexdigest()[:16]
+        environ[processes.ARTEFACT_MARK] = _hash(script.read_bytes(), self.plan)
         with (directory / "launcher.log").open("ab") as log:
             self._starting[node] = subprocess.Popen(
                 ["sh", str(script)],
@@ -193,7 +193,7 @@ class Local:
         """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
         try:
             if last is not None:
-                again = replace(last, checkpoint_dir=last.checkpoint_dir or _checkpoint_dir(plan))
+                again = replace(last, checkpoint_dir=_checkpoint_dir(plan, last))
                 return next_generation(again, plan.nodes, grace=grace, free=port_is_free)
             first = first_generation(plan)
             address, port = first.rendezvous.address, first.rendezvous.port
@@ -238,8 +238,16 @@ class Local:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
-def _checkpoint_dir(plan: Plan) -> str | None:
-    return plan.checkpoint.dir if plan.checkpoint else None
+def _checkpoint_dir(plan: Plan, last: Generation) -> str | None:
+    """Return the plan's checkpoint directory, or the subdirectory of it that a run with `--fresh` trains into."""
+    base = plan.checkpoint.dir if plan.checkpoint else None
+    inside = base is not None and (last.checkpoint_dir or "").startswith(f"{base}/")
+    return last.checkpoint_dir if inside else base
+
+
+def _hash(script: bytes, plan: Plan | None) -> str:
+    checkpoint = plan.checkpoint.dir if plan and plan.checkpoint else ""
+    return sha256(script + b"\0" + os.fsencode(checkpoint)).hexdigest()[:16]
 
 
 def _script(node: int) -> str:

@@ -31,7 +31,7 @@ class ObservedProcess:
 class ObservedNode:
     """One node: its launcher, and what that last reported.
 
-    `artefact` is the hash of the artefact that its launcher was started from, None if no launcher lives.
+    `artefact` is the hash of the artefact that its launcher was started from, None if that cannot be told.
     `generation` is the last one that its launcher began, 0 for none. Times are seconds since the epoch.
     """
 
@@ -77,6 +77,8 @@ class Observed:
         return next((node for node in self.nodes if node.node == index), None)
 
 
+LAUNCHER_KILLED = "its launcher was killed"
+
 # What a launcher reports, in the words of `status`.
 _STATES: dict[str, State] = {
     "launching": "pending",  # written by the deployer, see Local.apply
@@ -95,6 +97,7 @@ def parse_node(
     """Return a node from its launcher's report and from whether that launcher lives (its pid, else None)."""
     if report is None:
         return ObservedNode(node, role, host, "pending", artefact, launcher)
+    artefact = artefact or report.get("artefact")  # a launcher that has ended can no longer be asked
     state = _STATES.get(str(report["state"]), "pending")
     dead = launcher is None and report["state"] in ("waiting", "setup", "running")
     return ObservedNode(
@@ -106,7 +109,7 @@ def parse_node(
         launcher,
         generation=report["generation"] or 0,
         exit_code=report["exit_code"],
-        reason="its launcher was killed" if dead else report["reason"],
+        reason=LAUNCHER_KILLED if dead else report["reason"],
         started_at=report["started_at"],
         progress=report["progress"],
         failure=_failure(report, node, host, dead=dead),
@@ -210,7 +213,7 @@ def describe_failure(node: ObservedNode) -> str:
 def failure_words(failure: Failure) -> str:
     """Say in a few words what failed, without naming the node."""
     if failure.kind == "launcher":
-        return "its launcher was killed"
+        return LAUNCHER_KILLED
     if failure.kind in ("hang", "setup", "start"):
         return failure.reason or failure.kind
     who = "a process" if failure.rank is None else f"rank {failure.rank}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
 Kind = Literal["send", "remove", "replace", "start", "generation", "supervise"]
@@ -102,14 +102,12 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
         if _differs(wanted, observed, node):
             return [Step("replace", target, "the spec changed", node.index, wanted.plan.stop_grace)]
         return []
-    if (
-        seen is not None
-        and _done(observed, seen)
-        and not _generation_cause(wanted, observed, _changes(wanted, observed))
-    ):
-        return []
-    cause = "not running" if seen is None or seen.state == "pending" else (seen.reason or "not running")
-    return [Step("start", target, cause, node.index)]
+    changed = _changes(wanted, observed)
+    if seen is not None and _done(observed, seen):
+        cause = _generation_cause(wanted, observed, changed)
+        return [Step("start", target, cause, node.index)] if cause else []
+    killed = seen is not None and seen.state == "failed" and seen.reason == LAUNCHER_KILLED
+    return [Step("start", target, LAUNCHER_KILLED if killed else "not running", node.index)]
 
 
 def _done(observed: Observed, node: ObservedNode) -> bool:

@@ -129,12 +129,22 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         """,
     ),
     "it succeeded": (WANTED, Observed(CONTROL, ENDED, supervised=False), ""),
+    "it succeeded, and the spec changed": (
+        replace(WANTED, artefacts={0: "b", 1: "b"}),
+        Observed(CONTROL, tuple(replace(node, artefact="a") for node in ENDED), supervised=False),
+        """
+        start node 0 on localhost: the spec changed
+        start node 1 on localhost: the spec changed
+        generation 2: the spec changed
+        supervise job: no supervisor runs
+        """,
+    ),
     "it succeeded, and the code changed": (
         replace(WANTED, code="other"),
         Observed(CONTROL, ENDED, supervised=False),
         """
-        start node 0 on localhost: not running
-        start node 1 on localhost: not running
+        start node 0 on localhost: the code changed
+        start node 1 on localhost: the code changed
         generation 2: the code changed
         supervise job: no supervisor runs
         """,
@@ -147,8 +157,8 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
             supervised=False,
         ),
         """
-        start node 0 on localhost: exit 7
-        start node 1 on localhost: exit 7
+        start node 0 on localhost: not running
+        start node 1 on localhost: not running
         generation 2: the job had failed
         supervise job: no supervisor runs
         """,

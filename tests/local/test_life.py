@@ -51,6 +51,16 @@ def test_up_of_a_succeeded_job_changes_nothing(jobs: Any) -> None:
     assert jobs.events() == before
 
 
+def test_up_of_a_succeeded_job_trains_again_when_its_spec_changed(jobs: Any) -> None:
+    assert jobs.run("up", "--follow").returncode == 0
+    assert "nothing to do" in jobs.run("up").stderr
+    again = jobs.run("up", "--set", "env.MORE=1", "--follow")
+    assert (again.returncode, "generation 2: the spec changed" in again.stderr) == (0, True)
+    elsewhere = jobs.run("up", "--set", "env.MORE=1", "--set", f"checkpoint={jobs.directory}/other", "--follow")
+    assert (elsewhere.returncode, "generation 3: the spec changed" in elsewhere.stderr) == (0, True)
+    assert (jobs.directory / "other" / "step-0").read_text() == "5"
+
+
 def test_up_twice_changes_nothing_the_second_time(slow: Any) -> None:
     slow.ok("up")
     before = {p["pid"] for n in slow.status()["nodes"] for p in n["processes"]}
