@@ -799,11 +799,18 @@ class Run:
             for pid in {os.getpid(), *(child.pid for child in living)} - {os.getpid()}:
                 signal_group(pid, number)
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and any(child.pid not in self.ended for child in living):
+        # Grace is for the users' processes: torchrun takes a second to write its own report once they are gone.
+        while any(child.pid not in self.ended for child in living) and not self.all_ended():
+            if time.monotonic() >= deadline:
+                break
             time.sleep(0.02)
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records()
+
+    def all_ended(self) -> bool:
+        """Say whether all of the users' processes have ended, by their guards' records."""
+        return bool(self.processes) and all(p["state"] in ("exited", "failed") for p in self.processes)
 
     def wait_for_records(self) -> None:
         """Give the guards a moment to write down how their processes ended."""
