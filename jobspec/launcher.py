@@ -1009,10 +1009,15 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
     os.set_blocking(reading, False)
     poller = select.poll()
     poller.register(reading, select.POLLIN | select.POLLHUP)
-    watch_for_end(poller, child)
+    woken = wake_at_ends(poller)
     open_ = True
     while True:
-        poller.poll(1000 if open_ else 50)
+        code = child.poll()
+        if code is not None:
+            drain(reading, log)
+            return code if code >= 0 else 128 - code
+        poller.poll(1000)
+        drain(woken, None)
         while open_:
             try:
                 data = os.read(reading, 65536)
@@ -1022,30 +1027,30 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
                 open_ = False
                 poller.unregister(reading)
             log.write(data)
-        code = child.poll()
-        if code is not None:
-            drain(reading, log)
-            return code if code >= 0 else 128 - code
 
 
-def watch_for_end(poller: Any, child: "subprocess.Popen[bytes]") -> None:
-    """Wake the poller when the child ends (pidfd, Linux 5.3 and Python 3.9; else it looks every second)."""
-    opener = getattr(os, "pidfd_open", None)
-    if opener is not None:
-        with contextlib.suppress(OSError):
-            import select
+def wake_at_ends(poller: Any) -> int:
+    """Have the poller wake when a child ends, by a pipe; return its reading end. Children wake it whoever they are."""
+    import select
 
-            poller.register(opener(child.pid), select.POLLIN)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(writing)
+    poller.register(reading, select.POLLIN)
+    return reading
 
 
-def drain(reading: int, log: "LogFile") -> None:
-    """Copy what is in the pipe now."""
+def drain(reading: int, log: "Optional[LogFile]") -> None:
+    """Copy what is in the pipe now, or forget it."""
     with contextlib.suppress(OSError):
         while True:
             data = os.read(reading, 65536)
             if not data:
                 return
-            log.write(data)
+            if log is not None:
+                log.write(data)
 
 
 class LogFile:
