@@ -1,6 +1,7 @@
 """The job spec: what a user wrote, validated, in one shape. Frozen."""
 
-# Without `from __future__ import annotations`: pydantic would have to compile each of them again.
+# Without `from __future__ import annotations`: pydantic would have to compile each of them again. Defaults are written
+# as users would write them and validated with the rest: an instance here would build its model twice.
 
 import re
 from typing import Annotated, Literal
@@ -92,18 +93,18 @@ class Spec(Part):
     )
     setup: Texts = Field(default=(), description="Shell commands run once in each new container.")
     nodes: Annotated[Nodes, BeforeValidator(short.nodes, json_schema_input_type=int | str | Nodes)] = Field(
-        default=Nodes(min=1, max=1), description='How many nodes: `4`, or `"2:4"` for an elastic job.'
+        default=1, validate_default=True, description='How many nodes: `4`, or `"2:4"` for an elastic job.'
     )
     devices: Annotated[
         Devices, BeforeValidator(short.devices, json_schema_input_type=str | Devices), AfterValidator(one_cpu)
-    ] = Field(default=Devices(kind="cpu", count=1), description="The devices of each node: `cpu:4`, `gpu`, `gpu:8`.")
+    ] = Field(default="cpu", validate_default=True, description="The devices of each node: `cpu:4`, `gpu`, `gpu:8`.")
     ps: Ps | None = Field(default=None, description="Servers and trainers; mode `ps` only.")
-    rendezvous: Rendezvous = Field(default=Rendezvous(), description="Where processes meet.")
+    rendezvous: Rendezvous = Field(default={}, validate_default=True, description="Where processes meet.")
     etcd: Etcd | None = Field(default=None, description="An etcd for leases and membership.")
     checkpoint: (
         Annotated[Checkpoint, BeforeValidator(short.checkpoint, json_schema_input_type=str | Checkpoint)] | None
     ) = Field(default=None, description="Where checkpoints are kept.")
-    recovery: Recovery = Field(default=Recovery(), description="What happens when something fails.")
+    recovery: Recovery = Field(default={}, validate_default=True, description="What happens when something fails.")
     volumes: tuple[Annotated[Volume, BeforeValidator(short.volume, json_schema_input_type=str | Volume)], ...] = Field(
         default=(), description="Mounts: `/data:/data:ro`."
     )
@@ -125,9 +126,9 @@ class Spec(Part):
     code: Annotated[Code, BeforeValidator(short.code, json_schema_input_type=str | Code)] | None = Field(
         default=None, description="The code to send: `.`."
     )
-    resources: Resources = Field(default=Resources(), description="Limits of each container.")
-    network: Network = Field(default=Network(), description="Which network the processes use.")
-    container: ContainerOptions = Field(default=ContainerOptions(), description="How containers are started.")
+    resources: Resources = Field(default={}, validate_default=True, description="Limits of each container.")
+    network: Network = Field(default={}, validate_default=True, description="Which network the processes use.")
+    container: ContainerOptions = Field(default={}, validate_default=True, description="How containers are started.")
     stop_grace_period: Duration = Field(default=45.0, description="How long processes get between SIGTERM and SIGKILL.")
     torch: TorchOptions | None = Field(default=None, description="Options of PyTorch only.")
     paddle: PaddleOptions | None = Field(default=None, description="Options of PaddlePaddle only.")

@@ -283,5 +283,5 @@ class Kubernetes(Part):
 def one_cpu(devices: Devices) -> Devices:
     """Return `devices` with the default count of `cpu`."""
     if devices.kind == "cpu" and devices.count is None and devices.ids is None:
-        return Devices(kind="cpu", count=1)
+        return devices.model_copy(update={"count": 1})
     return devices
