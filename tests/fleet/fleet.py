@@ -1,0 +1,112 @@
+"""Several hosts on one bridge, and the files with which they are reached."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .host import Host
+from .machine import base_image, compose_plugin, sh
+
+
+class Fleet:
+    """Hosts h1, h2 … at 10.N.0.1 …, with a key and an ssh configuration that reach them."""
+
+    def __init__(self, directory: Path, size: int, *, engines: bool = True, network: int | None = None) -> None:
+        self.dir, self.engines = directory, engines
+        self.network = network if network is not None else _free_network()
+        self.bridge = f"jc-{self.network}"
+        self.hosts = [
+            Host(
+                f"h{number}", f"10.{self.network}.0.{number}", directory / f"h{number}", self.bridge, directory / "keys"
+            )
+            for number in range(1, size + 1)
+        ]
+
+    def __getitem__(self, index: int) -> Host:
+        return self.hosts[index]
+
+    @property
+    def ssh_config(self) -> Path:
+        """The ssh configuration to reach the hosts by their names."""
+        return self.dir / "ssh_config"
+
+    def up(self) -> None:
+        """Make and start everything; what is made is removed again if that fails."""
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.dir.chmod(0o711)  # sshd reads the keys as the user who logs in
+        if self.engines:
+            base_image(), compose_plugin()
+        sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "fleet", "-f", str(self.dir / "key"))
+        shutil.copy(self.dir / "key.pub", self.dir / "keys")
+        sh("ip", "link", "add", self.bridge, "type", "bridge")
+        sh("ip", "addr", "add", f"10.{self.network}.0.254/24", "dev", self.bridge)
+        sh("ip", "link", "set", self.bridge, "up")
+        try:
+            with ThreadPoolExecutor(16) as pool:
+                list(pool.map(self._start, self.hosts))
+        except BaseException:
+            self.down()
+            raise
+        self.write_ssh_config()
+
+    def _start(self, host: Host) -> None:
+        host.make()
+        host.start_sshd()
+        if self.engines:
+            host.install_docker()
+            host.start_engine()
+            host.wait_for_engine()
+
+    def write_ssh_config(self) -> None:
+        """Write known_hosts and the ssh configuration."""
+        (self.dir / "known_hosts").write_text("".join(f"{host.host_key()}\n" for host in self.hosts))
+        common = [
+            f"UserKnownHostsFile {self.dir}/known_hosts",
+            f"IdentityFile {self.dir}/key",
+            "IdentitiesOnly yes",
+            "User root",
+        ]
+        blocks = [
+            [f"Host {host.name}", f"HostName {host.behind or host.address}", *common, *self._jump(host)]
+            for host in self.hosts
+        ]
+        self.ssh_config.write_text("".join("\n  ".join(block) + "\n" for block in blocks))
+
+    def _jump(self, host: Host) -> list[str]:
+        return [f"ProxyJump {self.hosts[0].name}"] if host.behind else []
+
+    def down(self) -> None:
+        """End and remove everything."""
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(Host.destroy, self.hosts))
+        sh("ip", "link", "del", self.bridge, check=False)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def hosts_file(self, path: Path, extra: str = "") -> Path:
+        """Write a hosts file that names the hosts by their addresses' aliases, and return its path."""
+        path.write_text("".join(f"{host.name} addr={host.address} {extra}".rstrip() + "\n" for host in self.hosts))
+        return path
+
+
+def _free_network() -> int:
+    """Return a number N for which 10.N.0.0/24 is not in use here."""
+    used = sh("ip", "-o", "addr")
+    start = os.getpid() % 100
+    return next(n for n in (100 + (start + k) % 100 for k in range(100)) if f"10.{n}.0." not in used)
+
+
+@contextlib.contextmanager
+def fleet(size: int, **how: bool) -> Iterator[Fleet]:
+    """Have a fleet for the length of the `with` block."""
+    made = Fleet(Path(tempfile.mkdtemp(prefix="jobctl-fleet-")), size, **how)  # type: ignore[arg-type]
+    made.up()
+    try:
+        yield made
+    finally:
+        made.down()

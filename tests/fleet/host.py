@@ -1,0 +1,347 @@
+"""One host of the fleet: what it runs, and what can go wrong with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .machine import IMAGE, base_image, compose_plugin, sh
+
+ENGINE_START = 60.0  # seconds
+USER, UID = "ml", 4242  # who is not root, but in the group docker
+
+
+class NotHere(Exception):
+    """A fault that this machine cannot play, and why."""
+
+
+@dataclass
+class Host:
+    """A network namespace with an address, sshd and a Docker Engine; files below `dir`.
+
+    Its home is `dir`/home, bound over /root in a mount namespace of its own, as each real host has one.
+    """
+
+    name: str
+    address: str
+    dir: Path
+    bridge: str
+    keys: Path  # authorized_keys of all hosts
+    compose: bool = True  # whether its docker has the Compose plugin
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    sshd_options: tuple[str, ...] = ()
+    behind: str | None = None  # its address, if only hosts of the fleet can reach it
+    skew: float = 0.0  # seconds by which the clock that its commands see is ahead
+    disk: Path | None = None  # a small file system for the engine and the home, once `small_disk` was asked for
+
+    @property
+    def namespace(self) -> str:
+        """The name of its network namespace."""
+        return f"jc-{self.bridge[3:]}-{self.name}"
+
+    @property
+    def hidden(self) -> str:
+        """Its address in the network that only hosts of the fleet can reach."""
+        first, second, _, last = self.address.split(".")
+        return f"{first}.{second}.1.{last}"
+
+    @property
+    def cable(self) -> str:
+        """The end of its cable that is plugged into the bridge."""
+        return f"{self.bridge[3:]}{self.name}"[:15]
+
+    @property
+    def socket(self) -> Path:
+        """Where its engine listens."""
+        return self.dir / "docker.sock"
+
+    @property
+    def home(self) -> Path:
+        """The home directory of root on it, as seen from outside."""
+        return self.dir / "home"
+
+    # Making it.
+
+    def make(self) -> None:
+        """Lay the cable and write what a host has on its disk."""
+        for folder in ("home", "data", "ssh", "bin", "etc", USER):
+            (self.dir / folder).mkdir(parents=True, exist_ok=True)
+        self.dir.chmod(0o755)
+        self.home.chmod(0o700)
+        os.chown(self.dir / USER, UID, UID)
+        self._write_users()
+        sh("ip", "netns", "add", self.namespace)
+        sh("ip", "link", "add", self.cable, "type", "veth", "peer", "name", "eth0", "netns", self.namespace)
+        sh("ip", "link", "set", self.cable, "master", self.bridge, "up")
+        inside = ("ip", "-n", self.namespace)
+        sh(*inside, "link", "set", "lo", "up")
+        sh(*inside, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        # A second network that this machine has no address in: what is reachable there only is behind a jump host.
+        sh(*inside, "addr", "add", f"{self.hidden}/24", "dev", "eth0")
+        sh(*inside, "link", "set", "eth0", "up")
+        self.new_host_key()
+
+    def _write_users(self) -> None:
+        """Give it a user beside root, who is in the group docker."""
+        user = f"{USER}:x:{UID}:{UID}::{self.dir / USER}:/bin/sh\n"
+        (self.dir / "etc" / "passwd").write_text(Path("/etc/passwd").read_text() + user)
+        groups = [line for line in Path("/etc/group").read_text().splitlines() if not line.startswith("docker:")]
+        (self.dir / "etc" / "group").write_text(
+            "\n".join([*groups, f"docker:x:{UID + 1}:{USER}", f"{USER}:x:{UID}:\n"])
+        )
+        (self.dir / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {self.name}\n")
+
+    def new_host_key(self) -> None:
+        """Give it another host key, as a host that was installed anew has."""
+        for path in (self.dir / "ssh").glob("host_key*"):
+            path.unlink()
+        sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(self.dir / "ssh" / "host_key"))
+
+    def host_key(self) -> str:
+        """Return its line for a known_hosts file."""
+        kind, key, *_ = (self.dir / "ssh" / "host_key.pub").read_text().split()
+        return f"{self.behind or self.address} {kind} {key}"
+
+    def inside(self, *argv: str) -> list[str]:
+        """Return the argv that runs a command on the host: its network, its name, its home."""
+        # dockerd under `ip netns exec` fails (it remounts /sys), hence nsenter.
+        mounts = [f'mount --bind "{self.dir}/etc/{name}" /etc/{name}' for name in ("passwd", "group", "hosts")]
+        own = " && ".join([f"hostname {self.name}", f'mount --bind "{self.home}" /root', *mounts])
+        script = f'{own} && cd /root && exec "$@"'
+        return [
+            *("nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--uts", "--mount", "--propagation", "slave"),
+            *("sh", "-c", script, "sh", *argv),
+        ]
+
+    def start(self, what: str, argv: list[str]) -> None:
+        """Start a daemon of the host, its output in `dir`/NAME.log."""
+        environ = {
+            "PATH": f"{self.dir}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": "/root",
+        }
+        with (self.dir / f"{what}.log").open("ab") as log:
+            self.processes[what] = subprocess.Popen(
+                self.inside(*argv),
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def start_sshd(self) -> None:
+        """Start its sshd and wait until it listens."""
+        keep = self.dir / "ssh"
+        options = {
+            "HostKey": keep / "host_key",
+            "PidFile": keep / "pid",
+            "AuthorizedKeysFile": self.keys,
+            "StrictModes": "no",
+            "UsePAM": "no",
+            "PasswordAuthentication": "no",
+            "SetEnv": f"DOCKER_HOST=unix://{self.socket} PATH={self.dir}/bin:/usr/bin:/bin{self._clock()}",
+            "Subsystem": "sftp internal-sftp",
+        }
+        lines = [*self.sshd_options, *(f"{name} {value}" for name, value in options.items())]
+        (keep / "config").write_text("\n".join([f"ListenAddress {self.behind or self.address}:22", *lines]) + "\n")
+        (keep / "pid").unlink(missing_ok=True)
+        Path("/run/sshd").mkdir(exist_ok=True)
+        self.start("sshd", ["/usr/sbin/sshd", "-D", "-e", "-f", str(keep / "config")])
+        wait((keep / "pid").exists, 20, f"sshd of {self.name}: see {self.dir}/sshd.log")
+
+    def _clock(self) -> str:
+        """Return the variables that make commands see another time (libfaketime)."""
+        if not self.skew:
+            return ""
+        library = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+        return f" LD_PRELOAD={library} FAKETIME={self.skew:+g}"
+
+    def start_engine(self, *more: str) -> None:
+        """Start its Docker Engine and wait until it answers."""
+        run = self.dir / "run"
+        # The engine waits for a containerd that is dead but not reaped, as it is where nobody is init.
+        pid = run / "containerd" / "containerd.pid"
+        if pid.exists() and _is_dead(int(pid.read_text())):
+            pid.unlink()
+        self.start(
+            "dockerd",
+            [
+                *("dockerd", "--data-root", str(self.dir / "data"), "--exec-root", str(run)),
+                *("--pidfile", str(self.dir / "docker.pid"), "-H", f"unix://{self.socket}", "--group", "docker"),
+                *("--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false"),
+                *("--containerd-namespace", self.namespace, "--containerd-plugins-namespace", f"p-{self.namespace}"),
+                *more,
+            ],
+        )
+
+    def wait_for_engine(self) -> None:
+        """Wait until the engine answers, and see that it has IMAGE."""
+        wait(self.engine_answers, ENGINE_START, f"see {self.dir}/dockerd.log")
+        if not self.docker("images", "-q", IMAGE).strip():
+            self.docker("import", str(base_image()), IMAGE)
+
+    def engine_answers(self) -> bool:
+        """Say whether the engine answers."""
+        try:
+            self.docker("ps", "-q")
+        except subprocess.CalledProcessError:
+            return False
+        return True
+
+    def install_docker(self) -> None:
+        """Put a `docker` command on its PATH, with or without the Compose plugin."""
+        command = self.dir / "bin" / "docker"
+        command.unlink(missing_ok=True)
+        command.symlink_to("/usr/bin/docker")
+        plugin = self.home / ".docker" / "cli-plugins" / "docker-compose"
+        plugin.unlink(missing_ok=True)
+        if self.compose:
+            plugin.parent.mkdir(parents=True, exist_ok=True)
+            # No symlink: the cache lies below /root, which is another place on this host.
+            try:
+                os.link(compose_plugin(), plugin)
+            except OSError:
+                shutil.copy2(compose_plugin(), plugin)
+
+    # Looking at it.
+
+    def docker(self, *argv: str, check: bool = True) -> str:
+        """Run docker against its engine, from outside."""
+        return sh("/usr/bin/docker", "-H", f"unix://{self.socket}", *argv, check=check)
+
+    def run(self, *argv: str, check: bool = True) -> str:
+        """Run a command on it, without ssh."""
+        return sh(*self.inside(*argv), check=check)
+
+    def containers(self) -> list[str]:
+        """Return the names of all containers, running or not."""
+        return sorted(self.docker("ps", "-a", "--format", "{{.Names}}").split())
+
+    # What goes wrong.
+
+    def pull_cable(self) -> None:
+        """Cut it off: packets vanish in both directions."""
+        sh("ip", "link", "set", self.cable, "down")
+
+    def plug_cable(self) -> None:
+        """Connect it again."""
+        sh("ip", "link", "set", self.cable, "up")
+
+    def slow_link(self, delay: str | None) -> None:
+        """Delay what it sends (`100ms`); None: no more."""
+        inside = ("nsenter", f"--net=/run/netns/{self.namespace}", "tc", "qdisc")
+        sh(*inside, "del", "dev", "eth0", "root", check=False)
+        if delay:
+            try:
+                sh(*inside, "add", "dev", "eth0", "root", "netem", "delay", delay)
+            except subprocess.CalledProcessError as error:
+                raise NotHere(f"this kernel cannot delay packets: {error.stderr.strip()}") from error
+
+    def kill_engine(self) -> None:
+        """SIGKILL the engine; what runs in containers goes on, or not, as a real crash has it."""
+        self._kill("dockerd")
+
+    def kill_sshd(self) -> None:
+        """SIGKILL sshd and all its sessions."""
+        self._kill("sshd")
+
+    def power_off(self) -> None:
+        """Cut the power: no packet says goodbye, then everything that runs on it is gone."""
+        self.pull_cable()
+        self.clear()
+
+    def power_on(self) -> None:
+        """Start it again, as after a boot."""
+        self.plug_cable()
+        self.start_sshd()
+        self.start_engine()
+        self.wait_for_engine()
+
+    def clear(self) -> None:
+        """Kill all that runs on it, and clear what lives in memory on a real host."""
+        for _ in range(50):
+            pids = self._pids()
+            if not pids:
+                break
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for process in self.processes.values():
+                process.poll()
+            time.sleep(0.02)
+        for process in self.processes.values():
+            process.wait()
+        self.processes.clear()
+        self._unmount()
+        shutil.rmtree(self.dir / "run", ignore_errors=True)
+        for name in ("docker.pid", "docker.sock", "ssh/pid"):
+            (self.dir / name).unlink(missing_ok=True)
+
+    def _pids(self) -> list[int]:
+        """Return what runs in its network namespace, containerd and its shims included."""
+        output = sh("ip", "netns", "pids", self.namespace, check=False)
+        return [int(pid) for pid in output.split()]
+
+    def _kill(self, what: str) -> None:
+        process = self.processes.pop(what)
+        try:
+            children = [int(pid) for pid in sh("ps", "-o", "pid=", "--ppid", str(process.pid), check=False).split()]
+        finally:
+            process.kill()
+            process.wait()
+        for pid in children if what == "sshd" else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _unmount(self) -> None:
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for path in reversed([mount for mount in mounts if mount.startswith(f"{self.dir}/")]):
+            sh("umount", "-l", path, check=False)
+
+    def small_disk(self, megabytes: int) -> None:
+        """Give its home a file system of its own, of that size (to be filled). Before it is started."""
+        image = self.dir / "disk.img"
+        with image.open("wb") as file:
+            file.truncate(megabytes << 20)
+        sh("mkfs.ext4", "-q", str(image))
+        sh("mount", "-o", "loop", str(image), str(self.home))
+        self.disk = image
+
+    def fill_disk(self) -> None:
+        """Leave no byte free in its home."""
+        with contextlib.suppress(OSError), (self.home / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * (1 << 20))
+        with contextlib.suppress(OSError), (self.home / "filler2").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 512)
+
+    def destroy(self) -> None:
+        """Remove it without a trace."""
+        self.clear()
+        sh("ip", "netns", "del", self.namespace, check=False)
+        sh("ip", "link", "del", self.cable, check=False)
+        self._unmount()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def _is_dead(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def wait(look: object, seconds: float, what: str) -> None:
+    """Wait until `look` is true; fails with `what` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not look():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.02)

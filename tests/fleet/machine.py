@@ -1,0 +1,103 @@
+"""What the fleet needs of the machine: root, packages, a bridge, and one small image; made once and cached."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAMS = {
+    "dockerd": "docker.io",
+    "runc": "docker.io",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ping": "iputils-ping",
+    "faketime": "faketime",
+    "mmdebstrap": "mmdebstrap",
+    "nsenter": "util-linux",
+    "mkfs.ext4": "e2fsprogs",
+}
+IMAGE = "jobctl-fleet:1"  # Debian with python3 and nothing else
+
+
+def missing() -> str | None:
+    """Return why there can be no fleet here, None if there can."""
+    if os.geteuid() != 0:
+        return "the fleet needs root: network namespaces and Docker Engines of its own"
+    lacking = sorted({package for program, package in PROGRAMS.items() if not _which(program)})
+    if lacking:
+        return f"the fleet needs the Debian packages {' '.join(lacking)}"
+    try:
+        sh("unshare", "--net", "--mount", "--uts", "true")
+    except subprocess.CalledProcessError as error:
+        return f"this machine allows no namespaces: {error.stderr.strip()}"
+    return None
+
+
+def _which(program: str) -> str | None:
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+def sh(*argv: str, check: bool = True, **how: object) -> str:
+    """Run a command and return what it printed; raises CalledProcessError with what it said."""
+    environ = {**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environ, **how)  # type: ignore[call-overload]
+    if check and done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, argv, done.stdout, done.stderr or done.stdout)
+    return str(done.stdout)
+
+
+def cache() -> Path:
+    """Return the folder, outside of the checkout, for what takes long to make."""
+    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobctl-tests" / "fleet"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a lock that other test processes respect."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def base_image() -> Path:
+    """Return a tar of the root file system of IMAGE; made with mmdebstrap when missing (half a minute)."""
+    path = cache() / "base-1.tar"
+    with locked(cache() / "base.lock"):
+        if not path.exists():
+            new = path.with_suffix(".new")
+            sh("mmdebstrap", "--variant=essential", "--include=python3-minimal,libpython3-stdlib,ca-certificates",
+               "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
+               "--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", str(new), "--format=tar")  # fmt: skip
+            new.rename(path)
+    return path
+
+
+def compose_plugin() -> Path:
+    """Return the Compose plugin's binary. Raises ToolMissing."""
+    import sys
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+    from compose import compose
+
+    argv = compose()
+    if len(argv) == 1:
+        return Path(argv[0])
+    found = [Path(place) / "docker-compose" for place in PLUGINS if (Path(place) / "docker-compose").exists()]
+    return found[0]
+
+
+PLUGINS: Sequence[str] = (
+    "/usr/libexec/docker/cli-plugins",
+    "/usr/local/lib/docker/cli-plugins",
+    "/usr/lib/docker/cli-plugins",
+    str(Path.home() / ".docker/cli-plugins"),
+)

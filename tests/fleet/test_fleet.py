@@ -1,0 +1,129 @@
+"""The fleet itself: hosts are hosts, and each fault is what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from .fleet import Fleet
+from .host import USER, Host, NotHere
+from .machine import IMAGE, sh
+
+
+def ssh(fleet: Fleet, host: Host, *argv: str, user: str = "root", timeout: int = 5) -> subprocess.CompletedProcess[str]:
+    options = ["-o", f"ConnectTimeout={timeout}", "-o", "BatchMode=yes", "-l", user]
+    return subprocess.run(
+        ["ssh", "-F", str(fleet.ssh_config), *options, host.name, *argv], capture_output=True, text=True, check=False
+    )
+
+
+def test_hosts_have_names_addresses_and_engines_of_their_own(hosts: Fleet) -> None:
+    first, second = hosts.hosts
+    assert [ssh(hosts, host, "hostname").stdout for host in hosts.hosts] == ["h1\n", "h2\n"]
+    first.docker("create", "--name", "only-here", IMAGE, "true")
+    assert (first.containers(), second.containers()) == (["only-here"], [])
+    first.docker("rm", "only-here")
+    assert "Docker Compose version" in ssh(hosts, first, "docker compose version").stdout
+
+
+def test_containers_of_two_hosts_talk_over_the_network(hosts: Fleet) -> None:
+    first, second = hosts.hosts
+    serve = "import socket; s = socket.create_server(('', 4000)); s.accept()[0].sendall(b'hello')"
+    ask = f"import socket; print(socket.create_connection(('{first.address}', 4000), 5).recv(9))"
+    first.docker("run", "-d", "--rm", "--net=host", "--name", "server", IMAGE, "python3", "-c", serve)
+    time.sleep(0.5)
+    assert second.docker("run", "--rm", "--net=host", IMAGE, "python3", "-c", ask) == "b'hello'\n"
+
+
+def test_a_pulled_cable_silences_a_host_and_ends_nothing_on_it(hosts: Fleet) -> None:
+    host = hosts[1]
+    host.docker("run", "-d", "--rm", "--net=host", "--name", "stays", IMAGE, "sleep", "600")
+    host.pull_cable()
+    assert "timed out" in ssh(hosts, host, "true", timeout=1).stderr
+    assert host.containers() == ["stays"]
+    host.plug_cable()
+    assert ssh(hosts, host, "true").returncode == 0
+    host.docker("rm", "-f", "stays")
+
+
+def test_a_host_that_lost_power_comes_back_without_what_ran_on_it(hosts: Fleet) -> None:
+    host = hosts[1]
+    host.docker("run", "-d", "--net=host", "--name", "ran", IMAGE, "sleep", "600")
+    (host.home / "kept").write_text("on disk")
+    host.power_off()
+    assert ssh(hosts, host, "true", timeout=1).returncode == 255
+    host.power_on()
+    assert ssh(hosts, host, "cat", "kept").stdout == "on disk"
+    assert host.docker("inspect", "-f", "{{.State.Running}}", "ran") == "false\n"
+    host.docker("rm", "ran")
+
+
+def test_an_engine_that_was_killed_can_be_started_again(hosts: Fleet) -> None:
+    host = hosts[0]
+    host.kill_engine()
+    assert "Cannot connect to the Docker daemon" in ssh(hosts, host, "docker", "ps").stderr
+    host.start_engine()
+    host.wait_for_engine()
+    assert ssh(hosts, host, "docker", "ps").returncode == 0
+
+
+def test_a_new_host_key_is_refused(hosts: Fleet) -> None:
+    host = hosts[0]
+    host.kill_sshd()
+    host.new_host_key()
+    host.start_sshd()
+    assert "REMOTE HOST IDENTIFICATION HAS CHANGED" in ssh(hosts, host, "true").stderr
+    hosts.write_ssh_config()
+    assert ssh(hosts, host, "true").returncode == 0
+
+
+def test_a_user_in_the_group_docker(hosts: Fleet) -> None:
+    done = ssh(hosts, hosts[0], "id -un; docker ps -q; touch mine; ls -d ~/mine", user=USER)
+    assert (done.returncode, done.stdout) == (0, f"{USER}\n{hosts[0].dir / USER}/mine\n")
+
+
+def test_a_host_behind_another(hosts: Fleet) -> None:
+    host = hosts[1]
+    host.kill_sshd()
+    host.behind = host.hidden
+    host.start_sshd()
+    hosts.write_ssh_config()
+    assert ssh(hosts, host, "hostname").stdout == "h2\n"
+    with pytest.raises(subprocess.CalledProcessError):
+        sh("ping", "-c1", "-W1", host.hidden)
+    host.kill_sshd()
+    host.behind = None
+    host.start_sshd()
+    hosts.write_ssh_config()
+
+
+def test_a_slow_link(hosts: Fleet) -> None:
+    ssh(hosts, hosts[0], "true")
+    try:
+        hosts[0].slow_link("200ms")
+    except NotHere as reason:
+        pytest.skip(str(reason))
+    begin = time.monotonic()
+    ssh(hosts, hosts[0], "true")
+    assert time.monotonic() - begin > 1.0
+    hosts[0].slow_link(None)
+
+
+def test_a_full_disk(hosts: Fleet) -> None:
+    host = hosts[1]
+    host.clear()
+    host.small_disk(16)
+    host.start_sshd()
+    host.fill_disk()
+    assert "No space left on device" in ssh(hosts, host, "echo x > full").stderr
+
+
+def test_a_clock_that_is_ahead(hosts: Fleet) -> None:
+    host = hosts[0]
+    host.kill_sshd()
+    host.skew = 90.0
+    host.start_sshd()
+    ahead = float(ssh(hosts, host, "date +%s.%N").stdout) - time.time()
+    assert 85 < ahead < 95
