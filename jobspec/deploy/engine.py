@@ -1,0 +1,116 @@
+"""A host's Docker Engine, spoken to through the Docker SDK over the host's own connection.
+
+The engine's API is dialled with `docker system dial-stdio` on the host, so that contexts, DOCKER_HOST and groups of
+the user there hold, and nothing listens anywhere. Text of the command-line client is read for errors only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.transport import HostError, Result, Transport
+
+if TYPE_CHECKING:
+    import docker
+
+TIMEOUT = 60  # seconds for an answer of the engine
+
+
+def docker_command(setting: str | None) -> tuple[str, ...]:
+    """Return how `docker` is called on a host, given `docker=` of the hosts file: `sudo`, an engine's URL, or None."""
+    if setting is None:
+        return ("docker",)
+    return ("sudo", "-n", "docker") if setting == "sudo" else ("docker", "-H", setting)
+
+
+def engine(transport: Transport, command: Sequence[str] = ("docker",)) -> docker.APIClient:
+    """Return a client of the engine on the transport's host. Raises HostError if there is none that answers."""
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    client: Any = docker.APIClient(base_url="http://localhost:2375", version="1.41", timeout=TIMEOUT)
+    adapter = _adapter(lambda: transport.dial([*command, "system", "dial-stdio"]))
+    client.mount("http+docker://", adapter)
+    client.base_url = "http+docker://ssh"  # how the SDK knows that raw streams are channels
+    try:
+        client._version = client._retrieve_server_version()
+    except (DockerException, RequestException, OSError, EOFError) as error:
+        raise diagnose(transport, command, str(error)) from error
+    found: docker.APIClient = client
+    return found
+
+
+def _adapter(dial: Callable[[], Any]) -> Any:
+    from docker.transport import sshconn
+
+    sdk: Any = sshconn
+
+    class Connection(sdk.SSHConnection):  # type: ignore[misc]
+        def connect(self) -> None:
+            self.sock = dial()
+            self.sock.settimeout(self.timeout)
+
+    class Pool(sdk.SSHConnectionPool):  # type: ignore[misc]
+        def _new_conn(self) -> Connection:
+            return Connection(None, self.timeout, "localhost")
+
+    class Adapter(sdk.SSHHTTPAdapter):  # type: ignore[misc]
+        """The SDK's adapter, on connections that are dialled by us and opened by nobody else."""
+
+        def _create_paramiko_client(self, base_url: str) -> None:
+            self.ssh_client = None
+
+        def _connect(self) -> None:
+            pass
+
+        def get_connection(self, url: str, proxies: Any = None) -> Any:
+            with self.pools.lock:
+                pool = self.pools.get(url)
+                if pool is None:
+                    pool = self.pools[url] = Pool(timeout=self.timeout, maxsize=self.max_pool_size)
+                return pool
+
+    return Adapter("ssh://localhost", timeout=TIMEOUT)
+
+
+def diagnose(transport: Transport, command: Sequence[str], error: str) -> HostError:
+    """Return why the engine does not answer, found by asking the host."""
+    host = transport.host
+    result = transport.run([*command, "version", "--format", "{{.Server.Version}}"], timeout=TIMEOUT)
+    text = (result.err or result.out).decode("utf-8", "replace")
+    for matches, code, message, hint in _CAUSES:
+        if matches(result, text):
+            return HostError(host, code, message, hint)
+    return HostError(
+        host, "engine-failed", f"its Docker Engine does not answer: {result.words if result.code else error}"
+    )
+
+
+_CAUSES: tuple[tuple[Callable[[Result, str], bool], str, str, str], ...] = (
+    (
+        lambda result, text: "sudo" in text and ("password" in text or "not allowed" in text),
+        "sudo-refused",
+        "sudo asks for a password there",
+        "allow `docker` without one in sudoers, or add the user to the group docker and leave out `docker=sudo`",
+    ),
+    (
+        lambda result, text: result.code == 127 or "not found" in text,
+        "docker-missing",
+        "there is no `docker` on its PATH",
+        "install Docker Engine there (https://docs.docker.com/engine/install/)",
+    ),
+    (
+        lambda result, text: "permission denied" in text.lower(),
+        "docker-no-permission",
+        "its user may not talk to the Docker Engine",
+        "`sudo usermod -aG docker USER` there and log in anew, or `docker=sudo` in the hosts file",
+    ),
+    (
+        lambda result, text: "Cannot connect" in text or "daemon running" in text,
+        "docker-down",
+        "its Docker Engine does not run",
+        "`sudo systemctl start docker` there",
+    ),
+)

@@ -1,0 +1,46 @@
+"""`localhost` in the hosts file: this machine, with its own Docker Engine and without SSH."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Sequence
+from typing import Any
+
+from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result
+
+
+class Here:
+    """A Transport to this machine."""
+
+    def __init__(self, name: str = "localhost") -> None:
+        self._name = name
+
+    @property
+    def host(self) -> str:
+        """The host's name in the hosts file."""
+        return self._name
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
+        """Run a command with `stdin` as its input; given up after `timeout` seconds."""
+        try:
+            done = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired:
+            message = f"`{argv[0]}` has not ended after {timeout:g} s"
+            raise HostError(self.host, "silent", message, "look whether it hangs, on a disk for example") from None
+        except OSError as error:
+            return Result(127, b"", f"{argv[0]}: {error.strerror}".encode())
+        code = done.returncode
+        return Result(code if code >= 0 else 128 - code, done.stdout, done.stderr)
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        """Start a command and return a socket that is connected to its stdin and stdout."""
+        ours, its = socket.socketpair()
+        with its:
+            subprocess.Popen(
+                list(argv), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        return ours
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

@@ -1,0 +1,308 @@
+"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says.
+
+Host keys are never accepted silently: an unknown one is refused unless the configuration (StrictHostKeyChecking
+`accept-new` or `no`) or `--accept-new-host-keys` says otherwise; a changed one always is.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
+from jobctl.jobspec.spec.hosts import Host
+
+if TYPE_CHECKING:
+    import fabric
+    import paramiko
+
+CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
+CHUNK = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """How hosts are reached: the file to read instead of the user's SSH configuration, and about new host keys."""
+
+    config: Path | None = None
+    accept_new: bool = False
+
+
+class Ssh:
+    """A Transport over SSH. Connects at the first use, and again after the connection was lost."""
+
+    def __init__(self, host: Host, options: SshOptions) -> None:
+        self._host, self._options = host, options
+        self._connection: fabric.Connection | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def host(self) -> str:
+        """The host's name in the hosts file."""
+        return self._host.name
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
+        """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
+        with self._problems(f"run {argv[0]}"):
+            channel = self._channel(min(timeout, CONNECT_TIMEOUT))
+            try:
+                channel.exec_command(quote(argv))
+                return self._exchange(channel, argv, stdin, timeout)
+            finally:
+                channel.close()
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        """Start a command and return its channel, which is like a socket."""
+        with self._problems(f"run {argv[0]}"):
+            channel = self._channel()
+            channel.exec_command(quote(argv))
+            return channel
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+            if not isinstance(connection.gateway, str | None):
+                connection.gateway.close()
+
+    # Connecting.
+
+    def _channel(self, timeout: float = CONNECT_TIMEOUT) -> paramiko.Channel:
+        transport = self._open().transport
+        channel: paramiko.Channel = transport.open_session(timeout=timeout)
+        return channel
+
+    def _open(self) -> fabric.Connection:
+        with self._lock:
+            if self._connection is None or not self._connection.is_connected:
+                self._connection = connection = connect(self._host, self._options)
+                connection.open()
+            return self._connection
+
+    # Talking.
+
+    def _exchange(self, channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
+        out: list[bytes] = []
+        err: list[bytes] = []
+        channel.settimeout(0.0)
+        left = memoryview(stdin)
+        heard = time.monotonic()
+        while True:
+            moved = _drain(channel, out, err)
+            left, sent = _send(channel, left)
+            if moved or sent:
+                heard = time.monotonic()
+            elif channel.eof_received and channel.exit_status_ready():
+                break
+            elif channel.closed and not channel.exit_status_ready():
+                raise EOFError
+            elif time.monotonic() - heard > timeout:
+                message = f"`{argv[0]}` has said nothing for {timeout:g} s"
+                raise HostError(self.host, "silent", message, "look whether it hangs there, on a disk for example")
+            else:
+                # A channel wakes select when there is something to read; for room to write it must be asked again.
+                select.select([channel], [], [], 0.02 if left else 0.5)
+        return Result(_exit_code(channel), b"".join(out), b"".join(err))
+
+    # What goes wrong.
+
+    @contextmanager
+    def _problems(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except HostError:
+            raise
+        except Exception as error:
+            found = explain(self._host, error, what)
+            if found is None:
+                raise
+            if found.code not in ("key-refused", "host-key-unknown", "host-key-changed"):
+                self._forget()
+            raise found from error
+
+    def _forget(self) -> None:
+        """Let the next use connect anew."""
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            threading.Thread(target=connection.close, daemon=True).start()  # which waits for a dead peer
+
+
+def _drain(channel: paramiko.Channel, out: list[bytes], err: list[bytes]) -> bool:
+    moved = False
+    while channel.recv_ready():
+        out.append(channel.recv(CHUNK))
+        moved = True
+    while channel.recv_stderr_ready():
+        err.append(channel.recv_stderr(CHUNK))
+        moved = True
+    return moved
+
+
+def _send(channel: paramiko.Channel, left: memoryview) -> tuple[memoryview, bool]:
+    """Send what can be sent now; the end of input follows the last byte."""
+    sent = False
+    try:
+        while left and channel.send_ready():
+            count = channel.send(bytes(left[:CHUNK]))
+            left, sent = left[count:], True
+        if not left and not channel.eof_sent:
+            channel.shutdown_write()
+    except OSError:  # the command has ended, and left its input alone
+        return left[:0], sent
+    return left, sent
+
+
+def _exit_code(channel: paramiko.Channel) -> int:
+    code = channel.recv_exit_status()
+    return code if code >= 0 else 255  # ended without a status, by a signal: sshd does not say which to paramiko
+
+
+# Opening a connection as OpenSSH would.
+
+
+def connect(host: Host, options: SshOptions) -> fabric.Connection:
+    """Return a connection to `host` that is not open yet, with the user's SSH configuration applied."""
+    import logging
+
+    import fabric
+
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we say in a sentence
+    runtime = {"runtime_ssh_path": str(options.config)} if options.config else {}
+    config = fabric.Config(**runtime)
+    identity = {"key_filename": [os.path.expanduser(host.identity)]} if host.identity else {}
+    connection = fabric.Connection(host.name, user=host.user, port=host.port, config=config, connect_kwargs=identity)
+    hop: Any = connection
+    while hop is not None and not isinstance(hop, str):
+        _prepare(hop, options)
+        hop = hop.gateway
+    return connection
+
+
+def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
+    """Set what Fabric leaves out of the SSH configuration: host keys, IdentitiesOnly, timeouts."""
+    said = connection.ssh_config
+    connection.connect_timeout = connection.connect_timeout or CONNECT_TIMEOUT
+    kwargs = connection.connect_kwargs
+    # A host that accepts connections and says nothing, or never ends the authentication, must not hold us up.
+    kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
+    if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
+        kwargs.update(allow_agent=False, look_for_keys=False)
+    files = [Path(name).expanduser() for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
+    for path in (*files, Path("/etc/ssh/ssh_known_hosts")):
+        if path.is_file():
+            connection.client.load_system_host_keys(str(path))
+    lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
+    connection.client.set_missing_host_key_policy(_policy(files[0], accept=lax or options.accept_new))
+
+
+_KNOWN_HOSTS = "~/.ssh/known_hosts"
+
+
+def _policy(known_hosts: Path, *, accept: bool) -> paramiko.MissingHostKeyPolicy:
+    import paramiko
+
+    class AcceptNew(paramiko.MissingHostKeyPolicy):
+        """Writes an unknown key down, as OpenSSH does with `accept-new`."""
+
+        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+            known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with known_hosts.open("a", encoding="utf-8") as file:
+                file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+
+    return AcceptNew() if accept else paramiko.RejectPolicy()
+
+
+# Errors, each with what a user does about it.
+
+
+def explain(host: Host, error: Exception, what: str) -> HostError | None:
+    """Return what an exception of paramiko or of a socket means, None for what is a bug."""
+    import paramiko
+
+    where = f"{host.user}@{host.name}" if host.user else host.name
+    try_it = f"try `ssh {where}`"
+
+    def found(code: str, message: str, hint: str) -> HostError:
+        return HostError(host.name, code, message, hint)
+
+    kinds: tuple[tuple[type[Exception], Callable[[], HostError]], ...] = (
+        (
+            paramiko.BadHostKeyException,
+            lambda: found(
+                "host-key-changed",
+                "its host key has changed: the host was installed anew, or somebody is in between",
+                f"if it was installed anew: `ssh-keygen -R {host.name}`, then connect once with ssh",
+            ),
+        ),
+        (
+            paramiko.PasswordRequiredException,
+            lambda: found("key-locked", "the private key has a passphrase", "`ssh-add` it to an agent"),
+        ),
+        (
+            paramiko.AuthenticationException,
+            lambda: found(
+                "key-refused",
+                "it refuses the keys that were offered",
+                f"{try_it}; name the key with `identity=` in the hosts file or IdentityFile, or add it to the agent",
+            ),
+        ),
+        (
+            paramiko.ssh_exception.NoValidConnectionsError,
+            lambda: found("connection-refused", "nothing listens at its SSH port", f"is sshd running there? {try_it}"),
+        ),
+        (
+            paramiko.ChannelException,
+            lambda: found("too-many-sessions", f"sshd gives no session: {error}", "see MaxSessions in sshd_config"),
+        ),
+        (
+            socket.gaierror,
+            lambda: found(
+                "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
+            ),
+        ),
+        (
+            TimeoutError,
+            lambda: found("unreachable", "it does not answer", f"is it up, and the network between? {try_it}"),
+        ),
+        (EOFError, lambda: found("lost", f"the connection was lost while it was to {what}", try_it)),
+    )
+    for kind, build in kinds:
+        if isinstance(error, kind):
+            return build()
+    if isinstance(error, paramiko.SSHException):
+        return _ssh_exception(host, error, found, try_it)
+    if isinstance(error, OSError):
+        return found("unreachable", f"{error.strerror or error}", f"is it up, and the network between? {try_it}")
+    return None
+
+
+def _ssh_exception(host: Host, error: Exception, found: Callable[..., HostError], try_it: str) -> HostError:
+    text = str(error)
+    if "not found in known_hosts" in text:
+        hint = f"compare it: `ssh {host.name}`, or `--accept-new-host-keys` to trust all new ones"
+        result: HostError = found("host-key-unknown", "its host key is not known here", hint)
+    elif (
+        "negotiating session" in text
+        or "existing session" in text
+        or "banner" in text
+        or "timed out" in text.lower()
+        or "timeout" in text.lower()
+    ):
+        result = found("unreachable", "it accepts connections, and then says nothing", f"is it overloaded? {try_it}")
+    elif "No authentication methods available" in text or "not a valid" in text:
+        hint = "name one with `identity=` in the hosts file or IdentityFile, or start an agent"
+        result = found("key-refused", "there is no key to offer", hint)
+    else:
+        result = found("lost", text or type(error).__name__, try_it)
+    return result
