@@ -763,7 +763,7 @@ class Run:
         tail = last_lines(os.path.join(self.logs, log))
         if not tail:
             log, tail = "launch.log", last_lines(os.path.join(self.logs, "launch.log"))
-        kind = "signal" if process["signal"] else "exit"
+        kind = "start" if process.get("guard_why") else "signal" if process["signal"] else "exit"
         code, at = process["exit_code"], process["finished_at"] or time.time()
         return Failure(kind, process["rank"], process["local_rank"], code, log, at, tail)
 
@@ -778,6 +778,9 @@ class Run:
         """Say in words what failed."""
         if failure.kind == "hang":
             return "no progress for %.0f s (hang_timeout)" % self.hang.limit()
+        whys = [p["guard_why"] for p in self.processes if p.get("guard_why")]
+        if failure.kind == "start" and whys:
+            return str(whys[0])
         if failure.kind == "start":
             return "%s ended with code %s before any process began%s" % (
                 " ".join(self.argv(self.launch["start"])[:3]),
@@ -981,9 +984,10 @@ def run_process(argv: List[str], progress: str, log: "LogFile", record: "Record"
             argv, env=environ, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, preexec_fn=as_user_process
         )
     except OSError as error:
-        log.write(b"cannot start %s: %s\n" % (argv[0].encode(), os.strerror(error.errno or 0).encode()))
+        why = "cannot start %s: %s" % (argv[0], os.strerror(error.errno or 0))
+        log.write(os.fsencode(why) + b"\n")
         code = 126 if error.errno == errno.EACCES else 127
-        record.ended(code)
+        record.ended(code, why)
         return code
     os.close(writing)
     record.began(child.pid)
@@ -1098,9 +1102,10 @@ class Record:
         self.fields.update(state="running", pid=pid, start_ticks=start_ticks(pid), started_at=time.time())
         write_json(self.path, self.fields)
 
-    def ended(self, code: int) -> None:
-        """The process is gone."""
+    def ended(self, code: int, why: Optional[str] = None) -> None:
+        """The process is gone; `why` it could not even be started."""
         self.fields.update(
+            guard_why=why,
             state="failed" if code else "exited",
             exit_code=code,
             signal=code - 128 if code > 128 else None,

@@ -20,7 +20,8 @@ class Failure:
     """Why a generation ended: the process (or launcher) that failed first.
 
     `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
-    generation had run. `rank` is None where the node as a whole failed.
+    generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
+    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order.
     """
 
     generation: int
@@ -35,6 +36,7 @@ class Failure:
     log: str | None = None
     tail: tuple[str, ...] = ()
     reason: str | None = None
+    alike: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,9 @@ def _generation(data: dict[str, Any] | None) -> Generation | None:
 def _ledger(data: dict[str, Any] | None) -> Ledger:
     if data is None:
         return Ledger(0.0)
-    failures = tuple(Failure(**{**f, "tail": tuple(f["tail"])}) for f in data["failures"])
+    failures = tuple(
+        Failure(**{**f, "tail": tuple(f["tail"]), "alike": tuple((r, c) for r, c in f.get("alike", ()))})
+        for f in data["failures"]
+    )
     result = Result(**data["result"]) if data["result"] else None
     return Ledger(data["began"], data["code"], failures, result)

@@ -99,7 +99,13 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
     if generation is None:
         return None
     failures = [
-        replace(failure, generation=generation.number, progress=_progress(observed), at=failure.at or now)
+        replace(
+            failure,
+            generation=generation.number,
+            progress=_progress(observed),
+            at=failure.at or now,
+            alike=_ended_badly(observed, generation.number),
+        )
         for node in observed.members
         if (failure := _failure_of(node, generation.number)) is not None
     ]
@@ -125,6 +131,13 @@ def _failure_of(node: ObservedNode, generation: int) -> Failure | None:
     if node.alive:
         return None
     return Failure(generation, 0.0, node.node, node.host, None, None, "launcher", node.progress, 0.0)
+
+
+def _ended_badly(observed: Observed, generation: int) -> tuple[tuple[int, int], ...]:
+    """Return rank and exit code of the processes that ended badly by themselves."""
+    processes = [p for node in observed.members if node.generation == generation for p in node.processes]
+    ended = [(p.rank, p.exit_code) for p in processes if p.exit_code is not None]
+    return tuple((rank, code) for rank, code in ended if code != 0 and code not in _FROM_OUTSIDE)
 
 
 def _progress(observed: Observed) -> int | None:
@@ -166,11 +179,14 @@ def _matches(rule: Rule, failure: Failure) -> bool:
 
 
 def _is_a_bug(failure: Failure, last: Failure) -> bool:
-    """Say whether a failure repeats the last one, on the same rank with the same code and before any progress."""
-    same = (failure.rank, failure.exit_code, failure.kind) == (last.rank, last.exit_code, last.kind)
-    if not same or failure.kind not in ("exit", "signal") or failure.exit_code in _FROM_OUTSIDE:
-        return False
-    return not _made_progress(failure, last)
+    """Say whether a failure repeats the last one, on the same rank with the same code and before any progress.
+
+    Which of several ranks with the same bug is the first to fail is chance, so those of both generations are compared.
+    """
+    own = all(f.kind in ("exit", "signal") and f.exit_code not in _FROM_OUTSIDE for f in (failure, last))
+    this, that = (failure.rank, failure.exit_code), (last.rank, last.exit_code)
+    same = this == that or this in last.alike or that in failure.alike
+    return own and same and not _made_progress(failure, last)
 
 
 def _made_progress(failure: Failure, last: Failure) -> bool:

@@ -48,10 +48,19 @@ class Supervisor:
             self._notice(observed)
             decision = self._decide(observed)
             if isinstance(decision, Leave):
-                return self._leave(decision)
-            if not isinstance(decision, Continue):
+                if self._is_left():
+                    return self._leave(decision)
+            elif not isinstance(decision, Continue):
                 self._act(decision, observed)
             self.clock.sleep(INTERVAL)
+
+    def _is_left(self) -> bool:
+        """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
+        try:
+            with hold(self.deployer.job.lock, "supervisor"):
+                return isinstance(self._decide(self.deployer.observe()), Leave)
+        except Locked:
+            return False
 
     def _decide(self, observed: Observed) -> Decision:
         plan = self.deployer.job.plan()

@@ -29,7 +29,7 @@ def _message(node: ObservedNode) -> str | None:
         case "starting":
             return f"{where} runs its setup"
         case "exited":
-            return f"{where} ended with code {node.exit_code}"
+            return f"{where} " + ("was stopped" if node.exit_code is None else f"ended with code {node.exit_code}")
         case "failed":
             return f"{describe_failure(node)} (generation {node.generation})"
         case _:

@@ -63,7 +63,7 @@ def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
 )
 def test_a_program_that_cannot_be_started(node: Any, command: list[str], code: int, last: str) -> None:
     report = failure(node, command=command)
-    assert (report["reason"], report["exit_code"]) == (f"rank 0 exited with code {code}", code)
+    assert (report["reason"], report["exit_code"], report["failure"]["kind"]) == (last, code, "start")
     assert report["failure"]["tail"] == [last]
 
 

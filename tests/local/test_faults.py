@@ -110,6 +110,21 @@ def test_a_bug_is_not_retried_until_the_budget_is_gone(jobs: Any) -> None:
     assert jobs.run("wait").returncode == 1
 
 
+def test_a_bug_of_all_ranks_is_seen_whoever_fails_first(jobs: Any) -> None:
+    jobs.ok("up", "--set", "command=[python3, nope.py]", "--set", "per=process", "--set", "devices=cpu:2")
+    done = jobs.run("wait", "--timeout", "60s")
+    assert done.returncode == 1
+    assert "again, before any progress: a bug, not a fault" in done.stderr
+    assert jobs.status()["generation"] == 2
+
+
+def test_a_program_that_is_not_there_is_not_tried_again(jobs: Any) -> None:
+    assert jobs.run("up", "--set", "command=[nope]", "--follow").returncode == 1
+    state = jobs.status()
+    assert (state["phase"], state["generation"]) == ("failed", 1)
+    assert "cannot start nope: No such file or directory; what cannot be started is not retried" in state["reason"]
+
+
 def test_the_budget_ends(jobs: Any, eventually: Any) -> None:
     jobs.set(STEPS=str(STEPS), DELAY="10")
     jobs.ok("up")

@@ -133,6 +133,16 @@ def test_restart_begins_a_new_generation_in_place(slow: Any) -> None:
     )
 
 
+def test_replaced_launchers_leave_the_job_supervised(slow: Any) -> None:
+    """The job is stopped for a moment; its supervisor must not take that for the end."""
+    slow.ok("up")
+    slow.ok("restart", "--node", "1")
+    slow.ok("up", "--set", "env.MORE=1")
+    state = slow.status()
+    assert (state["phase"], state["supervised"], state["generation"]) == ("running", True, 3)
+    assert not any("supervisor ended" in event["message"] for event in slow.events())
+
+
 def test_fresh_trains_into_a_new_checkpoint_directory(jobs: Any) -> None:
     jobs.ok("up")
     jobs.ok("wait")

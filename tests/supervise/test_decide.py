@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -235,6 +236,25 @@ def test_what_is_killed_from_outside_is_no_bug(code: int) -> None:
 def test_a_crash_by_its_own_signal_can_be_a_bug() -> None:
     segfault = failure(generation=2, kind="signal", exit_code=139)
     assert isinstance(judge(segfault, [replace(segfault, generation=1)], POLICY, NOW), GiveUp)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "bug"),
+    [
+        ({"rank": 3, "alike": ((0, 2), (3, 2))}, {"rank": 0, "alike": ((0, 2), (3, 2))}, True),
+        ({"rank": 3, "alike": ((3, 2),)}, {"rank": 0, "alike": ((0, 2), (3, 2))}, True),
+        ({"rank": 3, "alike": ((0, 2), (3, 2))}, {"rank": 0, "alike": ((0, 2),)}, True),
+        ({"rank": 3, "alike": ((3, 2),)}, {"rank": 0, "alike": ((0, 2),)}, False),
+        ({"rank": 3, "alike": ((3, 2),)}, {"rank": 0, "alike": ((3, 5),)}, False),
+        ({"rank": 3, "alike": ((3, 2),), "progress": 60}, {"rank": 3, "alike": ((3, 2),)}, False),
+        # A rank that fails because another was killed fails alike each time.
+        ({"rank": 0, "alike": ((0, 2),)}, {"rank": 1, "exit_code": 137, "alike": ((0, 2),)}, False),
+    ],
+)
+def test_a_bug_fails_on_many_ranks_in_any_order(now: dict[str, Any], before: dict[str, Any], bug: bool) -> None:
+    base: dict[str, Any] = {"exit_code": 2, "progress": 50}
+    decision = judge(failure(generation=2, **{**base, **now}), [failure(**{**base, **before})], POLICY, NOW)
+    assert isinstance(decision, GiveUp) == bug
 
 
 @pytest.mark.parametrize("kind", ["setup", "start"])
