@@ -27,7 +27,7 @@ def plan(
     hosts: Hosts = None,
     target: TargetOption = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Ranks, devices, endpoints and env of the whole job.")
+        bool, typer.Option("--explain", help="Also ranks, devices, endpoints and env of the whole job.")
     ] = False,
     overrides: Set = None,
     output: Output = Format.text,
@@ -43,21 +43,20 @@ def plan(
 
     compiled = compile_job(job, overrides, hosts, target.value if target else None)
     made = plan_of(compiled)
-    if explain:
-        explain_plan(made, output)
-        return
-    steps, why_none = steps_of(made)
+    # On hosts nothing can be observed yet; what the job would be can be told all the same.
+    steps, why_none = steps_of(made) if made.target == "local" or not explain else ((), "")
     if output is Format.json:
-        console.out_json(
-            {
-                "job": made.job,
-                "steps": [{"kind": s.kind, "target": s.target, "cause": s.cause} for s in steps],
-            }
-        )
+        from jobctl.jobspec.plan.serial import plan_data
+
+        whole = plan_data(made) if explain else {"job": made.job}
+        console.out_json({**whole, "steps": [{"kind": s.kind, "target": s.target, "cause": s.cause} for s in steps]})
     else:
+        if explain:
+            explain_plan(made)
+            console.out()
         for step in steps:
             console.out(str(step))
-        if not steps:
+        if not steps and why_none:
             console.say(why_none)
     if steps:
         raise typer.Exit(10)

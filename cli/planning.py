@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl import console
-from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.reconcile import Step
@@ -27,14 +26,10 @@ def steps_of(plan: Plan) -> tuple[tuple[Step, ...], str]:
     return reconcile(wanted(deployer, plan), observed), f"nothing to do: job `{plan.job}` is {now} as the spec says"
 
 
-def explain_plan(plan: Plan, output: Format) -> None:
+def explain_plan(plan: Plan) -> None:
     """Print ranks, roles, devices, endpoints and environment of every node."""
     from jobctl.jobspec.plan.generation import first_generation
-    from jobctl.jobspec.plan.serial import plan_data
 
-    if output is Format.json:
-        console.out_json(plan_data(plan))
-        return
     generation = first_generation(plan)
     meeting = generation.rendezvous
     console.out(f"job {plan.job}: {plan.framework} {plan.mode}, target {plan.target}, run id {generation.run_id}")
