@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import Failed
+from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 from jobctl.progress import Progress
 
@@ -213,7 +214,7 @@ def _wait_until_up(deployer: Local, options: Options, offset: int) -> int:
             if now in ("running", "degraded", *SETTLED):
                 break
             progress.show(f"{now}: {reason or ''}", _counts(observed))
-            time.sleep(0.1)
+            pause(0.1)
     if options.output is Format.json:
         _report(deployer)
         return 1 if now in ("failed", "degraded") else 0

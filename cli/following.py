@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def wait_for(deployer: Local, timeout: str | None, output: Format) -> int:
         if deadline is not None and time.monotonic() >= deadline:
             console.error(f"job `{deployer.job.name}` still {now} after {timeout}")
             return 124
-        time.sleep(INTERVAL)
+        pause(INTERVAL)
     if output is Format.json:
         console.out_json({"job": deployer.job.name, "phase": now, "reason": reason})
     elif now == "succeeded":
@@ -56,7 +57,7 @@ def show_events(deployer: Local, follow: bool, output: Format) -> None:
                 console.out(event_text(event))
         if last:
             return
-        time.sleep(INTERVAL)
+        pause(INTERVAL)
 
 
 def iso(seconds: float) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
+from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def stream(deployer: Local, choice: Choice, output: Format) -> None:
     over = not choice.follow or ended(deployer.observe())
     _print(_last(logs, choice.tail, final=over), show)
     while not over:
-        time.sleep(INTERVAL)
+        pause(INTERVAL)
         over = ended(deployer.observe())  # asked before reading, so that nothing written till then is missed
         _print(logs.lines(final=over), show)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _watch_live(deployer: Local, wide: bool) -> None:
             live.update(Text(status_text(deployer, observed, wide)), refresh=True)
             if ended(observed):
                 return
-            time.sleep(INTERVAL)
+            pause(INTERVAL)
 
 
 def _watch_lines(deployer: Local, wide: bool, output: Format) -> None:
@@ -217,7 +218,7 @@ def _watch_lines(deployer: Local, wide: bool, output: Format) -> None:
             last = now
         if ended(observed):
             return
-        time.sleep(INTERVAL)
+        pause(INTERVAL)
 
 
 def ended(observed: Observed) -> bool:

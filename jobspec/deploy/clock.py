@@ -16,6 +16,11 @@ class Clock(Protocol):
         """Return after `seconds`."""
 
 
+def pause(seconds: float) -> None:
+    """Return after `seconds`."""
+    time.sleep(seconds)
+
+
 class SystemClock:
     """The machine's own clock."""
 
@@ -25,4 +30,4 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         """Return after `seconds`."""
-        time.sleep(seconds)
+        pause(seconds)

@@ -80,6 +80,18 @@ def test_only_deploy_and_the_launcher_touch_the_world() -> None:
     assert wrong == []
 
 
+def test_only_deploy_and_the_launcher_sleep() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for name, where in ROOMS
+        if name != "jobctl.jobspec.deploy"
+        for path in _files(where)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time"
+    ]
+    assert wrong == []
+
+
 def test_only_the_command_prints() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
