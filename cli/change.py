@@ -8,7 +8,7 @@ import typer
 
 from jobctl import console
 from jobctl.console import Commands, Failed, command
-from jobctl.options import BreakLock, Format, Hosts, Job, Node, Output, Set, TargetOption
+from jobctl.options import BreakLock, Exclude, Format, Hosts, Job, Node, On, Output, Set, TargetOption
 
 Timeout = Annotated[
     Optional[str],  # noqa: UP045
@@ -25,6 +25,8 @@ Timeout = Annotated[
 def plan(
     job: Job = None,
     hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
     target: TargetOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also ranks, devices, endpoints and env of the whole job.")
@@ -38,10 +40,10 @@ def plan(
 
     Example: jobctl plan job.yaml --explain
     """
-    from jobctl.jobs import compile_job, plan_of
+    from jobctl.jobs import Where, compile_job, plan_of
     from jobctl.planning import explain_plan, steps_of
 
-    compiled = compile_job(job, overrides, hosts, target.value if target else None)
+    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
     made = plan_of(compiled)
     # On hosts nothing can be observed yet; what the job would be can be told all the same.
     steps, why_none = steps_of(made) if made.target == "local" or not explain else ((), "")
@@ -66,6 +68,8 @@ def plan(
 def up(
     job: Job = None,
     hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
     target: TargetOption = None,
     overrides: Set = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the steps, do nothing.")] = False,
@@ -86,9 +90,9 @@ def up(
     """
     del skip_check  # the preflight is one of hosts; this machine needs none
     from jobctl.bringup import Options, up_job
-    from jobctl.jobs import compile_job, plan_of
+    from jobctl.jobs import Where, compile_job, plan_of
 
-    compiled = compile_job(job, overrides, hosts, target.value if target else None)
+    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
     options = Options(dry_run, follow, fresh, not no_supervise, break_lock, output)
     code = up_job(compiled, plan_of(compiled), options)
     if code:

@@ -11,7 +11,7 @@ import typer
 
 from jobctl import console
 from jobctl.console import Commands, Failed, command
-from jobctl.options import Format, Hosts, Job, Output, Set, TargetOption
+from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption
 
 
 @command
@@ -34,6 +34,8 @@ def init(
 def validate(
     job: Job = None,
     hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
     target: TargetOption = None,
     overrides: Set = None,
     output: Output = Format.text,
@@ -44,9 +46,9 @@ def validate(
 
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
-    from jobctl.jobs import check, show_diagnostics
+    from jobctl.jobs import Where, check, show_diagnostics
 
-    checked = check(job, overrides, hosts, target.value if target else None)
+    checked = check(job, overrides, Where(target, hosts, on, exclude))
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
         diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
@@ -79,6 +81,8 @@ def schema() -> None:
 def render(
     job: Job = None,
     hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
     target: TargetOption = None,
     out: Annotated[
         Optional[Path],  # noqa: UP045
@@ -92,13 +96,13 @@ def render(
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
     """
-    from jobctl.jobs import compile_job, plan_of
+    from jobctl.jobs import Where, compile_job, plan_of
     from jobctl.jobspec.plan.generation import first_generation
     from jobctl.jobspec.render.artefact import render
     from jobctl.jobspec.render.errors import RenderError
     from jobctl.jobspec.render.write import write
 
-    compiled = compile_job(job, overrides, hosts, target.value if target else None)
+    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
     plan = plan_of(compiled)
     try:
         artefacts = render(plan, first_generation(plan))

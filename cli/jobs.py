@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.load import Loaded
     from jobctl.jobspec.spec.model import Spec
     from jobctl.jobspec.spec.source import Source
+    from jobctl.options import Target as Option
 
 DEFAULT_SPEC = "job.yaml"
 
@@ -76,10 +77,22 @@ def load(job: str | None, overrides: Sequence[str] | None) -> tuple[Path, Loaded
     return path, load_spec(path, environ=console.environ(), overrides=overrides or ())
 
 
-def choose_target(target: str | None, hosts: Path | None) -> Target:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them."""
+
+    target: Option | None = None
+    hosts: Path | None = None
+    on: str | None = None
+    exclude: str | None = None
+
+
+def choose_target(where: Where) -> Target:
     """Return the target: asked for, or `compose` with hosts and `local` without."""
-    chosen: Target = target or ("compose" if hosts else "local")  # type: ignore[assignment]
-    if chosen == "local" and hosts:
+    chosen: Target = where.target.value if where.target else "compose" if where.hosts else "local"
+    if where.hosts is None and (where.on or where.exclude):
+        raise Failed("`--on` and `--exclude` choose from a hosts file", 2, "name it: `--hosts hosts.txt`")
+    if chosen == "local" and where.hosts:
         raise Failed(
             "target `local` is this machine: it takes no hosts file",
             2,
@@ -98,40 +111,43 @@ class Checked:
     loaded: Loaded
 
 
-def check(job: str | None, overrides: Sequence[str] | None, hosts: Path | None, target: str | None) -> Checked:
+def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
     """Check spec, hosts and target together."""
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
-    from jobctl.jobspec.spec.hosts import load_hosts
     from jobctl.jobspec.spec.target_checks import check_target
 
-    chosen = choose_target(target, hosts)
+    chosen = choose_target(where)
     path, loaded = load(job, overrides)
-    files = (path,) if hosts is None else (path, hosts)
-    found = list(loaded.diagnostics)
-    known: tuple[Host, ...] = ()
-    if hosts is not None:
-        lines = load_hosts(hosts)
-        found += lines.diagnostics
-        # Of a file with mistakes nobody can say how many hosts it has.
-        known = () if has_errors(lines.diagnostics) else lines.hosts
-    found += check_target(loaded, chosen, known, hosts)
+    files = (path,) if where.hosts is None else (path, where.hosts)
+    known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
+    found = [*loaded.diagnostics, *wrong, *check_target(loaded, chosen, known, where.hosts)]
     diagnostics = in_order(found, [str(file) for file in files])
     if loaded.spec is None or has_errors(diagnostics):
         return Checked(None, diagnostics, files, loaded)
-    compiled = Compiled(loaded.spec, loaded.directory, path, chosen, known, hosts, diagnostics)
+    compiled = Compiled(loaded.spec, loaded.directory, path, chosen, known, where.hosts, diagnostics)
     return Checked(compiled, diagnostics, files, loaded)
 
 
-def compile_job(
-    job: str | None,
-    overrides: Sequence[str] | None,
-    hosts: Path | None,
-    target: str | None,
-    *,
-    quiet: bool = False,
-) -> Compiled:
+def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Diagnostic, ...]]:
+    """Return the chosen hosts of a file, and what is wrong with it; then it has none: who knows how many it has."""
+    from jobctl.jobspec.spec.diagnostics import has_errors
+    from jobctl.jobspec.spec.hosts import UnknownHost, choose, load_hosts
+
+    lines = load_hosts(path)
+    if has_errors(lines.diagnostics):
+        return (), lines.diagnostics
+    try:
+        chosen = choose(lines.hosts, where.on, where.exclude)
+    except UnknownHost as unknown:
+        raise Failed(f"{path}: {unknown}", 2, unknown.hint) from unknown
+    if not chosen:
+        raise Failed(f"{path}: `--on` and `--exclude` leave no host", 2, "choose others")
+    return chosen, lines.diagnostics
+
+
+def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, *, quiet: bool = False) -> Compiled:
     """Return the compiled job; diagnostics go to stderr, errors end the command with 2."""
-    checked = check(job, overrides, hosts, target)
+    checked = check(job, overrides, where)
     if checked.compiled is None or not quiet:
         show_diagnostics(checked.diagnostics, checked.loaded.source)
     if checked.compiled is None:

@@ -36,6 +36,14 @@ Job = Annotated[
 Hosts = Annotated[
     Optional[Path], typer.Option("--hosts", metavar="FILE", help="The hosts file.", show_default=False)  # noqa: UP045
 ]
+On = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--on", metavar="H1,H2", help="Only these of the hosts.", show_default=False),
+]
+Exclude = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--exclude", metavar="H", help="Not these of the hosts.", show_default=False),
+]
 TargetOption = Annotated[
     Optional[Target],  # noqa: UP045
     typer.Option(

@@ -80,9 +80,9 @@ def run(ctx: typer.Context, job: Job = None, node: Node = None, overrides: Set =
     Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
     """
     from jobctl.inside import run_like_node
-    from jobctl.jobs import compile_job
+    from jobctl.jobs import Where, compile_job
 
-    raise typer.Exit(run_like_node(compile_job(job, overrides, None, None), node, _rest(ctx, "run")))
+    raise typer.Exit(run_like_node(compile_job(job, overrides, Where()), node, _rest(ctx, "run")))
 
 
 def _rest(ctx: typer.Context, name: str) -> list[str]:

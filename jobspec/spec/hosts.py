@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,38 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
         span = Span(file, 1, 1, 1, 1)
         found.append(Diagnostic("error", "no-hosts", f"`{file}` names no host", span, "write one host on each line"))
     return LoadedHosts(tuple(hosts.values()), in_order(found))
+
+
+class UnknownHost(Exception):
+    """A choice of hosts that names one which is not in the file; `hint` has a similar one."""
+
+    def __init__(self, name: str, hint: str | None) -> None:
+        super().__init__(f"there is no host `{name}` in the hosts file")
+        self.hint = hint
+
+
+def choose(hosts: Sequence[Host], on: str | None, exclude: str | None) -> tuple[Host, ...]:
+    """Return those of `hosts` that are named in `on` (None: all) and not in `exclude`, in the order of the file.
+
+    Both are names or ranges with commas between: `gpu[01-04],gpu07`. Raises UnknownHost.
+    """
+    known = [host.name for host in hosts]
+    wanted = known if on is None else _named(on, known)
+    unwanted = [] if exclude is None else _named(exclude, known)
+    return tuple(host for host in hosts if host.name in wanted and host.name not in unwanted)
+
+
+def _named(text: str, known: Sequence[str]) -> list[str]:
+    names: list[str] = []
+    for pattern in re.split(r",(?![^\[]*\])", text):
+        try:
+            names += expand(pattern)
+        except _Bad as bad:
+            raise UnknownHost(pattern, bad.hint) from bad
+    for name in names:
+        if name not in known:
+            raise UnknownHost(name, closest(name, known))
+    return names
 
 
 def _tokens(line: str, number: int, file: str) -> Iterator[tuple[str, Span]]:

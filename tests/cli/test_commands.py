@@ -161,6 +161,17 @@ def test_plan_explains_the_whole_job(jobctl: Any) -> None:
             2,
             "error: target `local` is this machine: it takes no hosts file",
         ),
+        (("up", "--on", "one"), 2, "error: `--on` and `--exclude` choose from a hosts file"),
+        (
+            ("render", "--set=image=x", "--hosts", "hosts.txt", "--on", "two"),
+            2,
+            "error: hosts.txt: there is no host `two` in the hosts file",
+        ),
+        (
+            ("render", "--set=image=x", "--hosts", "hosts.txt", "--exclude", "one"),
+            2,
+            "error: hosts.txt: `--on` and `--exclude` leave no host",
+        ),
         (("up", "--set", "nodes"), 2, "error: `nodes` is no override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),
     ],

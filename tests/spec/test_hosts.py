@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobctl.jobspec.spec.hosts import Host, parse_hosts
+from jobctl.jobspec.spec.hosts import Host, UnknownHost, choose, parse_hosts
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,28 @@ def test_localhost_is_this_machine() -> None:
 
 def test_thousands_of_hosts_are_quick() -> None:
     assert len(parse_hosts("n[00001-10000]", "h").hosts) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("on", "exclude", "names"),
+    [
+        (None, None, "g1 g2 g3 x"),
+        ("x,g1", None, "g1 x"),
+        ("g[1-2],x", "g2", "g1 x"),
+        (None, "g[1-3]", "x"),
+        ("g[1,3]", None, "g1 g3"),
+        ("x", "x", ""),
+    ],
+)
+def test_a_choice_keeps_the_order_of_the_file(on: str | None, exclude: str | None, names: str) -> None:
+    hosts = parse_hosts("g[1-3]\nx\n", "h").hosts
+    assert " ".join(host.name for host in choose(hosts, on, exclude)) == names
+
+
+@pytest.mark.parametrize(
+    ("on", "hint"), [("gup1", "did you mean `gpu1`?"), ("g[", "letters, digits, `-` and `.`; a range is `name[01-16]`")]
+)
+def test_a_choice_of_nobody(on: str, hint: str) -> None:
+    with pytest.raises(UnknownHost) as caught:
+        choose(parse_hosts("gpu[1-3]\n", "h").hosts, on, None)
+    assert (str(caught.value), caught.value.hint) == (f"there is no host `{on}` in the hosts file", hint)
