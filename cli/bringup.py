@@ -238,7 +238,7 @@ def _say_outcome(deployer: Local, observed: Observed, now: str, reason: str | No
         generation = observed.control.generation
         number = generation.number if generation else 1
         console.say(
-            f"job `{name}` runs: {len(observed.members)} nodes, generation {number}."
+            f"job `{name}` runs: {_nodes(len(observed.members))}, generation {number}."
             f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
         )
         return 0
@@ -248,6 +248,10 @@ def _say_outcome(deployer: Local, observed: Observed, now: str, reason: str | No
     console.error(f"job `{name}` {now}: {reason}", f"`jobctl logs {name}` shows what its processes printed")
     show_tail(observed)
     return 1
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def show_tail(observed: Observed) -> None:
@@ -260,7 +264,7 @@ def show_tail(observed: Observed) -> None:
             console.say(f"  {line}")
 
 
-def stop_job(job: str | None, timeout: str | None, break_it: bool) -> None:
+def stop_job(job: str | None, timeout: str | None, break_it: bool, output: Format) -> None:
     """End all processes and keep everything in place."""
     from jobctl.jobs import running_job
     from jobctl.jobspec.deploy import events
@@ -275,12 +279,19 @@ def stop_job(job: str | None, timeout: str | None, break_it: bool) -> None:
         now, _ = phase(deployer.observe())
         if now in SETTLED:
             console.say(f"job `{deployer.job.name}` is {now} already")
+            _report_if(deployer, output)
             return
         deployer.stop_processes(grace_of(deployer, timeout))
         ledger = deployer.observe().control.ledger
         write_ledger(deployer.work, replace(ledger, result=Result("stopped", "stopped by the user", time.time())))
         events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
     console.say(f"job `{deployer.job.name}` stopped; `jobctl up` resumes it from its last checkpoint")
+    _report_if(deployer, output)
+
+
+def _report_if(deployer: Local, output: Format) -> None:
+    if output is Format.json:
+        _report(deployer)
 
 
 def grace_of(deployer: Local, timeout: str | None) -> float:
@@ -300,7 +311,7 @@ def duration(text: str) -> float:
         raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
 
 
-def restart_job(job: str | None, node: str | None, break_it: bool) -> None:
+def restart_job(job: str | None, node: str | None, break_it: bool, output: Format) -> None:
     """Begin a new generation, whatever runs."""
     from jobctl.jobs import running_job
     from jobctl.jobspec.deploy.carry_out import carry_out, wanted
@@ -313,7 +324,7 @@ def restart_job(job: str | None, node: str | None, break_it: bool) -> None:
     if plan is None:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it")
     anew = frozenset({node_number(node, len(plan.nodes))}) if node is not None else frozenset()
-    options = Options(False, False, False, True, break_it, Format.text)
+    options = Options(False, False, False, True, break_it, output)
     with locked(deployer.job, "restart", break_it):
         observed = deployer.observe()
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=anew)
@@ -362,6 +373,7 @@ def down_job(job: str | None, timeout: str | None, break_it: bool, output: Forma
         directory.forget()
         if was_up:
             events.record(directory.events, time.time(), "down", "job taken down")
+        directory.lock.unlink(missing_ok=True)  # last: whoever waits for it locks a new file
     console.say(
         f"job `{directory.name}` is down" + (f"; its logs are in {collected}" if collected else "")
         if was_up

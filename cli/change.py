@@ -43,7 +43,7 @@ def plan(
     from jobctl.jobs import Where, compile_job, plan_of
     from jobctl.planning import explain_plan, steps_of
 
-    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
+    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude), as_json=output is Format.json)
     made = plan_of(compiled)
     # On hosts nothing can be observed yet; what the job would be can be told all the same.
     steps, why_none = steps_of(made) if made.target == "local" or not explain else ((), "")
@@ -92,7 +92,7 @@ def up(
     from jobctl.bringup import Options, up_job
     from jobctl.jobs import Where, compile_job, plan_of
 
-    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
+    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude), as_json=output is Format.json)
     options = Options(dry_run, follow, fresh, not no_supervise, break_lock, output)
     code = up_job(compiled, plan_of(compiled), options)
     if code:
@@ -116,7 +116,7 @@ def supervise(
 
 
 @command
-def stop(job: Job = None, timeout: Timeout = None, break_lock: BreakLock = False) -> None:
+def stop(job: Job = None, timeout: Timeout = None, break_lock: BreakLock = False, output: Output = Format.text) -> None:
     """SIGTERM to every rank; `up` resumes.
 
     Everything stays in place, and training goes on from the last checkpoint.
@@ -125,11 +125,11 @@ def stop(job: Job = None, timeout: Timeout = None, break_lock: BreakLock = False
     """
     from jobctl.bringup import stop_job
 
-    stop_job(job, timeout, break_lock)
+    stop_job(job, timeout, break_lock, output)
 
 
 @command
-def restart(job: Job = None, node: Node = None, break_lock: BreakLock = False) -> None:
+def restart(job: Job = None, node: Node = None, break_lock: BreakLock = False, output: Output = Format.text) -> None:
     """Begin a new generation with a fresh budget.
 
     With --node that node's launcher is started anew too.
@@ -138,7 +138,7 @@ def restart(job: Job = None, node: Node = None, break_lock: BreakLock = False) -
     """
     from jobctl.bringup import restart_job
 
-    restart_job(job, node, break_lock)
+    restart_job(job, node, break_lock, output)
 
 
 @command

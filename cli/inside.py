@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
+from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
@@ -58,13 +59,15 @@ def _index(node: str | None) -> int:
     return int(node or 0)
 
 
-def pull_job(deployer: Local, directory: Path | None) -> None:
+def pull_job(deployer: Local, directory: Path | None, output: Format) -> None:
     """Copy logs and outputs of the job into `directory`."""
     target = directory or Path(f"{deployer.job.name}-pull")
     copied = _pull_logs(deployer, target) + _pull_outputs(deployer, target)
     if not copied:
         raise Failed(f"job `{deployer.job.name}` has left nothing to fetch", 2)
     console.say(f"fetched {', '.join(copied)} into {target}")
+    if output is Format.json:
+        console.out_json({"job": deployer.job.name, "directory": str(target), "fetched": copied})
 
 
 def _pull_logs(deployer: Local, target: Path) -> list[str]:

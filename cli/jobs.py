@@ -145,10 +145,14 @@ def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Diagnostic
     return chosen, lines.diagnostics
 
 
-def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, *, quiet: bool = False) -> Compiled:
+def compile_job(
+    job: str | None, overrides: Sequence[str] | None, where: Where, *, quiet: bool = False, as_json: bool = False
+) -> Compiled:
     """Return the compiled job; diagnostics go to stderr, errors end the command with 2."""
     checked = check(job, overrides, where)
-    if checked.compiled is None or not quiet:
+    if checked.compiled is None and as_json:
+        console.out_json({"valid": False, "diagnostics": [diagnostic.to_json() for diagnostic in checked.diagnostics]})
+    elif checked.compiled is None or not quiet:
         show_diagnostics(checked.diagnostics, checked.loaded.source)
     if checked.compiled is None:
         raise Failed("", 2)

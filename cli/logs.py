@@ -54,7 +54,9 @@ def stream(deployer: Local, choice: Choice, output: Format) -> None:
     from jobctl.jobspec.deploy.logs import Logs
     from jobctl.status import ended
 
-    logs = Logs(_root(deployer), _selection(deployer, choice))
+    root = _root(deployer)
+    _refuse_unknown(deployer, root, choice)
+    logs = Logs(root, _selection(deployer, choice))
     show = _printer(choice, output)
     over = not choice.follow or ended(deployer.observe())
     _print(_last(logs, choice.tail, final=over), show)
@@ -62,6 +64,17 @@ def stream(deployer: Local, choice: Choice, output: Format) -> None:
         pause(INTERVAL)
         over = ended(deployer.observe())  # asked before reading, so that nothing written till then is missed
         _print(logs.lines(final=over), show)
+
+
+def _refuse_unknown(deployer: Local, root: Path, choice: Choice) -> None:
+    """End with 2 where a node or a generation is asked for that never was: a slip is no empty log."""
+    nodes = {path.name[5:] for path in root.glob("node-*") if path.is_dir()}
+    generations = {path.name for path in root.glob("node-*/logs/*") if path.is_dir()}
+    name = deployer.job.name
+    for what, asked, known in (("node", choice.node, nodes), ("generation", choice.generation, generations)):
+        if asked is not None and str(asked) not in known:
+            there = ", ".join(sorted(known, key=int)) or "none"
+            raise Failed(f"job `{name}` has no {what} {asked}", 2, f"there is {what} {there}")
 
 
 def _root(deployer: Local) -> Path:

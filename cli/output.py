@@ -99,6 +99,7 @@ def pull(
         Optional[Path],  # noqa: UP045
         typer.Argument(metavar="DIR", help="Where to; default ./JOB-pull.", show_default=False),
     ] = None,
+    output: Output = Format.text,
 ) -> None:
     """Fetch logs and outputs.
 
@@ -107,7 +108,7 @@ def pull(
     from jobctl.inside import pull_job
     from jobctl.jobs import running_job
 
-    pull_job(running_job(job), directory)
+    pull_job(running_job(job), directory, output)
 
 
 COMMANDS: Commands = {"logs": logs, "exec": exec_, "run": run, "pull": pull}

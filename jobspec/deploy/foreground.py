@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -12,21 +13,31 @@ from jobctl.jobspec.deploy.errors import DeployError
 def run_in_foreground(argv: Sequence[str], environ: Mapping[str, str], directory: str | None) -> int:
     """Run `argv` and return its exit code (128 + n where signal n ended it). Raises DeployError if it cannot start.
 
-    Ctrl-C is for the command: it is not taken here.
+    Ctrl-C is for the command: it is not taken here. SIGTERM and SIGHUP are passed on, and it dies with this process.
     """
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *_PASSED_ON)}
     try:
-        code = subprocess.run(
-            argv, env=dict(environ), cwd=directory, check=False, preexec_fn=_take_interrupts
-        ).returncode
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        with subprocess.Popen(argv, env=dict(environ), cwd=directory, preexec_fn=_as_command) as child:
+            for number in _PASSED_ON:
+                signal.signal(number, lambda received, frame: child.send_signal(received))
+            code = child.wait()
     except FileNotFoundError as error:
         raise DeployError(f"{argv[0]}: not found on the node's PATH") from error
     except (PermissionError, OSError) as error:
         raise DeployError(f"{argv[0]}: {error.strerror}") from error
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code if code >= 0 else 128 - code
 
 
-def _take_interrupts() -> None:
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+_PRCTL = ctypes.CDLL(None).prctl  # looked up before any fork
+
+
+def _as_command() -> None:
+    """Take Ctrl-C, and end with jobctl if that is killed (runs between fork and exec)."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

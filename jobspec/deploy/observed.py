@@ -168,7 +168,9 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
         return ledger.result.phase, ledger.result.reason
     if generation.command != "run":
         running = [node for node in members if node.state in ("running", "starting")]
-        return ("running", "is being stopped") if running else ("stopped", None)
+        return (
+            ("running", "is being stopped") if running else ("stopped", "it was told to stop; `jobctl up` resumes it")
+        )
     return _unfinished(observed)
 
 

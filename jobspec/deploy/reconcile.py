@@ -141,6 +141,8 @@ def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -
         return changed
     if ledger.result is not None and phase(observed)[0] != "succeeded":
         return f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
+    if generation.command != "run" and phase(observed)[0] != "succeeded":
+        return "a command was killed while it stopped the job"
     broken = [node for node in observed.members if node.state in ("failed", "lost")]
     if broken:
         return f"node {broken[0].node}: {broken[0].reason or 'failed'}"

@@ -27,7 +27,8 @@ class Result:
     def words(self) -> str:
         """What it said went wrong: its last line on stderr, or else on stdout."""
         lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
-        return lines[-1].strip() if lines else f"exit code {self.code}"
+        said = [line.strip() for line in lines if line.strip() and not line.startswith("See '")]  # docker's last word
+        return said[-1] if said else f"exit code {self.code}"
 
 
 class HostError(DeployError):

@@ -155,7 +155,7 @@ def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for rule in RULES:
         found += told(partial(_apply, rule, spec, source))
-    for check in (_blocks, _endpoints, _passwords, _secrets, _mounts):
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _mounts):
         found += told(partial(check, spec, source))
     return found + told(partial(_files, spec, source, directory))
 
@@ -191,6 +191,18 @@ def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         yield Diagnostic(
             "error", "unknown-secret", message, source.value_span(("etcd", "password")), "add it to `secrets`"
         )
+
+
+# What torchrun and jobctl tell each process; a value of the user's would never arrive.
+_TOLD = frozenset(["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"])
+
+
+def _reserved(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for name in spec.env:
+        if name in _TOLD or name.startswith("JOBCTL_"):
+            message = f"processes are told `{name}` by the launcher: this value never arrives"
+            where = source.key_span(("env", name))
+            yield Diagnostic("warning", "reserved-variable", message, where, "leave it out")
 
 
 def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:

@@ -77,6 +77,7 @@ CODES: dict[str, tuple[str, str]] = {
     "unknown-secret": ("error", "a password that names no secret"),
     "two-sources": ("error", "a secret with both `env` and `file`"),
     "secret-in-env": ("error", "one variable in `env` and in `secrets`"),
+    "reserved-variable": ("warning", "a variable of `env` that the launcher sets"),
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
     "paddle-one-endpoint": ("warning", "several etcd endpoints with paddle, which uses the first"),

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from jobctl.jobspec.spec import short
 from jobctl.jobspec.spec.part import Part
-from jobctl.jobspec.spec.scalars import AnyText, Bool, Duration, Float, Ids, Int, Size, Text, at_least, bad
+from jobctl.jobspec.spec.scalars import AnyText, Bool, Duration, Float, Ids, Int, Size, Text, at_least, bad, positive
 
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
@@ -64,7 +64,9 @@ class Rendezvous(Part):
     port: Port | None = Field(
         default=None, description="The first generation's port; default a free one, chosen for each generation."
     )
-    timeout: Duration = Field(default=600.0, description="How long nodes wait for each other.")
+    timeout: Annotated[Duration, AfterValidator(positive("`rendezvous.timeout`"))] = Field(
+        default=600.0, description="How long nodes wait for each other."
+    )
 
 
 class Tls(Part):
@@ -142,18 +144,26 @@ class Recovery(Part):
     max_restarts: Annotated[Int, AfterValidator(at_least(0, "`recovery.max_restarts`"))] = Field(
         default=3, description="How many generations may be begun because of failures."
     )
-    window: Duration | None = Field(default=None, description="Count restarts over this long; default the whole run.")
+    window: Annotated[Duration, AfterValidator(positive("`recovery.window`"))] | None = Field(
+        default=None, description="Count restarts over this long; default the whole run."
+    )
     on_host_loss: Literal["replace", "shrink", "wait", "fail"] | None = Field(
         default=None,
         description="What to do without a host; default `replace` with spares, else `shrink` for a range, else `wait`.",
     )
-    host_timeout: Duration = Field(default=30.0, description="After how long of silence a host counts as lost.")
+    host_timeout: Annotated[Duration, AfterValidator(positive("`recovery.host_timeout`"))] = Field(
+        default=30.0, description="After how long of silence a host counts as lost."
+    )
     hang_timeout: HangTimeout = Field(
         default=None,
         description="After how long without progress processes are restarted: `off`, `auto` or a duration.",
     )
-    wait_timeout: Duration | None = Field(default=None, description="How long to wait for hosts; default for ever.")
-    max_duration: Duration | None = Field(default=None, description="How long the job may run; default for ever.")
+    wait_timeout: Annotated[Duration, AfterValidator(positive("`recovery.wait_timeout`"))] | None = Field(
+        default=None, description="How long to wait for hosts; default for ever."
+    )
+    max_duration: Annotated[Duration, AfterValidator(positive("`recovery.max_duration`"))] | None = Field(
+        default=None, description="How long the job may run; default for ever."
+    )
     rules: tuple[Rule, ...] = Field(default=(), description="Exceptions, the first that matches counts.")
 
 
@@ -206,11 +216,15 @@ Limit = Annotated[UlimitPart, BeforeValidator(short.ulimit, json_schema_input_ty
 class Resources(Part):
     """Limits of each container."""
 
-    shm_size: Size | None = Field(
+    shm_size: Annotated[Size, AfterValidator(positive("`resources.shm_size`"))] | None = Field(
         default=None, description="A cap on /dev/shm; Docker's default of 64m is too small for NCCL."
     )
-    memory: Size | None = Field(default=None, description="A cap on memory.")
-    cpus: Float | None = Field(default=None, description="A cap on cores.")
+    memory: Annotated[Size, AfterValidator(positive("`resources.memory`"))] | None = Field(
+        default=None, description="A cap on memory."
+    )
+    cpus: Annotated[Float, AfterValidator(positive("`resources.cpus`"))] | None = Field(
+        default=None, description="A cap on cores."
+    )
     ulimits: dict[str, Limit] = Field(
         default_factory=dict, description="Limits by name; `memlock` is unlimited by default."
     )
@@ -224,10 +238,18 @@ class Network(Part):
     )
 
 
+def _user(value: str) -> str:
+    if not re.fullmatch(r"self|root|\d+(:\d+)?", value):
+        raise bad("bad-value", f"expected `self`, `root` or `UID:GID`, found `{value}`")
+    return value
+
+
 class ContainerOptions(Part):
     """The escape hatch: how containers are started."""
 
-    user: Text | None = Field(default=None, description="`self`, `root` or `UID:GID`.")
+    user: Annotated[Text, AfterValidator(_user)] | None = Field(
+        default=None, description="`self`, `root` or `UID:GID`."
+    )
     python: Text = Field(default="python3", description="The interpreter in the image.")
     runtime: Text | None = Field(default=None, description="The container runtime, e.g. `nvidia`.")
     devices: Texts = Field(default=(), description="Further device nodes.")

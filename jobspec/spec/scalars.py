@@ -145,6 +145,17 @@ def at_least(least: int, what: str) -> Any:
     return check
 
 
+def positive(what: str) -> Any:
+    """Return a validator that refuses nothing at all of something, in our words."""
+
+    def check(value: float | None) -> float | None:
+        if value is not None and value <= 0:
+            raise bad("out-of-range", f"{what} must be more than nothing")
+        return value
+
+    return check
+
+
 Text = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str)]
 # What ends up as text anyway may be written without quotes.
 AnyText = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str | int | float | bool)]

@@ -71,7 +71,10 @@ def hang_timeout(value: Any) -> Any:
     """`off` → None, `auto` → 0, a duration → seconds."""
     if value is None or value == "off":
         return None
-    return 0.0 if value == "auto" else duration_value(value)
+    seconds = 0.0 if value == "auto" else duration_value(value)
+    if seconds == 0 and value != "auto":
+        raise bad("out-of-range", "`recovery.hang_timeout` must be more than nothing", "write `off`, or leave it out")
+    return seconds
 
 
 def volume(value: Any) -> Any:

@@ -149,6 +149,11 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         supervise job: no supervisor runs
         """,
     ),
+    "a command was killed between stop and restart": (
+        WANTED,
+        replace(RUNNING, control=replace(CONTROL, generation=replace(CONTROL.generation, command="stop"))),  # type: ignore[type-var]
+        "generation 2: a command was killed while it stopped the job",
+    ),
     "it failed": (
         WANTED,
         Observed(

@@ -1,4 +1,7 @@
-"""A fleet by hand: `python -m tests.fleet up [N]` holds it until Ctrl-C and says how to reach it."""
+"""A fleet by hand: `python -m tests.fleet up [N]` holds it until Ctrl-C and says how to reach it.
+
+`python -m tests.fleet down` removes what is left of fleets whose makers were killed.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import signal
 import sys
 import time
 
-from .fleet import fleet
+from .fleet import fleet, sweep
 from .machine import missing
 
 
 def main(argv: list[str]) -> int:
+    if argv == ["down"]:
+        print(f"removed {sweep()} hosts")
+        return 0
     if argv[:1] != ["up"] or len(argv) > 2:
         print(__doc__, file=sys.stderr)
         return 2

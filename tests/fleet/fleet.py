@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .host import Host
+from .host import Host, kill_all, unmount
 from .machine import base_image, compose_plugin, sh
 
 
@@ -92,6 +92,23 @@ class Fleet:
         """Write a hosts file that names the hosts by their addresses' aliases, and return its path."""
         path.write_text("".join(f"{host.name} addr={host.address} {extra}".rstrip() + "\n" for host in self.hosts))
         return path
+
+
+def sweep() -> int:
+    """Remove the hosts of fleets whose makers were killed; return how many those were."""
+    names = [line.split()[0] for line in sh("ip", "netns").splitlines() if line.startswith("jc-")]
+    folders = Path(tempfile.gettempdir()).glob("jobctl-fleet-*")
+    for name in names:
+        kill_all(name)
+        sh("ip", "netns", "del", name, check=False)
+    for line in sh("ip", "-o", "link").splitlines():
+        link = line.split(":")[1].strip().partition("@")[0]
+        if link.startswith("jc-"):
+            sh("ip", "link", "del", link, check=False)
+    for folder in folders:
+        unmount(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+    return len(names)
 
 
 def _free_network() -> int:

@@ -265,28 +265,14 @@ class Host:
 
     def clear(self) -> None:
         """Kill all that runs on it, and clear what lives in memory on a real host."""
-        for _ in range(50):
-            pids = self._pids()
-            if not pids:
-                break
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            for process in self.processes.values():
-                process.poll()
-            time.sleep(0.02)
+        kill_all(self.namespace)
         for process in self.processes.values():
             process.wait()
         self.processes.clear()
-        self._unmount()
+        unmount(self.dir)
         shutil.rmtree(self.dir / "run", ignore_errors=True)
         for name in ("docker.pid", "docker.sock", "ssh/pid"):
             (self.dir / name).unlink(missing_ok=True)
-
-    def _pids(self) -> list[int]:
-        """Return what runs in its network namespace, containerd and its shims included."""
-        output = sh("ip", "netns", "pids", self.namespace, check=False)
-        return [int(pid) for pid in output.split()]
 
     def _kill(self, what: str) -> None:
         process = self.processes.pop(what)
@@ -298,11 +284,6 @@ class Host:
         for pid in children if what == "sshd" else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-    def _unmount(self) -> None:
-        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-        for path in reversed([mount for mount in mounts if mount.startswith(f"{self.dir}/")]):
-            sh("umount", "-l", path, check=False)
 
     def small_disk(self, megabytes: int) -> None:
         """Give its home a file system of its own, of that size (to be filled). Before it is started."""
@@ -327,8 +308,27 @@ class Host:
         self.clear()
         sh("ip", "netns", "del", self.namespace, check=False)
         sh("ip", "link", "del", self.cable, check=False)
-        self._unmount()
+        unmount(self.dir)
         shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def kill_all(namespace: str) -> None:
+    """SIGKILL whatever runs in a network namespace, containerd and its shims included."""
+    for _ in range(50):
+        pids = [int(pid) for pid in sh("ip", "netns", "pids", namespace, check=False).split()]
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def unmount(folder: Path) -> None:
+    """Unmount everything below a folder."""
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for path in reversed([mount for mount in mounts if mount.startswith(f"{folder}/")]):
+        sh("umount", "-l", path, check=False)
 
 
 def _is_dead(pid: int) -> bool:

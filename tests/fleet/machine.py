@@ -23,7 +23,7 @@ PROGRAMS = {
     "nsenter": "util-linux",
     "mkfs.ext4": "e2fsprogs",
 }
-IMAGE = "jobctl-fleet:1"  # Debian with python3 and nothing else
+IMAGE = "jobctl-fleet:1"  # Debian with python3, and what torch needs beside itself
 
 
 def missing() -> str | None:
@@ -70,11 +70,11 @@ def locked(path: Path) -> Iterator[None]:
 
 def base_image() -> Path:
     """Return a tar of the root file system of IMAGE; made with mmdebstrap when missing (half a minute)."""
-    path = cache() / "base-1.tar"
+    path = cache() / "base-2.tar"
     with locked(cache() / "base.lock"):
         if not path.exists():
             new = path.with_suffix(".new")
-            sh("mmdebstrap", "--variant=essential", "--include=python3-minimal,libpython3-stdlib,ca-certificates",
+            sh("mmdebstrap", "--variant=essential", "--include=python3,libstdc++6,libgomp1",
                "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
                "--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", str(new), "--format=tar")  # fmt: skip
             new.rename(path)

@@ -172,6 +172,24 @@ def test_up_is_killed_at_random_moments(jobs: Any, eventually: Any) -> None:
         assert jobs.processes() == {}
 
 
+def test_up_is_killed_while_it_replaces_launchers(jobs: Any) -> None:
+    """The job was stopped, and whoever did it is no more: the next `up` brings it back, with the old spec or the new."""
+    jobs.set(STEPS="100000")
+    jobs.ok("up")
+    moments = random.Random(1)
+    for number in range(3):
+        up = jobs.popen("up", "--set", f"env.Q={number}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            up.wait(timeout=moments.uniform(0.4, 1.2))
+        except subprocess.TimeoutExpired:
+            up.kill()
+            up.wait()
+        done = jobs.run("up")
+        assert done.returncode == 0, done.stderr
+        state = jobs.status()
+        assert (state["phase"], state["supervised"]) == ("running", True)
+
+
 def test_events_are_json_lines(counting: Any) -> None:
     for line in counting.ok("events", "-o", "json").splitlines():
         assert {"time", "event", "message"} <= set(json.loads(line))

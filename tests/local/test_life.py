@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jobctl.jobspec.deploy.processes import start_ticks
 
 
 @pytest.fixture
@@ -195,6 +200,33 @@ def test_run_needs_no_running_job(jobs: Any) -> None:
     assert out.splitlines() == [f"red {jobs.directory}/checkpoints", str(jobs.directory)]
 
 
+def test_run_passes_sigterm_on_and_leaves_nothing(jobs: Any, eventually: Any, tmp_path: Path) -> None:
+    began = tmp_path / "began"
+    script = f"import os, time; open({str(began)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        running = jobs.popen("run", "--", sys.executable, "-c", script)
+        pid = int(eventually(lambda: began.exists() and began.read_text()))
+        running.send_signal(number)
+        running.communicate(timeout=20)
+        assert running.returncode == (143 if number == signal.SIGTERM else -9)
+        eventually(lambda pid=pid: start_ticks(pid) is None)
+        began.unlink()
+
+
+def test_logs_of_what_never_was(jobs: Any) -> None:
+    assert jobs.run("up", "--follow").returncode == 0
+    for option, what in (("--node", "node 7"), ("--generation", "generation 7")):
+        done = jobs.run("logs", option, "7")
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: job `counter` has no {what}")
+
+
+def test_stop_restart_and_pull_report_in_json(slow: Any) -> None:
+    slow.ok("up")
+    assert json.loads(slow.ok("restart", "-o", "json"))["generation"] == 2
+    assert json.loads(slow.ok("stop", "-o", "json"))["phase"] == "stopped"
+    assert json.loads(slow.ok("pull", "-o", "json"))["fetched"] == ["logs of 2 nodes"]
+
+
 def test_wait_times_out_with_124(slow: Any) -> None:
     slow.ok("up")
     assert slow.run("wait", "--timeout", "0.2s").returncode == 124
@@ -206,7 +238,7 @@ def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any) -> None:
     assert slow.run("down", "--timeout", "2s").returncode == 0
     assert (slow.processes(), slow.supervisors()) == ({}, [])
     left = sorted(path.name for path in (slow.state / "jobs" / "counter").iterdir())
-    assert left == ["events.jsonl", "history", "lock"]
+    assert left == ["events.jsonl", "history"]
     assert slow.run("down").returncode == 0
     assert slow.status()["phase"] == "stopped"
     assert "step 1" in slow.ok("logs", "--rank", "0")  # as collected

@@ -1,0 +1,248 @@
+"""A job's place on a host: what `render` prints is what is sent, and what is sent runs on real engines."""
+
+from __future__ import annotations
+
+import json
+import site as python_site
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from jobctl.jobspec.deploy.fanout import fan_out
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.ssh import Ssh, SshOptions
+from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.planner import Context, planner
+from jobctl.jobspec.render.artefact import Artefact, control_json, render
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.spec.load import load_text
+
+from .fleet import Fleet
+from .machine import IMAGE
+
+Target = Literal["compose", "ssh"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STEPS = """\
+import os, time
+print("node", os.environ["JOBCTL_NODE"], "of", os.environ["NNODES"], os.environ["MASTER_ADDR"], flush=True)
+open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write("1")
+while not os.path.exists("/jobctl/node/go"):
+    time.sleep(0.05)
+"""
+SPEC = f"""\
+name: demo
+framework: torch
+image: {IMAGE}
+pull: never
+command: [python3, -c, {json.dumps(STEPS)}]
+per: node
+nodes: 2
+checkpoint: /tmp
+stop_grace_period: 2s
+resources: {{ulimits: {{memlock: 65536}}}}
+"""
+# Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
+
+
+def eventually(look: Callable[[], Any], seconds: float = 30.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+    return value
+
+
+class Job:
+    """A planned job and its sites on the fleet."""
+
+    def __init__(self, fleet: Fleet, target: Target, text: str, **environ: str) -> None:
+        loaded = load_text(Path("/none/job.yaml"), text, environ=environ)
+        assert loaded.spec is not None, loaded.diagnostics
+        self.hosts = tuple(Host(host.name, addr=host.address) for host in fleet.hosts)
+        self.plan: Plan = planner(loaded.spec, self.hosts, None, Context(target, "/none", "me@here", "0.1.0"))
+        self.generation: Generation = first_generation(self.plan)
+        options = SshOptions(fleet.ssh_config)
+        self.sites = {
+            host.name: Site(host, Ssh(host, options), self.plan.job, target)
+            for host in self.hosts
+            if host.name in {node.host.name for node in self.plan.nodes}
+        }
+
+    def artefacts(self, host: str) -> list[Artefact]:
+        """Return what a host is sent: its own folder of what `render` prints, and the launcher."""
+        found = []
+        for artefact in render(self.plan, self.generation):
+            own = artefact.path.removeprefix(f"{host}/")
+            if own != artefact.path or artefact.path == "launcher.py":
+                found.append(replace(artefact, path=own))
+        return found
+
+    def nodes(self, host: str) -> list[int]:
+        return [node.index for node in self.plan.nodes if node.host.name == host]
+
+    def on_all(self, task: Callable[[Site], Any]) -> list[Any]:
+        outcome = fan_out(self.sites.values(), task)
+        assert outcome.failed == {}
+        return list(outcome.done.values())
+
+    def up(self) -> None:
+        def start(site: Site) -> None:
+            nodes = self.nodes(site.host.name)
+            site.send(self.artefacts(site.host.name), ["run", *(f"node-{node}" for node in nodes)])
+            for node in nodes:
+                site.start(node)
+
+        self.on_all(start)
+        self.on_all(lambda site: site.hand_over("control.json", control_json(self.generation)))
+
+    def are(self, state: str) -> bool:
+        """Say whether both nodes report `state`; fails for one that reports a failure."""
+        reports = {node: report for one in self.on_all(Site.observe) for node, report in one.reports.items()}
+        assert not any(report["state"] == "failed" for report in reports.values()), reports
+        return {node: report["state"] for node, report in reports.items()} == {0: state, 1: state}
+
+    def down(self) -> None:
+        def end(site: Site) -> None:
+            for node in self.nodes(site.host.name):
+                site.end(node, 1)
+            site.erase()
+            site.transport.close()
+
+        self.on_all(end)
+
+
+@pytest.fixture(params=["compose", "ssh"])
+def job(request: pytest.FixtureRequest, hosts: Fleet) -> Iterator[Job]:
+    made = Job(hosts, request.param, SPEC)
+    yield made
+    made.down()
+    assert [host.containers() for host in hosts.hosts] == [[], []]
+    assert [list((host.home / ".jobctl").glob("*/*")) for host in hosts.hosts] == [[], []]
+
+
+def test_a_job_runs_to_its_end_on_two_hosts(job: Job, hosts: Fleet) -> None:
+    job.up()
+    eventually(lambda: job.are("running"))
+    first, second = job.on_all(Site.observe)
+    assert [(c.node, c.role, c.running, c.owner) for c in (*first.containers, *second.containers)] == [
+        (0, "trainer", True, "me@here"),
+        (1, "trainer", True, "me@here"),
+    ]
+    assert (first.control or {})["number"] == 1
+    for host in hosts.hosts:
+        host.docker("exec", host.containers()[0], "touch", "/jobctl/node/go")
+    eventually(lambda: job.are("succeeded"))
+    eventually(lambda: not any(c.running for seen in job.on_all(Site.observe) for c in seen.containers))
+    log = (hosts[1].home / ".jobctl" / "h2" / "demo" / "node-1" / "logs" / "1" / "workerlog.0").read_text()
+    assert log == f"node 1 of 2 {hosts[0].address}\n"
+
+
+def test_what_lies_on_the_host_is_what_render_prints(job: Job, hosts: Fleet) -> None:
+    job.up()
+    for host in hosts.hosts:
+        work = host.home / ".jobctl" / host.name / "demo"
+        for artefact in job.artefacts(host.name):
+            assert (work / artefact.path).read_bytes() == artefact.content
+            assert (work / artefact.path).stat().st_mode & 0o777 == artefact.mode
+
+
+def test_starting_twice_changes_nothing(job: Job) -> None:
+    job.up()
+    before = [seen.containers for seen in job.on_all(Site.observe)]
+    job.up()
+    assert [seen.containers for seen in job.on_all(Site.observe)] == before
+
+
+def test_the_artefact_hash_tells_what_runs(job: Job) -> None:
+    job.up()
+    labels = [c.artefact for seen in job.on_all(Site.observe) for c in seen.containers]
+    texts = [a.content.decode() for host in job.sites for a in job.artefacts(host) if a.path != "launcher.py"]
+    assert all(label and label in text for label, text in zip(labels, texts, strict=True))
+
+
+def test_nothing_there_is_nothing_seen(job: Job) -> None:
+    assert [(s.containers, s.control, s.ledger, s.reports) for s in job.on_all(Site.observe)] == [
+        ((), None, None, {})
+    ] * 2
+    site = job.sites["h1"]
+    site.end(0, 1)
+    site.erase()
+
+
+def test_a_directory_that_cannot_be_made_is_named(hosts: Fleet) -> None:
+    job = Job(hosts, "ssh", SPEC)
+    site = job.sites["h1"]
+    wrong = Site(replace(site.host, dir="/dev/null/jobctl"), site.transport, "demo", "ssh")
+    with pytest.raises(HostError, match=r"h1: cannot write into /dev/null/jobctl/h1/demo: .*Not a directory"):
+        wrong.send(job.artefacts("h1"), [])
+    site.transport.close()
+
+
+def test_a_host_without_the_compose_plugin(hosts: Fleet) -> None:
+    job = Job(hosts, "compose", SPEC)
+    site = job.sites["h1"]
+    hosts[0].compose = False
+    hosts[0].install_docker()
+    try:
+        site.send(job.artefacts("h1"), ["run", "node-0"])
+        with pytest.raises(HostError) as caught:
+            site.start(0)
+        assert (caught.value.code, bool(caught.value.hint)) == ("compose-missing", True)
+    finally:
+        hosts[0].compose = True
+        hosts[0].install_docker()
+        site.erase()
+        site.transport.close()
+
+
+def test_an_image_that_is_not_there(hosts: Fleet) -> None:
+    job = Job(hosts, "ssh", SPEC.replace(IMAGE, "no-such-image:1"))
+    site = job.sites["h1"]
+    site.send(job.artefacts("h1"), ["run", "node-0"])
+    with pytest.raises(HostError) as caught:
+        site.start(0)
+    assert caught.value.code == "image-missing"
+    site.erase()
+    site.transport.close()
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_the_example_trains_on_two_hosts(hosts: Fleet, target: Target, tmp_path: Path) -> None:
+    """torch is not in the image: the environment of these tests is mounted into the containers."""
+    pytest.importorskip("torch", reason="the extra `examples` is not installed")
+    pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
+    if sysconfig.get_python_version() != "3.11":
+        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
+    packages = python_site.getsitepackages()[0]
+    shared = tmp_path / "checkpoints"
+    shared.mkdir()
+    text = f"""
+name: resnet
+framework: torch
+image: {IMAGE}
+pull: never
+script: /examples/torch-resnet/train.py
+args: [--epochs=3, --min-accuracy=0.5]
+nodes: 2
+checkpoint: {shared}
+volumes: ["{EXAMPLES}:/examples:ro", "{packages}:/packages:ro"]
+env: {{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}
+resources: {{ulimits: {{memlock: 65536}}}}
+"""
+    job = Job(hosts, target, text)
+    try:
+        job.up()
+        eventually(lambda: job.are("succeeded"), 180)
+        work = hosts[0].home / ".jobctl" / "h1" / "resnet"
+        log = (work / "node-0" / "logs" / "1" / "workerlog.0").read_text()
+        assert "final step=66 " in log
+        assert len(list(shared.iterdir())) == 2
+    finally:
+        job.down()
