@@ -122,6 +122,7 @@ def _apply(deployer: Local, compiled: Compiled, plan: Plan, options: Options) ->
     observed = deployer.observe()
     want = _wanted(deployer, plan, options)
     steps = reconcile(want, observed)
+    _warn_of_another_spec(deployer, compiled)
     deployer.job.create()
     deployer.job.remember(_about(compiled, plan), plan)
     if not steps:
@@ -138,6 +139,14 @@ def _apply(deployer: Local, compiled: Compiled, plan: Plan, options: Options) ->
     if any(step.kind == "supervise" for step in steps):
         start_supervisor(deployer.job)
     return steps
+
+
+def _warn_of_another_spec(deployer: Local, compiled: Compiled) -> None:
+    """Say that a job of this name was started from another file: who copies a project forgets to rename the job."""
+    before = (deployer.job.about() or {}).get("spec")
+    now = str(compiled.path.absolute())
+    if before is not None and before != now and Path(before).exists() and not os.path.samefile(before, now):
+        console.warning(f"job `{deployer.job.name}` was started from {before}, and becomes what {now} says")
 
 
 def _teller(deployer: Local, options: Options) -> Any:

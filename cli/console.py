@@ -45,7 +45,10 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(141) from None
         except OSError as error:
             where = f"{error.filename}: " if error.filename else ""
-            _end(f"{where}{error.strerror or error}", None, 2)
+            state = os.environ.get("JOBCTL_STATE_DIR")
+            ours = state is not None and str(error.filename or "").startswith(state)
+            hint = "JOBCTL_STATE_DIR says that jobctl keeps its history there" if ours else None
+            _end(f"{where}{error.strerror or error}", hint, 2)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as bug:

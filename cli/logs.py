@@ -59,7 +59,7 @@ def stream(deployer: Local, choice: Choice, output: Format) -> None:
     logs = Logs(root, _selection(deployer, choice))
     show = _printer(choice, output)
     over = not choice.follow or ended(deployer.observe())
-    _print(_last(logs, choice.tail, final=over), show)
+    _print(_last(logs, root, choice.tail, final=over), show)
     while not over:
         pause(INTERVAL)
         over = ended(deployer.observe())  # asked before reading, so that nothing written till then is missed
@@ -97,15 +97,25 @@ def _selection(deployer: Local, choice: Choice) -> Selection:
     return Selection(choice.node, choice.rank, generation, since, choice.launcher)
 
 
-def _last(logs: Logs, tail: int | None, *, final: bool) -> Iterable[Line]:
-    """Return the lines so far, or of each process the last `tail` ones (as `docker compose logs` counts)."""
+def _last(logs: Logs, root: Path, tail: int | None, *, final: bool) -> Iterable[Line]:
+    """Return the lines so far, or of each process the last `tail` ones (as `docker compose logs` counts).
+
+    The last lines of a process that is no more, because a later generation has fewer, are none of the last.
+    """
     lines = logs.lines(final=final)
     if tail is None:
         return lines
     kept: dict[tuple[int, str], deque[tuple[int, Line]]] = {}
     for number, line in enumerate(lines):
         kept.setdefault((line.node, line.log), deque(maxlen=tail)).append((number, line))
-    return [line for _, line in sorted((pair for lines in kept.values() for pair in lines), key=lambda pair: pair[0])]
+    latest = max((line.generation for lines in kept.values() for _, line in lines), default=0)
+    there = [
+        pair
+        for (node, log), pairs in kept.items()
+        for pair in pairs
+        if pair[1].generation == latest or (root / f"node-{node}" / "logs" / str(latest) / log).exists()
+    ]
+    return [line for _, line in sorted(there, key=lambda pair: pair[0])]
 
 
 def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> None:

@@ -231,9 +231,6 @@ def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
 
 def _mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for target, where in mounts(spec):
-        if not target.is_absolute() and where != ("checkpoint",):
-            message = f"`{target}` is no absolute path in the container"
-            yield Diagnostic("error", "relative-target", message, source.value_span(where))
         if target == PurePosixPath("/"):
             yield Diagnostic("error", "hidden-mount", "a mount at `/` hides the image", source.value_span(where))
     yield from _hiding(spec, source)

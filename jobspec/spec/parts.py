@@ -167,12 +167,18 @@ class Recovery(Part):
     rules: tuple[Rule, ...] = Field(default=(), description="Exceptions, the first that matches counts.")
 
 
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise bad("relative-target", f"`{value}` is no absolute path in the container")
+    return value
+
+
 class Volume(Part):
     """A mount, as in Compose; nothing is created in its place."""
 
     kind: Literal["bind", "volume", "tmpfs"] = Field(default="bind", alias="type", description="What is mounted.")
     source: Text | None = Field(default=None, description="A path on the host, or a volume's name.")
-    target: Text = Field(description="Where, in the container.")
+    target: Annotated[Text, AfterValidator(_absolute)] = Field(description="Where, in the container.")
     read_only: Bool = Field(default=False, description="Whether it can be written.")
 
 
@@ -199,7 +205,9 @@ class Code(Part):
     """The code that is sent to every host, and the working directory."""
 
     source: Text = Field(description="A directory, relative to the spec.")
-    target: Text = Field(default="/workspace", description="Where it is mounted in the container, as a writable copy.")
+    target: Annotated[Text, AfterValidator(_absolute)] = Field(
+        default="/workspace", description="Where it is mounted in the container, as a writable copy."
+    )
     exclude: Texts = Field(default=(), description="Patterns of files that are not sent.")
 
 

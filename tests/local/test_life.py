@@ -213,6 +213,21 @@ def test_run_passes_sigterm_on_and_leaves_nothing(jobs: Any, eventually: Any, tm
         began.unlink()
 
 
+def test_the_last_lines_are_those_of_processes_that_are_there(jobs: Any) -> None:
+    jobs.set(STEPS="2")
+    whole = ("--set", "per=process", "--set", "command=[sh, -c, echo $$JOBCTL_GENERATION]")
+    assert jobs.run("up", *whole, "--set", "devices=cpu:2", "--follow").returncode == 0
+    assert jobs.run("up", *whole, "--follow").returncode == 0
+    assert jobs.ok("logs", "--tail", "1") == "node0 rank0 | 2\nnode1 rank1 | 2\n"
+
+
+def test_another_spec_of_the_same_name_is_told(slow: Any) -> None:
+    slow.ok("up")
+    (slow.directory / "copy.yaml").write_text((slow.directory / "job.yaml").read_text())
+    done = slow.run("up", "copy.yaml")
+    assert f"warning: job `counter` was started from {slow.directory}/job.yaml, and becomes what" in done.stderr
+
+
 def test_logs_of_what_never_was(jobs: Any) -> None:
     assert jobs.run("up", "--follow").returncode == 0
     for option, what in (("--node", "node 7"), ("--generation", "generation 7")):
