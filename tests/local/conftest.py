@@ -18,6 +18,7 @@ import pytest
 T = TypeVar("T")
 
 # Trains for STEPS steps of DELAY seconds, one number at a time; goes on from its checkpoint, and fails when told to.
+# A file `hold` keeps it from ending, so that there is something to kill however slow the machine is.
 COUNTER = """\
 import os, sys, time
 node = os.environ["JOBCTL_NODE"]
@@ -37,6 +38,8 @@ while step < steps:
     if os.path.exists("fail") and node == "1":
         print("cannot go on", file=sys.stderr, flush=True)
         sys.exit(int(open("fail").read()))
+while os.path.exists("hold"):
+    time.sleep(0.02)
 """
 
 SPEC = """\

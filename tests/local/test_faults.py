@@ -16,8 +16,9 @@ STEPS = 60
 
 @pytest.fixture
 def counting(jobs: Any) -> Any:
-    """A job of about four seconds, in which there is time to kill something."""
+    """A job that goes on until `ends_well` lets it, so that there is time to kill something."""
     jobs.set(STEPS=str(STEPS), DELAY="0.05")
+    (jobs.directory / "hold").touch()
     jobs.ok("up")
     return jobs
 
@@ -34,6 +35,7 @@ def wait_for_step(jobs: Any, eventually: Any, step: int) -> dict[str, Any]:
 
 def ends_well(jobs: Any) -> None:
     """All steps done, each node once at the end, and no more than a checkpoint lost on the way."""
+    (jobs.directory / "hold").unlink(missing_ok=True)
     done = jobs.run("wait", "--timeout", "90s")
     assert done.returncode == 0, done.stderr
     assert [(jobs.directory / "checkpoints" / f"step-{node}").read_text() for node in (0, 1)] == [str(STEPS)] * 2
@@ -87,6 +89,7 @@ def test_supervise_in_the_foreground(counting: Any, eventually: Any) -> None:
         os.kill(pid, signal.SIGKILL)
     pid = counting.status()["nodes"][1]["processes"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
+    (counting.directory / "hold").unlink()
     done = counting.run("supervise", timeout=90)
     assert (done.returncode, "job succeeded" in done.stderr) == (0, True)
     ends_well(counting)
