@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,9 @@ from pathlib import Path
 
 from .host import Host, kill_all, unmount
 from .machine import base_image, compose_plugin, sh
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 class Fleet:
@@ -44,16 +48,29 @@ class Fleet:
             base_image(), compose_plugin()
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "fleet", "-f", str(self.dir / "key"))
         shutil.copy(self.dir / "key.pub", self.dir / "keys")
-        sh("ip", "link", "add", self.bridge, "type", "bridge")
-        sh("ip", "addr", "add", f"10.{self.network}.0.254/24", "dev", self.bridge)
-        sh("ip", "link", "set", self.bridge, "up")
         try:
+            self._lend("packages", sysconfig.get_path("purelib"))
+            self._lend("examples", EXAMPLES)
+            sh("ip", "link", "add", self.bridge, "type", "bridge")
+            sh("ip", "addr", "add", f"10.{self.network}.0.254/24", "dev", self.bridge)
+            sh("ip", "link", "set", self.bridge, "up")
             with ThreadPoolExecutor(16) as pool:
                 list(pool.map(self._start, self.hosts))
         except BaseException:
             self.down()
             raise
         self.write_ssh_config()
+
+    def _lend(self, name: str, path: Path | str) -> None:
+        """Show a folder of this machine on every host, read-only: its own path may lie below /root, where they have their homes."""
+        place = self.lent(name)
+        place.mkdir(parents=True)
+        sh("mount", "--bind", str(path), str(place))
+        sh("mount", "-o", "remount,bind,ro", str(place))
+
+    def lent(self, name: str) -> Path:
+        """The path on the hosts of `packages`, this Python's site-packages, or of `examples`."""
+        return self.dir / "lent" / name
 
     def _start(self, host: Host) -> None:
         host.make()
@@ -86,6 +103,7 @@ class Fleet:
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(Host.destroy, self.hosts))
         sh("ip", "link", "del", self.bridge, check=False)
+        unmount(self.dir)
         shutil.rmtree(self.dir, ignore_errors=True)
 
     def hosts_file(self, path: Path, extra: str = "") -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import site as python_site
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,6 @@ from .fleet import Fleet
 from .machine import IMAGE
 
 Target = Literal["compose", "ssh"]
-EXAMPLES = Path(__file__).parents[2] / "examples"
 STEPS = """\
 import os, time
 print("node", os.environ["JOBCTL_NODE"], "of", os.environ["NNODES"], os.environ["MASTER_ADDR"], flush=True)
@@ -220,7 +218,6 @@ def test_the_example_trains_on_two_hosts(hosts: Fleet, target: Target, tmp_path:
     pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
     if sysconfig.get_python_version() != "3.11":
         pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
-    packages = python_site.getsitepackages()[0]
     shared = tmp_path / "checkpoints"
     shared.mkdir()
     text = f"""
@@ -232,7 +229,7 @@ script: /examples/torch-resnet/train.py
 args: [--epochs=3, --min-accuracy=0.5]
 nodes: 2
 checkpoint: {shared}
-volumes: ["{EXAMPLES}:/examples:ro", "{packages}:/packages:ro"]
+volumes: ["{hosts.lent("examples")}:/examples:ro", "{hosts.lent("packages")}:/packages:ro"]
 env: {{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}
 resources: {{ulimits: {{memlock: 65536}}}}
 """
