@@ -14,7 +14,6 @@ from pathlib import Path
 from .host import Host, kill_all, unmount
 from .machine import base_image, compose_plugin, sh
 
-
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
