@@ -1,13 +1,12 @@
-"""What `up`, `stop`, `restart` and `down` do, told as it happens."""
+"""What `up` and `restart` do, told as it happens."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +18,10 @@ from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures
     from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.local import Local
     from jobctl.jobspec.deploy.observed import Observed
+    from jobctl.jobspec.deploy.reach import Reach
     from jobctl.jobspec.deploy.reconcile import Step, Wanted
     from jobctl.jobspec.plan.types import Plan
 
@@ -32,50 +32,73 @@ SETTLED = ("succeeded", "failed", "stopped")
 class Options:
     """The options of `up`."""
 
-    dry_run: bool
-    follow: bool
-    fresh: bool
-    supervise: bool
-    break_lock: bool
-    output: Format
+    dry_run: bool = False
+    follow: bool = False
+    fresh: bool = False
+    supervise: bool = True
+    check: bool = True
+    break_lock: bool = False
+    recreate: bool = False
+    take_over: bool = False
+    output: Format = Format.text
 
 
 @contextmanager
-def locked(job: JobDir, what: str, break_it: bool) -> Iterator[None]:
+def locked(deployer: Deployer, what: str, break_it: bool) -> Iterator[None]:
     """Hold the job's lock while steps are applied. Ends with 5 if someone else keeps it."""
-    from jobctl.jobspec.deploy.lock import Locked, break_lock, hold
+    from jobctl.jobspec.deploy.lock import Locked
 
-    if break_it:
-        break_lock(job.lock)
     try:
-        with hold(job.lock, what):
+        with deployer.lock(what, break_it=break_it):
             yield
     except Locked as taken:
-        raise Failed(f"job `{job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs") from taken
+        raise Failed(
+            f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs"
+        ) from taken
 
 
-def up_job(compiled: Compiled, plan: Plan, options: Options) -> int:
+def refuse_owner(deployer: Deployer, observed: Observed, take_over: bool) -> None:
+    """End with 5 if the job's containers are someone else's."""
+    from jobctl.jobs import owner
+
+    others = sorted(observed.owners - {owner()})
+    if others and not take_over:
+        name = deployer.job.name
+        raise Failed(
+            f"job `{name}` on these hosts belongs to {', '.join(others)}, and is left alone",
+            5,
+            "give yours another `name`, or `--take-over` if it is yours all the same",
+        )
+
+
+def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
-    from jobctl.jobs import job_of_name, refuse_target
-    from jobctl.jobspec.deploy.local import Local
-
-    refuse_target(plan)
-    job = job_of_name(plan.job)
-    deployer = Local(job)
+    job = deployer.job
     if options.output is Format.text:
         _say_target(compiled, plan)
     if options.dry_run:
         return _dry_run(deployer, plan, options)
     offset = job.events.stat().st_size if job.events.exists() else 0
-    with locked(job, "up", options.break_lock):
-        steps = _apply(deployer, compiled, plan, options)
-    if not steps:
-        return _nothing_to_do(deployer, plan, options)
-    if options.follow:
-        from jobctl.following import follow_job
+    left = _left_out(deployer, compiled, plan, options)
+    with locked(deployer, "up", options.break_lock):
+        done = _apply(deployer, compiled, plan, reach, options, left)
+    return _outcome(deployer, plan, options, done, offset)
 
-        return follow_job(deployer, options.output)
-    return _wait_until_up(deployer, options, offset)
+
+def _left_out(deployer: Deployer, compiled: Compiled, plan: Plan, options: Options) -> Failures:
+    """Check the hosts, if there are any; return those that nothing is done on, and why. Ends with 3 if that is all."""
+    if plan.target == "local" or not options.check:
+        return {}
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What `up` did: its steps, and the hosts of the job that did not do their part."""
+
+    steps: tuple[Step, ...]
+    failed: Mapping[str, Any]
+    ready: bool  # whether a generation of the job is under way
 
 
 def _say_target(compiled: Compiled, plan: Plan) -> None:
@@ -86,10 +109,12 @@ def _say_target(compiled: Compiled, plan: Plan) -> None:
         )
 
 
-def _dry_run(deployer: Local, plan: Plan, options: Options) -> int:
+def _dry_run(deployer: Deployer, plan: Plan, options: Options) -> int:
     from jobctl.jobspec.deploy.reconcile import reconcile
 
-    steps = reconcile(_wanted(deployer, plan, options), deployer.observe())
+    observed = deployer.observe()
+    steps = reconcile(_wanted(deployer, plan, options), observed)
+    tell_failures(deployer.failures)
     if options.output is Format.json:
         console.out_json(
             {
@@ -105,67 +130,83 @@ def _dry_run(deployer: Local, plan: Plan, options: Options) -> int:
     return 0
 
 
-def _wanted(deployer: Local, plan: Plan, options: Options) -> Wanted:
+def _wanted(deployer: Deployer, plan: Plan, options: Options) -> Wanted:
     from jobctl.jobspec.deploy.carry_out import wanted
 
-    anew = "`--fresh`: a new run" if options.fresh else None
-    return wanted(deployer, plan, anew=anew, supervise=options.supervise)
+    anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
+    replace = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
+    return wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise)
 
 
-def _apply(deployer: Local, compiled: Compiled, plan: Plan, options: Options) -> tuple[Step, ...]:
+def _apply(
+    deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options, left: Failures
+) -> Applied:
     from jobctl.jobspec.deploy.carry_out import carry_out, fresh_run
     from jobctl.jobspec.deploy.clock import SystemClock
+    from jobctl.jobspec.deploy.deployer import Start
     from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.local import Start
     from jobctl.jobspec.deploy.reconcile import reconcile
 
     observed = deployer.observe()
+    refuse_owner(deployer, observed, options.take_over)
     want = _wanted(deployer, plan, options)
     steps = reconcile(want, observed)
+    homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
+    failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
+    secrets = _secrets(compiled) if steps else {}
     _warn_of_another_spec(deployer, compiled)
     deployer.job.create()
-    deployer.job.remember(_about(compiled, plan), plan)
+    deployer.job.remember(_about(compiled, plan, reach), plan)
+    generation = observed.control.generation
     if not steps:
-        return ()
-    fresh = fresh_run(plan, observed.control.generation, os.path.exists) if options.fresh else None
-    note = _teller(deployer, options)
+        return Applied((), failed, generation is not None)
+    fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
+    note = teller(deployer, options.output)
     try:
-        deployer.prepare(plan, Start(console.environ(), _secrets(compiled)))
+        failed |= deployer.prepare(plan, Start(console.environ(), secrets))
         if fresh and fresh.checkpoint_dir:
-            Path(fresh.checkpoint_dir).mkdir(parents=True, exist_ok=True)
-        carry_out(deployer, want, steps, observed, SystemClock(), note, fresh=fresh)
+            deployer.make_directory(fresh.checkpoint_dir)
+        done = carry_out(deployer, want, steps, observed, SystemClock(), note, fresh=fresh, failed=failed)
     except DeployError as error:
         raise Failed(error.message, 3, error.hint) from error
-    if any(step.kind == "supervise" for step in steps):
+    if any(step.kind == "supervise" for step in steps) and set(done.failed) < {node.host.name for node in plan.nodes}:
         start_supervisor(deployer.job)
-    return steps
+    return Applied(steps, done.failed, generation is not None or done.generation is not None)
 
 
-def _warn_of_another_spec(deployer: Local, compiled: Compiled) -> None:
+def _warn_of_another_spec(deployer: Deployer, compiled: Compiled) -> None:
     """Say that a job of this name was started from another file: who copies a project forgets to rename the job."""
+    import os
+
     before = (deployer.job.about() or {}).get("spec")
     now = str(compiled.path.absolute())
     if before is not None and before != now and Path(before).exists() and not os.path.samefile(before, now):
         console.warning(f"job `{deployer.job.name}` was started from {before}, and becomes what {now} says")
 
 
-def _teller(deployer: Local, options: Options) -> Any:
+def teller(deployer: Deployer, output: Format) -> Any:
+    """Return what tells of each step, as an event and to whoever looks on."""
     from jobctl.jobspec.deploy import events
 
     def note(step: Step) -> None:
         events.record(deployer.job.events, time.time(), "step", str(step), node=step.node, by="up")
-        if options.output is Format.text:
+        if output is Format.text:
             console.say(str(step))
 
     return note
 
 
-def _about(compiled: Compiled, plan: Plan) -> dict[str, Any]:
+def _about(compiled: Compiled, plan: Plan, reach: Reach | None) -> dict[str, Any]:
+    from jobctl.jobspec.deploy.reach import dump_reach
+
     return {
         "job": plan.job,
         "target": plan.target,
         "spec": str(compiled.path.absolute()),
         "hosts": str(compiled.hosts_path.absolute()) if compiled.hosts_path else None,
+        "on": compiled.on,
+        "exclude": compiled.exclude,
+        "reach": dump_reach(reach) if reach else None,
         "owner": plan.owner,
         "started_at": time.time(),
     }
@@ -198,13 +239,59 @@ def _is_supervised(job: JobDir) -> bool:
     return bool(read_holder(job.supervisor_lock))
 
 
-def _nothing_to_do(deployer: Local, plan: Plan, options: Options) -> int:
+def tell_failures(failures: Failures) -> None:
+    """Report each host that did not do its part."""
+    for error in failures.values():
+        console.error(error.message, error.hint)
+
+
+def _outcome(deployer: Deployer, plan: Plan, options: Options, done: Applied, offset: int) -> int:
+    """Report what came of `up`, wait for what has to come, and return the exit code."""
+    tell_failures(done.failed)
+    partly = _code(plan, done)
+    if not done.steps and not done.failed:
+        return _nothing_to_do(deployer, plan, options)
+    if not done.ready or partly == 3:
+        if options.output is Format.json:
+            report(deployer, done.failed)
+        else:
+            _say_partly(plan, done)
+        return partly
+    if options.follow:
+        from jobctl.following import follow_job
+
+        return follow_job(deployer, options.output)
+    return wait_until_up(deployer, options.output, done.failed) or partly
+
+
+def _code(plan: Plan, done: Applied) -> int:
+    """Return 0 if all hosts did their part, 3 if none did, 4 if some did."""
+    homes = {node.host.name for node in plan.nodes}
+    if not done.failed:
+        return 0
+    return 3 if homes <= set(done.failed) else 4
+
+
+def _say_partly(plan: Plan, done: Applied) -> None:
+    homes = {node.host.name for node in plan.nodes}
+    count, failed = len(homes), len(homes & set(done.failed))
+    needed = "as many as are needed" if plan.elastic else "all of them"
+    if failed == count:
+        console.error(f"job `{plan.job}` is not up: no host could do its part")
+    else:
+        console.error(
+            f"{count - failed} of {count} hosts are ready; training begins when {needed} are",
+            f"mend what is reported above, then `jobctl up {plan.job}` again: it does only what is missing",
+        )
+
+
+def _nothing_to_do(deployer: Deployer, plan: Plan, options: Options) -> int:
     from jobctl.jobspec.deploy.observed import phase
 
     now, _ = phase(deployer.observe())
     console.say(f"job `{plan.job}` is {now} as the spec says; nothing to do")
     if options.output is Format.json:
-        _report(deployer)
+        report(deployer)
     if options.follow and now != "succeeded":
         from jobctl.following import follow_job
 
@@ -212,21 +299,21 @@ def _nothing_to_do(deployer: Local, plan: Plan, options: Options) -> int:
     return 0
 
 
-def _wait_until_up(deployer: Local, options: Options, offset: int) -> int:
+def wait_until_up(deployer: Deployer, output: Format, failed: Failures) -> int:
     """Wait until every node runs, or the job has ended; show progress on a terminal."""
     from jobctl.jobspec.deploy.observed import phase
 
-    with Progress(quiet=options.output is Format.json) as progress:
+    with Progress(quiet=output is Format.json) as progress:
         while True:
             observed = deployer.observe()
             now, reason = phase(observed)
             if now in ("running", "degraded", *SETTLED):
                 break
             progress.show(f"{now}: {reason or ''}", _counts(observed))
-            pause(0.1)
-    if options.output is Format.json:
-        _report(deployer)
-        return 1 if now in ("failed", "degraded") else 0
+            pause(min(deployer.interval, 0.3))
+    if output is Format.json:
+        report(deployer, failed)
+        return 1 if now in ("failed", "degraded") and not failed else 0
     return _say_outcome(deployer, observed, now, reason)
 
 
@@ -235,13 +322,14 @@ def _counts(observed: Observed) -> tuple[int, int]:
     return len(ready), len(observed.members)
 
 
-def _report(deployer: Local) -> None:
-    from jobctl.status import status_json
+def report(deployer: Deployer, failed: Failures | None = None) -> None:
+    """Print the state of the job as JSON, with the hosts that did not do their part."""
+    from jobctl.status import failure_json, status_json
 
-    console.out_json(status_json(deployer))
+    console.out_json({**status_json(deployer), "failed_hosts": [failure_json(h, e) for h, e in (failed or {}).items()]})
 
 
-def _say_outcome(deployer: Local, observed: Observed, now: str, reason: str | None) -> int:
+def _say_outcome(deployer: Deployer, observed: Observed, now: str, reason: str | None) -> int:
     name = deployer.job.name
     if now == "running":
         generation = observed.control.generation
@@ -273,37 +361,7 @@ def show_tail(observed: Observed) -> None:
             console.say(f"  {line}")
 
 
-def stop_job(job: str | None, timeout: str | None, break_it: bool, output: Format) -> None:
-    """End all processes and keep everything in place."""
-    from jobctl.jobs import running_job
-    from jobctl.jobspec.deploy import events
-    from jobctl.jobspec.deploy.control import Result, write_ledger
-    from jobctl.jobspec.deploy.observed import phase
-
-    deployer = running_job(job)
-    with locked(deployer.job, "stop", break_it):
-        control = deployer.observe().control
-        if control.generation is None:
-            raise Failed(f"job `{deployer.job.name}` is not up: there is nothing to stop", 2)
-        now, _ = phase(deployer.observe())
-        if now in SETTLED:
-            console.say(f"job `{deployer.job.name}` is {now} already")
-            _report_if(deployer, output)
-            return
-        deployer.stop_processes(grace_of(deployer, timeout))
-        ledger = deployer.observe().control.ledger
-        write_ledger(deployer.work, replace(ledger, result=Result("stopped", "stopped by the user", time.time())))
-        events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
-    console.say(f"job `{deployer.job.name}` stopped; `jobctl up` resumes it from its last checkpoint")
-    _report_if(deployer, output)
-
-
-def _report_if(deployer: Local, output: Format) -> None:
-    if output is Format.json:
-        _report(deployer)
-
-
-def grace_of(deployer: Local, timeout: str | None) -> float:
+def grace_of(deployer: Deployer, timeout: str | None) -> float:
     """Return how long processes get to end: as asked for, else as the spec says."""
     if timeout is not None:
         return duration(timeout)
@@ -320,31 +378,33 @@ def duration(text: str) -> float:
         raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
 
 
-def restart_job(job: str | None, node: str | None, break_it: bool, output: Format) -> None:
+def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Begin a new generation, whatever runs."""
-    from jobctl.jobs import running_job
     from jobctl.jobspec.deploy.carry_out import carry_out, wanted
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.errors import DeployError
     from jobctl.jobspec.deploy.reconcile import reconcile
 
-    deployer = running_job(job)
     plan = deployer.plan
     if plan is None:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it")
     anew = frozenset({node_number(node, len(plan.nodes))}) if node is not None else frozenset()
-    options = Options(False, False, False, True, break_it, output)
-    with locked(deployer.job, "restart", break_it):
+    with locked(deployer, "restart", break_it):
         observed = deployer.observe()
+        refuse_owner(deployer, observed, take_over)
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=anew)
         steps = reconcile(want, observed)
         try:
-            carry_out(deployer, want, steps, observed, SystemClock(), _teller(deployer, options))
+            done = carry_out(deployer, want, steps, observed, SystemClock(), teller(deployer, output))
         except DeployError as error:
             raise Failed(error.message, 3, error.hint) from error
         if any(step.kind == "supervise" for step in steps):
             start_supervisor(deployer.job)
-    raise_code(_wait_until_up(deployer, options, 0))
+    failed = {**deployer.failures, **done.failed}
+    tell_failures(failed)
+    if done.generation is None:
+        raise Failed("", 4)
+    raise_code(wait_until_up(deployer, output, failed) or (4 if failed else 0))
 
 
 def raise_code(code: int) -> None:
@@ -358,40 +418,3 @@ def node_number(text: str, count: int) -> int:
     if not text.isdigit() or int(text) >= count:
         raise Failed(f"the job has no node `{text}`", 2, f"its nodes are 0 to {count - 1}")
     return int(text)
-
-
-def down_job(job: str | None, timeout: str | None, break_it: bool, output: Format) -> None:
-    """Collect logs, end everything, remove everything but logs, outputs and checkpoints."""
-    from jobctl.jobs import job_of_name, name_of
-    from jobctl.jobspec.deploy import events
-    from jobctl.jobspec.deploy.collect import collect_logs
-    from jobctl.jobspec.deploy.local import Local
-
-    directory = job_of_name(name_of(job))
-    deployer = Local(directory)
-    if not directory.root.exists():
-        console.say(f"nothing of job `{directory.name}` is on this machine")
-        _down_report(output, directory.name, None)
-        return
-    with locked(directory, "down", break_it):
-        was_up = directory.host.exists() or directory.about() is not None
-        deployer.end_supervisor()
-        deployer.finish(grace_of(deployer, timeout))
-        collected = collect_logs(deployer.work, directory.history)
-        deployer.erase()
-        directory.forget()
-        if was_up:
-            events.record(directory.events, time.time(), "down", "job taken down")
-        directory.lock.unlink(missing_ok=True)  # last: whoever waits for it locks a new file
-    console.say(
-        f"job `{directory.name}` is down" + (f"; its logs are in {collected}" if collected else "")
-        if was_up
-        else f"nothing of job `{directory.name}` is on this machine"
-    )
-    _down_report(output, directory.name, collected)
-
-
-def _down_report(output: Format, name: str, collected: Path | None) -> None:
-    if output is Format.json:
-        hosts = [{"host": "localhost", "reachable": True, "error": None}]
-        console.out_json({"job": name, "down": True, "hosts": hosts, "logs": str(collected) if collected else None})

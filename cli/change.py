@@ -7,8 +7,22 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl import console
-from jobctl.console import Commands, Failed, command
-from jobctl.options import BreakLock, Exclude, Format, Hosts, Job, Node, On, Output, Set, TargetOption
+from jobctl.console import Commands, command
+from jobctl.options import (
+    AcceptNew,
+    BreakLock,
+    Exclude,
+    Format,
+    Hosts,
+    Job,
+    Node,
+    On,
+    Output,
+    Set,
+    SshConfig,
+    TakeOver,
+    TargetOption,
+)
 
 Timeout = Annotated[
     Optional[str],  # noqa: UP045
@@ -32,6 +46,8 @@ def plan(
         bool, typer.Option("--explain", help="Also ranks, devices, endpoints and env of the whole job.")
     ] = False,
     overrides: Set = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Say what `up` would do now, and why.
@@ -40,13 +56,16 @@ def plan(
 
     Example: jobctl plan job.yaml --explain
     """
-    from jobctl.jobs import Where, compile_job, plan_of
-    from jobctl.planning import explain_plan, steps_of
+    from jobctl.bringup import tell_failures
+    from jobctl.jobs import Where, as_started, compile_job, plan_of
+    from jobctl.planning import deployer_for, explain_plan, steps_of
 
-    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude), as_json=output is Format.json)
+    where = as_started(job, Where(target, hosts, on, exclude))
+    compiled = compile_job(job, overrides, where, as_json=output is Format.json)
     made = plan_of(compiled)
-    # On hosts nothing can be observed yet; what the job would be can be told all the same.
-    steps, why_none = steps_of(made) if made.target == "local" or not explain else ((), "")
+    deployer = deployer_for(compiled, made, ssh_config, accept_new)
+    steps, why_none = steps_of(deployer, made)
+    tell_failures(deployer.failures)
     if output is Format.json:
         from jobctl.jobspec.plan.serial import plan_data
 
@@ -58,8 +77,10 @@ def plan(
             console.out()
         for step in steps:
             console.out(str(step))
-        if not steps and why_none:
+        if not steps:
             console.say(why_none)
+    if deployer.failures:
+        raise typer.Exit(4)
     if steps:
         raise typer.Exit(10)
 
@@ -79,7 +100,11 @@ def up(
     fresh: Annotated[bool, typer.Option("--fresh", help="Train anew, into a new checkpoint subdirectory.")] = False,
     no_supervise: Annotated[bool, typer.Option("--no-supervise", help="Leave no supervisor behind.")] = False,
     skip_check: Annotated[bool, typer.Option("--skip-check", help="Skip the preflight of hosts.")] = False,
+    recreate: Annotated[bool, typer.Option("--recreate", help="New containers for all nodes.")] = False,
+    take_over: TakeOver = False,
     break_lock: BreakLock = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Start a job, or change it to what the spec says.
@@ -88,13 +113,16 @@ def up(
 
     Example: jobctl up examples/torch-resnet/job.yaml --follow
     """
-    del skip_check  # the preflight is one of hosts; this machine needs none
     from jobctl.bringup import Options, up_job
-    from jobctl.jobs import Where, compile_job, plan_of
+    from jobctl.jobs import Where, as_started, compile_job, plan_of
+    from jobctl.planning import deployer_for, reach_for
 
-    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude), as_json=output is Format.json)
-    options = Options(dry_run, follow, fresh, not no_supervise, break_lock, output)
-    code = up_job(compiled, plan_of(compiled), options)
+    where = as_started(job, Where(target, hosts, on, exclude))
+    compiled = compile_job(job, overrides, where, as_json=output is Format.json)
+    made = plan_of(compiled)
+    options = Options(dry_run, follow, fresh, not no_supervise, not skip_check, break_lock, recreate, take_over, output)
+    deployer = deployer_for(compiled, made, ssh_config, accept_new)
+    code = up_job(deployer, compiled, made, reach_for(compiled, ssh_config, accept_new), options)
     if code:
         raise typer.Exit(code)
 
@@ -116,20 +144,39 @@ def supervise(
 
 
 @command
-def stop(job: Job = None, timeout: Timeout = None, break_lock: BreakLock = False, output: Output = Format.text) -> None:
+def stop(
+    job: Job = None,
+    hosts: Hosts = None,
+    timeout: Timeout = None,
+    take_over: TakeOver = False,
+    break_lock: BreakLock = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+    output: Output = Format.text,
+) -> None:
     """SIGTERM to every rank; `up` resumes.
 
     Everything stays in place, and training goes on from the last checkpoint.
 
     Example: jobctl stop my-job
     """
-    from jobctl.bringup import stop_job
+    from jobctl.ending import stop_job
+    from jobctl.jobs import Reached, running_job
 
-    stop_job(job, timeout, break_lock, output)
+    stop_job(running_job(job, Reached(hosts, ssh_config, accept_new)), timeout, break_lock, take_over, output)
 
 
 @command
-def restart(job: Job = None, node: Node = None, break_lock: BreakLock = False, output: Output = Format.text) -> None:
+def restart(
+    job: Job = None,
+    hosts: Hosts = None,
+    node: Node = None,
+    take_over: TakeOver = False,
+    break_lock: BreakLock = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+    output: Output = Format.text,
+) -> None:
     """Begin a new generation with a fresh budget.
 
     With --node that node's launcher is started anew too.
@@ -137,8 +184,9 @@ def restart(job: Job = None, node: Node = None, break_lock: BreakLock = False, o
     Example: jobctl restart my-job --node 1
     """
     from jobctl.bringup import restart_job
+    from jobctl.jobs import Reached, running_job
 
-    restart_job(job, node, break_lock, output)
+    restart_job(running_job(job, Reached(hosts, ssh_config, accept_new)), node, break_lock, take_over, output)
 
 
 @command
@@ -146,7 +194,10 @@ def down(
     job: Job = None,
     hosts: Hosts = None,
     timeout: Timeout = None,
+    take_over: TakeOver = False,
     break_lock: BreakLock = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Stop and remove everything of the job.
@@ -155,11 +206,12 @@ def down(
 
     Example: jobctl down my-job
     """
-    from jobctl.bringup import down_job
+    from jobctl.ending import down_job
+    from jobctl.jobs import Reached, job_of_name, known_deployer, name_of
 
-    if hosts is not None:
-        raise Failed("this version deploys to target `local` only", 2, "leave out `--hosts`")
-    down_job(job, timeout, break_lock, output)
+    directory = job_of_name(name_of(job))
+    deployer = known_deployer(directory, Reached(hosts, ssh_config, accept_new))
+    down_job(deployer, timeout, break_lock, take_over, output)
 
 
 COMMANDS: Commands = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ from jobctl import console
 from jobctl.console import Failed
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.deployer import Deployer
     from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.local import Local
+    from jobctl.jobspec.deploy.reach import Reach, SshOptions
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.planner import Target
     from jobctl.jobspec.spec.diagnostics import Diagnostic
@@ -43,7 +44,21 @@ class Compiled:
     target: Target
     hosts: tuple[Host, ...]
     hosts_path: Path | None
+    on: str | None
+    exclude: str | None
     warnings: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Options that say how the hosts of a running job are reached; what is left out is as the job was started with."""
+
+    hosts: Path | None = None
+    ssh_config: Path | None = None
+    accept_new: bool = False
+
+
+_AS_STARTED = Reached()
 
 
 def spec_path(job: str | None) -> Path:
@@ -87,6 +102,30 @@ class Where:
     exclude: str | None = None
 
 
+def as_started(job: str | None, where: Where) -> Where:
+    """Return `where`, filled in for a job that is up on hosts: its hosts and target are what it was started with."""
+    if where.hosts is not None or (where.target is not None and where.target.value in ("local", "kubernetes")):
+        return where
+    name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
+    about = (job_of_name(name).about() or {}) if name else {}
+    if not about.get("hosts"):
+        return where
+    from jobctl.options import Target as Option
+
+    if not Path(about["hosts"]).is_file():
+        raise Failed(
+            f"job `{name}` was started with {about['hosts']}, which is gone", 2, "name its hosts: `--hosts hosts.txt`"
+        )
+    target = where.target or Option(about["target"])
+    return Where(target, Path(about["hosts"]), where.on or about.get("on"), where.exclude or about.get("exclude"))
+
+
+def _name_in(path: Path) -> str | None:
+    from jobctl.jobspec.spec.load import read_name
+
+    return read_name(path).name
+
+
 def choose_target(where: Where) -> Target:
     """Return the target: asked for, or `compose` with hosts and `local` without."""
     chosen: Target = where.target.value if where.target else "compose" if where.hosts else "local"
@@ -124,7 +163,9 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     diagnostics = in_order(found, [str(file) for file in files])
     if loaded.spec is None or has_errors(diagnostics):
         return Checked(None, diagnostics, files, loaded)
-    compiled = Compiled(loaded.spec, loaded.directory, path, chosen, known, where.hosts, diagnostics)
+    compiled = Compiled(
+        loaded.spec, loaded.directory, path, chosen, known, where.hosts, where.on, where.exclude, diagnostics
+    )
     return Checked(compiled, diagnostics, files, loaded)
 
 
@@ -207,8 +248,8 @@ def owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def plan_of(compiled: Compiled) -> Plan:
-    """Return the plan of a compiled job. Ends with 2 where it cannot be planned."""
+def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None) -> Plan:
+    """Return the plan of a compiled job, its nodes placed as given. Ends with 2 where it cannot be planned."""
     from jobctl.jobspec.deploy.devices import count_devices
     from jobctl.jobspec.planner import Context, PlanError, planner
     from jobctl.version import version
@@ -218,9 +259,14 @@ def plan_of(compiled: Compiled) -> Plan:
     context = Context(compiled.target, str(directory), owner(), version(), here)
     devices = count_devices(spec.devices.kind) if compiled.target == "local" else None
     try:
-        return planner(spec, compiled.hosts, None, context, devices)
+        plan = planner(spec, compiled.hosts, placement, context, devices)
     except PlanError as error:
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
+    if plan.code is None or plan.target == "local":
+        return plan
+    from jobctl.jobspec.deploy.code import code_hash
+
+    return replace(plan, code=replace(plan.code, version=code_hash(plan)))
 
 
 def name_of(job: str | None) -> str:
@@ -237,23 +283,63 @@ def name_of(job: str | None) -> str:
     return loaded.name
 
 
-def running_job(job: str | None) -> Local:
-    """Return the deployer of a job that is up, or was and left a trace. Ends with 2 for one that is not known."""
+def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
+    """Return what brings a job up, and looks at it."""
+    if reach is not None:
+        from jobctl.jobspec.deploy.hosts import Hosts
+
+        return Hosts(directory, "ssh" if target == "ssh" else "compose", reach, plan)
     from jobctl.jobspec.deploy.local import Local
 
+    return Local(directory, plan)
+
+
+def known_deployer(directory: JobDir, reached: Reached = _AS_STARTED) -> Deployer:
+    """Return the deployer of a job as it was started, or as `reached` says."""
+    about = directory.about() or {}
+    return deployer_of(directory, about.get("target", "local"), _reach(directory.reach(), reached))
+
+
+def _reach(known: Reach | None, reached: Reached) -> Reach | None:
+    from jobctl.jobspec.deploy.reach import Reach
+
+    hosts = known.hosts if known else ()
+    if reached.hosts is not None:
+        from jobctl.jobspec.spec.diagnostics import has_errors
+        from jobctl.jobspec.spec.hosts import load_hosts
+        from jobctl.jobspec.spec.source import Source
+
+        lines = load_hosts(reached.hosts)
+        if has_errors(lines.diagnostics):
+            show_diagnostics(lines.diagnostics, Source(str(reached.hosts), "", None))
+            raise Failed("", 2)
+        hosts = lines.hosts
+    if not hosts:
+        return None
+    return Reach(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+
+
+def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> SshOptions:
+    """Return SSH's options: as given, or else as the job was started with. Ends with 2 for a file that is not there."""
+    from jobctl.jobspec.deploy.reach import SshOptions
+
+    if config is not None and not config.is_file():
+        raise Failed(f"there is no SSH configuration {config}", 2, "`--ssh-config` names a file like ~/.ssh/config")
+    before = known.ssh if known else SshOptions()
+    return SshOptions(config or before.config, accept_new or before.accept_new)
+
+
+def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Deployer:
+    """Return the deployer of a job that is up, or was and left a trace. Ends with 2 for one that is not known."""
     name = name_of(job)
     directory = job_of_name(name)
     named = job is not None and not is_spec_file(job)
-    if named and directory.about() is None and not directory.root.exists():
+    if named and reached.hosts is None and directory.about() is None and not directory.root.exists():
         raise Failed(f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one")
-    return Local(directory)
+    return known_deployer(directory, reached)
 
 
 def refuse_target(plan: Plan) -> None:
     """End with 2 where this version renders a target but cannot deploy to it yet."""
-    if plan.target != "local":
-        raise Failed(
-            f"this version runs jobs on target `local` only; it validates and renders for `{plan.target}`",
-            2,
-            "`jobctl render --out DIR` writes what would be sent to each host",
-        )
+    if plan.target == "kubernetes":
+        raise Failed("this version cannot deploy to target `kubernetes` yet", 2, "name hosts: `--hosts hosts.txt`")

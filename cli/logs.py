@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl import console
@@ -17,8 +15,9 @@ from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.local import Local
-    from jobctl.jobspec.deploy.logs import Line, Logs, Selection
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.logs import Line, Logs, Selection, Source
 
 INTERVAL = 0.1  # seconds between two looks of -f
 _COLOURS = (36, 33, 32, 35, 34, 31)
@@ -49,73 +48,71 @@ def since_time(text: str) -> float:
         return time.time() - duration(text)
 
 
-def stream(deployer: Local, choice: Choice, output: Format) -> None:
-    """Print the chosen lines, and with `follow` those that come until the job ends."""
-    from jobctl.jobspec.deploy.logs import Logs
+def stream(deployer: Deployer, choice: Choice, output: Format) -> int:
+    """Print the chosen lines, and with `follow` those that come until the job ends; return 4 if hosts were missing."""
+    from jobctl.jobspec.deploy.logs import Logs, Selection
     from jobctl.status import ended
 
-    root = _root(deployer)
-    _refuse_unknown(deployer, root, choice)
-    logs = Logs(root, _selection(deployer, choice))
+    source = _source(deployer)
+    _refuse_unknown(deployer, Logs(source, Selection()), choice)
+    logs = Logs(source, _selection(deployer, choice), choice.tail)
     show = _printer(choice, output)
     over = not choice.follow or ended(deployer.observe())
-    _print(_last(logs, root, choice.tail, final=over), show)
+    told = _tell_problems(source, deployer.failures, frozenset())
+    _print(logs.lines(final=over), show)
+    looked = time.monotonic()
     while not over:
-        pause(INTERVAL)
-        over = ended(deployer.observe())  # asked before reading, so that nothing written till then is missed
+        pause(source.interval)
+        # Asked before reading, so that nothing written till then is missed; on hosts that is not for nothing.
+        if time.monotonic() - looked >= deployer.interval:
+            over, looked = ended(deployer.observe()), time.monotonic()
         _print(logs.lines(final=over), show)
+        told = _tell_problems(source, {}, told)
+    return 4 if told else 0
 
 
-def _refuse_unknown(deployer: Local, root: Path, choice: Choice) -> None:
+def _tell_problems(source: Source, missing: Failures, told: frozenset[str]) -> frozenset[str]:
+    """Say once for each host that its logs cannot be read now."""
+    now: dict[str, DeployError] = {**missing, **getattr(source, "problems", {})}
+    for host, error in now.items():
+        if host not in told:
+            console.error(error.message, error.hint)
+    return frozenset(now)
+
+
+def _refuse_unknown(deployer: Deployer, logs: Logs, choice: Choice) -> None:
     """End with 2 where a node or a generation is asked for that never was: a slip is no empty log."""
-    nodes = {path.name[5:] for path in root.glob("node-*") if path.is_dir()}
-    generations = {path.name for path in root.glob("node-*/logs/*") if path.is_dir()}
     name = deployer.job.name
-    for what, asked, known in (("node", choice.node, nodes), ("generation", choice.generation, generations)):
-        if asked is not None and str(asked) not in known:
-            there = ", ".join(sorted(known, key=int)) or "none"
-            raise Failed(f"job `{name}` has no {what} {asked}", 2, f"there is {what} {there}")
+    for what, asked, known in (
+        ("node", choice.node, logs.nodes if choice.node is not None else None),
+        ("generation", choice.generation, logs.generations if choice.generation is not None else None),
+    ):
+        there = known() if known else set()
+        if asked is not None and asked not in there:
+            names = ", ".join(map(str, sorted(there))) or "none"
+            raise Failed(f"job `{name}` has no {what} {asked}", 2, f"there is {what} {names}")
 
 
-def _root(deployer: Local) -> Path:
-    if deployer.work.exists():
-        return deployer.work
+def _source(deployer: Deployer) -> Source:
+    """Return where the logs are read: where the job runs, or else what `down` collected."""
+    from jobctl.jobspec.deploy.logs import Folder
+
+    source = deployer.source()
+    if source is not None:
+        return source
     collected = sorted(deployer.job.history.glob("*"), key=lambda path: path.stat().st_mtime)
     if not collected:
         raise Failed(f"job `{deployer.job.name}` has no logs here", 2, "`jobctl up` starts it")
-    return collected[-1]
+    return Folder(collected[-1])
 
 
-def _selection(deployer: Local, choice: Choice) -> Selection:
+def _selection(deployer: Deployer, choice: Choice) -> Selection:
     from jobctl.jobspec.deploy.logs import Selection
 
-    generation = choice.generation
     since = choice.since
     if choice.current:
-        control = deployer.observe().control
-        since = control.ledger.began or None
-    return Selection(choice.node, choice.rank, generation, since, choice.launcher)
-
-
-def _last(logs: Logs, root: Path, tail: int | None, *, final: bool) -> Iterable[Line]:
-    """Return the lines so far, or of each process the last `tail` ones (as `docker compose logs` counts).
-
-    The last lines of a process that is no more, because a later generation has fewer, are none of the last.
-    """
-    lines = logs.lines(final=final)
-    if tail is None:
-        return lines
-    kept: dict[tuple[int, str], deque[tuple[int, Line]]] = {}
-    for number, line in enumerate(lines):
-        kept.setdefault((line.node, line.log), deque(maxlen=tail)).append((number, line))
-    latest = max((line.generation for lines in kept.values() for _, line in lines), default=0)
-    there = [
-        pair
-        for (node, log), pairs in kept.items()
-        for pair in pairs
-        if pair[1].generation == latest or (root / f"node-{node}" / "logs" / str(latest) / log).exists()
-    ]
-    return [line for _, line in sorted(there, key=lambda pair: pair[0])]
+        since = deployer.observe().control.ledger.began or None
+    return Selection(choice.node, choice.rank, choice.generation, since, choice.launcher)
 
 
 def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> None:

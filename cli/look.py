@@ -8,14 +8,17 @@ import typer
 
 from jobctl import console
 from jobctl.console import Commands, command
-from jobctl.options import Format, Job, Output
+from jobctl.options import AcceptNew, Format, Hosts, Job, Output, SshConfig
 
 
 @command
 def status(
     job: Job = None,
+    hosts: Hosts = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it live until the job ends.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="One line per process.")] = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Say what runs where.
@@ -24,10 +27,10 @@ def status(
 
     Example: jobctl status my-job --watch
     """
-    from jobctl.jobs import running_job
+    from jobctl.jobs import Reached, running_job
     from jobctl.status import show_status, status_json, watch_status
 
-    deployer = running_job(job)
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
     if watch:
         watch_status(deployer, wide, output)
     elif output is Format.json:
@@ -50,10 +53,13 @@ def list_(output: Output = Format.text) -> None:
 @command
 def wait(
     job: Job = None,
+    hosts: Hosts = None,
     timeout: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--timeout", metavar="T", help="Give up waiting after T (exit 124).", show_default=False),
     ] = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Wait until the job ends; exit with its result.
@@ -63,9 +69,9 @@ def wait(
     Example: jobctl wait my-job --timeout 2h
     """
     from jobctl.following import wait_for
-    from jobctl.jobs import running_job
+    from jobctl.jobs import Reached, running_job
 
-    code = wait_for(running_job(job), timeout, output)
+    code = wait_for(running_job(job, Reached(hosts, ssh_config, accept_new)), timeout, output)
     if code:
         raise typer.Exit(code)
 
@@ -73,7 +79,10 @@ def wait(
 @command
 def events(
     job: Job = None,
+    hosts: Hosts = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Tell what happened and why.
@@ -81,9 +90,9 @@ def events(
     Example: jobctl events my-job -f
     """
     from jobctl.following import show_events
-    from jobctl.jobs import running_job
+    from jobctl.jobs import Reached, running_job
 
-    show_events(running_job(job), follow, output)
+    show_events(running_job(job, Reached(hosts, ssh_config, accept_new)), follow, output)
 
 
 COMMANDS: Commands = {"status": status, "list": list_, "wait": wait, "events": events}

@@ -67,3 +67,13 @@ Node = Annotated[
     typer.Option("--node", metavar="N", help="One node, by its number.", show_default=False),
 ]
 BreakLock = Annotated[bool, typer.Option("--break-lock", help="Take the lock from whoever holds it.")]
+SshConfig = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--ssh-config", metavar="FILE", help="Read this instead of your SSH configuration.", show_default=False
+    ),
+]
+AcceptNew = Annotated[
+    bool, typer.Option("--accept-new-host-keys", help="Trust unknown host keys; a changed one is always refused.")
+]
+TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner.")]

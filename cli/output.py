@@ -8,12 +8,13 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl.console import Commands, Failed, command
-from jobctl.options import Format, Job, Node, Output, Set
+from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, Set, SshConfig
 
 
 @command
 def logs(
     job: Job = None,
+    hosts: Hosts = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     node: Node = None,
     rank: Annotated[
@@ -38,6 +39,8 @@ def logs(
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Show when each line was written.")] = False,
     launcher: Annotated[bool, typer.Option("--launcher", help="Also what torchrun and the like printed.")] = False,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Print what the processes print.
@@ -46,7 +49,7 @@ def logs(
 
     Example: jobctl logs my-job -f --rank 0
     """
-    from jobctl.jobs import running_job
+    from jobctl.jobs import Reached, running_job
     from jobctl.logs import Choice, since_time, stream
 
     if node is not None and not node.isdigit():
@@ -54,11 +57,20 @@ def logs(
     number = None if node is None else int(node)
     moment = None if since is None else since_time(since)
     choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
-    stream(running_job(job), choice, output)
+    code = stream(running_job(job, Reached(hosts, ssh_config, accept_new)), choice, output)
+    if code:
+        raise typer.Exit(code)
 
 
 @command
-def exec_(ctx: typer.Context, job: Job = None, node: Node = None) -> None:
+def exec_(
+    ctx: typer.Context,
+    job: Job = None,
+    hosts: Hosts = None,
+    node: Node = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+) -> None:
     """Run a command inside of a running node.
 
     With the environment of its first process, in its directory.
@@ -66,9 +78,9 @@ def exec_(ctx: typer.Context, job: Job = None, node: Node = None) -> None:
     Example: jobctl exec my-job --node 0 -- env
     """
     from jobctl.inside import exec_in_node
-    from jobctl.jobs import running_job
+    from jobctl.jobs import Reached, running_job
 
-    raise typer.Exit(exec_in_node(running_job(job), node, _rest(ctx, "exec")))
+    raise typer.Exit(exec_in_node(running_job(job, Reached(hosts, ssh_config, accept_new)), node, _rest(ctx, "exec")))
 
 
 @command
@@ -95,10 +107,13 @@ def _rest(ctx: typer.Context, name: str) -> list[str]:
 @command
 def pull(
     job: Job = None,
+    hosts: Hosts = None,
     directory: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Argument(metavar="DIR", help="Where to; default ./JOB-pull.", show_default=False),
     ] = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
     """Fetch logs and outputs.
@@ -106,9 +121,9 @@ def pull(
     Example: jobctl pull my-job results/
     """
     from jobctl.inside import pull_job
-    from jobctl.jobs import running_job
+    from jobctl.jobs import Reached, running_job
 
-    pull_job(running_job(job), directory, output)
+    pull_job(running_job(job, Reached(hosts, ssh_config, accept_new)), directory, output)
 
 
 COMMANDS: Commands = {"logs": logs, "exec": exec_, "run": run, "pull": pull}

@@ -7,20 +7,41 @@ from typing import TYPE_CHECKING
 from jobctl import console
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jobctl.jobs import Compiled
+    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.reach import Reach
     from jobctl.jobspec.deploy.reconcile import Step
     from jobctl.jobspec.plan.types import Generation, Plan
 
 
-def steps_of(plan: Plan) -> tuple[tuple[Step, ...], str]:
+def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept_new: bool) -> Deployer:
+    """Return the deployer of a job as its spec and hosts file say; it also knows the hosts of the job that runs."""
+    from jobctl.jobs import deployer_of, job_of_name, refuse_target
+
+    refuse_target(plan)
+    return deployer_of(job_of_name(plan.job), plan.target, reach_for(compiled, ssh_config, accept_new), plan)
+
+
+def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:
+    """Return how the hosts of a compiled job are reached, None where it runs on this machine."""
+    from jobctl.jobs import job_of_name, ssh_options
+    from jobctl.jobspec.deploy.reach import Reach
+
+    if compiled.target not in ("compose", "ssh"):
+        return None
+    known = job_of_name(compiled.spec.name).reach()
+    reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, known))
+    return reach.with_hosts(known.hosts) if known else reach
+
+
+def steps_of(deployer: Deployer, plan: Plan) -> tuple[tuple[Step, ...], str]:
     """Return the steps of `up`, and what to say if there are none."""
-    from jobctl.jobs import job_of_name, refuse_target
     from jobctl.jobspec.deploy.carry_out import wanted
-    from jobctl.jobspec.deploy.local import Local
     from jobctl.jobspec.deploy.observed import phase
     from jobctl.jobspec.deploy.reconcile import reconcile
 
-    refuse_target(plan)
-    deployer = Local(job_of_name(plan.job), plan)
     observed = deployer.observe()
     now, _ = phase(observed)
     return reconcile(wanted(deployer, plan), observed), f"nothing to do: job `{plan.job}` is {now} as the spec says"

@@ -9,21 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.deploy.clock import pause
+from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.transport import HostError
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.local import Local
+    from jobctl.jobspec.deploy.deployer import Deployer
     from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
 
 INTERVAL = 0.5  # seconds between two looks of --watch
 
 
-def status_json(deployer: Local) -> dict[str, Any]:
+def failure_json(host: str, error: DeployError) -> dict[str, Any]:
+    """Return why a host did not do its part."""
+    code = error.code if isinstance(error, HostError) else "failed"
+    return {"host": host, "code": code, "message": error.message, "hint": error.hint}
+
+
+def status_json(deployer: Deployer) -> dict[str, Any]:
     """Return the state as CONTRACT's `status -o json` has it."""
     return _json(deployer, deployer.observe())
 
 
-def _json(deployer: Local, observed: Observed) -> dict[str, Any]:
+def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
     from jobctl.jobspec.deploy.observed import phase
 
     plan, generation = deployer.plan, observed.control.generation
@@ -42,7 +50,7 @@ def _json(deployer: Local, observed: Observed) -> dict[str, Any]:
     }
 
 
-def _replicas(deployer: Local, observed: Observed) -> str:
+def _replicas(deployer: Deployer, observed: Observed) -> str:
     """Return `running[min:max]`, or `running/nodes` for a job of a fixed size."""
     running = sum(1 for node in observed.members if node.state == "running")
     plan = deployer.plan
@@ -95,12 +103,12 @@ def timestamp(seconds: float | None) -> str | None:
     )
 
 
-def show_status(deployer: Local, wide: bool) -> None:
+def show_status(deployer: Deployer, wide: bool) -> None:
     """Print the state as a table."""
     console.out(status_text(deployer, deployer.observe(), wide))
 
 
-def status_text(deployer: Local, observed: Observed, wide: bool) -> str:
+def status_text(deployer: Deployer, observed: Observed, wide: bool) -> str:
     """Return the state as text: a head line, why it is so, and a table of nodes (or of processes)."""
     data = _json(deployer, observed)
     head = f"{data['job']}: {data['phase']}"
@@ -183,7 +191,7 @@ def _age(started: str | None) -> str:
     return f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h{seconds // 60 % 60:02}m"
 
 
-def watch_status(deployer: Local, wide: bool, output: Format) -> None:
+def watch_status(deployer: Deployer, wide: bool, output: Format) -> None:
     """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
     if output is Format.text and sys.stdout.isatty():
         _watch_live(deployer, wide)
@@ -191,7 +199,7 @@ def watch_status(deployer: Local, wide: bool, output: Format) -> None:
         _watch_lines(deployer, wide, output)
 
 
-def _watch_live(deployer: Local, wide: bool) -> None:
+def _watch_live(deployer: Deployer, wide: bool) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -205,7 +213,7 @@ def _watch_live(deployer: Local, wide: bool) -> None:
             pause(INTERVAL)
 
 
-def _watch_lines(deployer: Local, wide: bool, output: Format) -> None:
+def _watch_lines(deployer: Deployer, wide: bool, output: Format) -> None:
     last: object = None
     while True:
         observed = deployer.observe()
@@ -230,12 +238,12 @@ def ended(observed: Observed) -> bool:
 
 def known_jobs_table(output: Format) -> None:
     """Print the jobs that are up."""
+    from jobctl.jobs import known_deployer
     from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
-    from jobctl.jobspec.deploy.local import Local
 
     found = []
     for job in known_jobs(state_dir(console.environ())):
-        deployer = Local(job)
+        deployer = known_deployer(job)
         about = job.about() or {}
         state = status_json(deployer)
         keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")

@@ -14,7 +14,7 @@ def supervise_job(job: str | None, *, background: bool) -> None:
     """Watch the job until it ends. SIGTERM ends the supervisor, not the job."""
     from jobctl.jobs import running_job
     from jobctl.jobspec.deploy.clock import SystemClock
-    from jobctl.jobspec.deploy.lock import Locked, hold
+    from jobctl.jobspec.deploy.lock import Locked
     from jobctl.jobspec.supervise.loop import Supervisor
 
     deployer = running_job(job)
@@ -24,7 +24,7 @@ def supervise_job(job: str | None, *, background: bool) -> None:
     if background:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with hold(deployer.job.supervisor_lock, "supervise", wait=0.0):
+        with deployer.watch():
             why = Supervisor(deployer, SystemClock(), _say).run()
     except Locked as taken:
         if background:

@@ -10,6 +10,7 @@ import os.path
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.frameworks.base import Framework, Start, framework
@@ -342,7 +343,8 @@ def _code(spec: Spec, context: Context) -> types.Code | None:
     if spec.code is None:
         return None
     source = os.path.normpath(os.path.join(context.directory, spec.code.source))
-    return types.Code(source, spec.code.target, spec.code.exclude)
+    folders = tuple(path.rstrip("/") for path in spec.outputs if path.endswith("/") or not PurePosixPath(path).suffix)
+    return types.Code(source, spec.code.target, spec.code.exclude, folders)
 
 
 def _script(spec: Spec, context: Context) -> str | None:

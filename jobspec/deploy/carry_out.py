@@ -13,7 +13,7 @@ from hashlib import sha256
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.code import code_hash
 from jobctl.jobspec.deploy.control import Failure, Ledger
-from jobctl.jobspec.deploy.local import Local
+from jobctl.jobspec.deploy.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, Wanted
 from jobctl.jobspec.plan.types import Generation, Plan
@@ -27,13 +27,22 @@ class Fresh:
     checkpoint_dir: str | None
 
 
-def wanted(deployer: Local, plan: Plan, **how: object) -> Wanted:
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of steps: the generation that began, if one did, and the hosts that could not do their part."""
+
+    generation: Generation | None
+    failed: Failures
+
+
+def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
     """Return what should run; `how` are further fields of Wanted."""
-    return Wanted(plan, deployer.hashes(plan), code_hash(plan), **how)  # type: ignore[arg-type]
+    code = plan.code.version if plan.code and plan.code.version else code_hash(plan)
+    return Wanted(plan, deployer.hashes(plan), code, **how)  # type: ignore[arg-type]
 
 
 def carry_out(
-    deployer: Local,
+    deployer: Deployer,
     want: Wanted,
     steps: Sequence[Step],
     observed: Observed,
@@ -42,41 +51,38 @@ def carry_out(
     *,
     failure: Failure | None = None,
     fresh: Fresh | None = None,
-) -> Generation | None:
-    """Apply `steps`, telling `note` of each before it is done; return the new generation, if one began.
+    failed: Failures | None = None,
+) -> Done:
+    """Apply `steps`, telling `note` of each before it is done, on all hosts but those that have `failed` before.
 
-    With `failure` the budget goes on and the failure is noted; without it, it begins anew. Raises DeployError.
+    With `failure` the budget goes on and the failure is noted; without it, it begins anew. A generation begins if
+    enough nodes stand ready. Raises DeployError.
     """
-    about_nodes = [step for step in steps if step.node is not None]
-    if any(step.kind in ("replace", "remove") for step in about_nodes):
+    failures = dict(failed or {})
+    todo = [step for step in steps if step.host and step.host not in failures]
+    if any(step.kind in ("replace", "remove") for step in todo):
         deployer.stop_processes(want.plan.stop_grace)
-    for step in about_nodes:
+    for step in todo:
         note(step)
-        deployer.apply(step)
-    deployer.settle()
+    failures |= deployer.apply(todo)
     for step in steps:
         if step.kind == "generation":
+            ready = [n for n in want.plan.nodes if n.host.name not in {*failures, *observed.unreachable}]
+            if len(ready) < want.plan.min_nodes:
+                break
             note(step)
-            return _begin(deployer, want, step, observed, clock, failure, fresh)
-    return None
+            ledger = _ledger(want, observed, clock, failure)
+            generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
+            if fresh is not None:
+                generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
+            return Done(generation, failures | dict(deployer.begin(generation, ledger)))
+    return Done(None, failures)
 
 
-def _begin(
-    deployer: Local,
-    want: Wanted,
-    step: Step,
-    observed: Observed,
-    clock: Clock,
-    failure: Failure | None,
-    fresh: Fresh | None,
-) -> Generation:
-    generation = deployer.next_generation(want.plan, observed.control.generation, step.grace)
-    if fresh is not None:
-        generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
-    ledger = observed.control.ledger
-    after = ledger.with_failure(failure) if failure else Ledger(clock.now())
-    deployer.begin(generation, replace(after, code=want.code, result=None))
-    return generation
+def _ledger(want: Wanted, observed: Observed, clock: Clock, failure: Failure | None) -> Ledger:
+    before = observed.control.ledger
+    after = before.with_failure(failure) if failure else Ledger(clock.now())
+    return replace(after, code=want.code, result=None)
 
 
 def fresh_run(plan: Plan, last: Generation | None, exists: Callable[[str], bool]) -> Fresh:

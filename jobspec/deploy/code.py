@@ -1,62 +1,190 @@
-"""The identity of the code that a job runs, so that a changed script restarts what runs an old one."""
+"""The user's code: which files it is, its identity, and sending it to hosts.
+
+A version of the code is a folder of its own on a host, named by its hash, so what runs never sees half a copy, nor
+another version than it was started with. Only files that a host does not have yet are sent.
+"""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterator
-from fnmatch import fnmatch
+import stat
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.deploy.transport import checked
+from jobctl.jobspec.plan.types import Code, Plan
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.site import Site
 
 # What running a script changes by itself, and what never reaches a process.
 _NEVER = (".git", "__pycache__", "*.pyc", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+IGNORE = ".dockerignore"
 
 
 def code_hash(plan: Plan) -> str | None:
     """Return a hash of the code that `plan` sends (or, without `code`, of the script beside the spec).
 
-    Names, modes and contents count; times do not. None where there is nothing on this machine to watch.
+    Names and contents count; times do not. None where there is nothing on this machine to watch.
     """
     if plan.code is not None:
         root = Path(plan.code.source)
-        return _hash(root, _files(root, (*_NEVER, *plan.code.exclude, *plan.outputs), _own_output(plan, root)))
+        return _hash(root, code_files(plan, plan.code))
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
-        return _hash(script.parent, iter([script]))
+        return _hash(script.parent, [script])
     return None
 
 
-def _own_output(plan: Plan, root: Path) -> frozenset[str]:
-    """Return the directories below the code that the job itself writes into."""
+def code_files(plan: Plan, code: Code) -> list[Path]:
+    """Return the files (and links) of the code, sorted: all below its source but what is excluded.
+
+    Excluded are patterns of `.dockerignore`, those of `code.exclude` (without a slash they hold at any depth), and
+    what the job itself writes there.
+    """
+    from docker.utils.build import PatternMatcher
+
+    root = Path(code.source)
+    patterns = [*_NEVER, *code.exclude, *plan.outputs]
+    everywhere = [f"**/{pattern.strip('/')}" for pattern in patterns if "/" not in pattern.strip("/")]
     where = plan.checkpoint.dir if plan.checkpoint else None
-    return frozenset({where} if where and Path(where).is_relative_to(root) else ())
+    own = [os.path.relpath(where, root)] if where and Path(where).is_relative_to(root) else []
+    matcher = PatternMatcher([pattern.strip("/") for pattern in patterns] + everywhere + own + _ignored(root))
+    found = (root / name for name in matcher.walk(str(root)))
+    return sorted(path for path in found if path.is_symlink() or path.is_file())
 
 
-def _files(root: Path, exclude: tuple[str, ...], skip: frozenset[str]) -> Iterator[Path]:
-    patterns = tuple(pattern.strip("/") for pattern in exclude)
-    for folder, folders, names in os.walk(root):
-        here = Path(folder)
-        folders[:] = sorted(
-            name for name in folders if not _excluded(here / name, root, patterns) and str(here / name) not in skip
-        )
-        yield from (here / name for name in sorted(names) if not _excluded(here / name, root, patterns))
+def _ignored(root: Path) -> list[str]:
+    """Return the patterns in the code's .dockerignore."""
+    try:
+        lines = (root / IGNORE).read_text(encoding="utf-8", errors="replace").splitlines()
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _excluded(path: Path, root: Path, patterns: tuple[str, ...]) -> bool:
-    relative = path.relative_to(root).as_posix()
-    return any(fnmatch(path.name, pattern) or fnmatch(relative, pattern) for pattern in patterns)
-
-
-def _hash(root: Path, files: Iterator[Path]) -> str:
+def _hash(root: Path, files: Iterable[Path]) -> str:
     digest = sha256()
     for path in files:
-        try:
-            content = os.readlink(path).encode() if path.is_symlink() else path.read_bytes()
-        except OSError:
+        content = _content(path)
+        if content is None:
             continue  # a file that goes away, or that nobody may read, is not code that a process runs
         name = path.relative_to(root).as_posix().encode(errors="surrogateescape")
         digest.update(b"%d %s\0%d\0" % (len(name), name, len(content)))
         digest.update(content)
     return digest.hexdigest()[:16]
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True)
+class Package:
+    """One version of the code, ready to be sent to any number of hosts."""
+
+    code: Code
+    files: tuple[Path, ...]
+
+    @cached_property
+    def digests(self) -> dict[bytes, str]:
+        """The SHA-256 of each plain file, by its path relative to the source."""
+        plain = {path: _content(path) for path in self.files if not path.is_symlink()}
+        return {self._name(path): sha256(data).hexdigest() for path, data in plain.items() if data is not None}
+
+    def _name(self, path: Path) -> bytes:
+        return os.fsencode(path.relative_to(self.code.source))
+
+    def send(self, site: Site) -> None:
+        """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
+        top = str(site.work / "code")
+        version = self.code.version or ""
+        argv = ["sh", "-c", _ASK, "sh", top, version]
+        answer = checked(site.transport, argv, f"look for code in {top}")
+        if answer.startswith(b"here"):
+            return
+        base, _, listing = answer.partition(b"\n")
+        there = _listing(listing) if base else {}
+        same = sorted(name for name, digest in self.digests.items() if there.get(name) == digest)
+        packed = self._pack(frozenset(same))
+        kept = b"".join(name + b"\0" for name in same)
+        folders = [f"./{path}" for path in self.code.outputs]
+        argv = ["sh", "-c", _SEND, "sh", top, version, os.fsdecode(base), str(len(kept)), str(len(packed)), *folders]
+        checked(site.transport, argv, f"write code into {top}", kept + packed)
+
+    def _pack(self, without: frozenset[bytes]) -> bytes:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for path in self.files:
+                if self._name(path) not in without:
+                    self._add(archive, path)
+        return buffer.getvalue()
+
+    def _add(self, archive: tarfile.TarFile, path: Path) -> None:
+        member = tarfile.TarInfo(path.relative_to(self.code.source).as_posix())
+        data = _content(path)
+        if data is None:
+            return
+        info = path.lstat()
+        member.mtime = int(info.st_mtime)
+        if path.is_symlink():
+            member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.fsdecode(data), 0o777
+            archive.addfile(member)
+            return
+        # Readable for whoever the container's user is; executable if it is here.
+        member.mode = 0o755 if info.st_mode & stat.S_IXUSR else 0o644
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+
+
+def pack_code(plan: Plan) -> Package | None:
+    """Return the code that `plan` sends, None if it sends none."""
+    return None if plan.code is None else Package(plan.code, tuple(code_files(plan, plan.code)))
+
+
+def _listing(text: bytes) -> dict[bytes, str]:
+    """Return path to digest from what sha256sum printed; names that it escapes are left out, and so sent again."""
+    found = {}
+    for line in text.splitlines():
+        digest, _, name = line.partition(b"  ./")
+        if len(digest) == 64 and name:
+            found[name] = digest.decode()
+    return found
+
+
+# Answers `here` if version $2 is below $1; else the name of the newest other one and the digests of its files.
+_ASK = """\
+cd -- "$1" 2>/dev/null || exit 0
+if [ -d "$2" ]; then echo here; exit 0; fi
+base=$(ls -t | head -n 1); [ -n "$base" ] && cd -- "$base" || exit 0
+printf '%s\\n' "$base"
+find . -type f -exec sha256sum -- {} + 2>/dev/null; :
+"""
+
+# Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar of $5 bytes
+# behind them. It has its name when it is whole. Older versions than $3 are removed: nothing runs from them any more.
+_SEND = """\
+set -eu; umask 022
+top=$1 version=$2 base=$3 names=$4 size=$5; shift 5
+mkdir -p -- "$top"; cd -- "$top"
+new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
+mkdir "$new/files"
+head -c "$names" > "$new/names"; cat > "$new/tar"
+[ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
+[ "$names" -eq 0 ] || tar -C "$base" --null --no-recursion -T "$new/names" -cf - | tar -xpf - -C "$new/files"
+tar -xpf "$new/tar" -C "$new/files"
+for folder do mkdir -p -- "$new/files/$folder"; done
+touch "$new/files"; mv -T -- "$new/files" "$top/$version"
+for old in *; do
+  case $old in "$version"|"$base") ;; *) rm -rf -- "$old" 2>/dev/null || : ;; esac
+done
+"""

@@ -12,7 +12,7 @@ def collect_logs(work: Path, history: Path) -> Path | None:
     logs = [path for path in sorted(work.glob("node-*/logs")) if any(path.iterdir())]
     if not logs:
         return None
-    target = _free(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+    target = free_name(history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
     for path in logs:
         node = target / path.parent.name
         node.mkdir(parents=True)
@@ -26,7 +26,8 @@ def collect_logs(work: Path, history: Path) -> Path | None:
     return target
 
 
-def _free(path: Path) -> Path:
+def free_name(path: Path) -> Path:
+    """Return `path`, or what is like it and not there yet."""
     number = 1
     chosen = path
     while chosen.exists():

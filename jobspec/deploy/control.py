@@ -6,11 +6,13 @@ remember from one generation to the next. Both lie with the job on its host, so 
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.files import read_json, write_atomic
 from jobctl.jobspec.plan.types import Generation, Meeting, Member
 from jobctl.jobspec.render.payload import control_json
 
@@ -74,12 +76,34 @@ class Control:
     ledger: Ledger = field(default_factory=lambda: Ledger(0.0))
 
 
+def newest(controls: Iterable[Control]) -> Control:
+    """Return the newest generation and the newest ledger among what several hosts hold; empty if there is none.
+
+    Whoever handed them out may have been killed, or cut off, before all hosts had them.
+    """
+    every = list(controls)
+    generations = [control.generation for control in every if control.generation is not None]
+    ledgers = [control.ledger for control in every]
+    return Control(max(generations, key=age, default=None), max(ledgers, key=_ledger_age, default=Ledger(0.0)))
+
+
+def age(generation: Generation) -> tuple[int, int]:
+    """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`."""
+    return generation.number, ("run", "stop", "finish").index(generation.command)
+
+
+def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:
+    return ledger.began, len(ledger.failures), ledger.result is not None
+
+
 def read_control(work: Path) -> Control:
     """Return the control file and ledger in the work directory `work`; empty where there is none."""
-    return Control(
-        _generation(read_json(work / "run" / "control.json")),
-        _ledger(read_json(work / "run" / "ledger.json")),
-    )
+    return parse_control(read_json(work / "run" / "control.json"), read_json(work / "run" / "ledger.json"))
+
+
+def parse_control(generation: dict[str, Any] | None, ledger: dict[str, Any] | None) -> Control:
+    """Return what the two files say, each None where it is missing."""
+    return Control(_generation(generation), _ledger(ledger))
 
 
 def write_generation(work: Path, generation: Generation) -> None:
@@ -89,7 +113,12 @@ def write_generation(work: Path, generation: Generation) -> None:
 
 def write_ledger(work: Path, ledger: Ledger) -> None:
     """Keep `ledger`. Write it before the generation that follows from it: it is keyed by generation."""
-    write_json(work / "run" / "ledger.json", asdict(ledger), 0o600)
+    write_atomic(work / "run" / "ledger.json", ledger_json(ledger), 0o600)
+
+
+def ledger_json(ledger: Ledger) -> bytes:
+    """Return the ledger's file."""
+    return (json.dumps(asdict(ledger), indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
 def _generation(data: dict[str, Any] | None) -> Generation | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result
 
 
@@ -41,6 +43,10 @@ class Here:
                 list(argv), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
             )
         return ours
+
+    def interact(self, argv: Sequence[str]) -> int:
+        """Run a command that has this process's terminal until it ends; return its exit code."""
+        return run_in_foreground(argv, os.environ, None)
 
     def close(self) -> None:
         """There is nothing to let go of."""

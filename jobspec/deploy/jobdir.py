@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.reach import Reach, load_reach
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 
@@ -78,6 +79,11 @@ class JobDir:
             return load_plan((self.root / "plan.json").read_bytes())
         except (FileNotFoundError, ValueError):
             return None
+
+    def reach(self) -> Reach | None:
+        """Return how the hosts of the job are reached, None where it runs on this machine or is not known here."""
+        about = self.about() or {}
+        return load_reach(about["reach"]) if about.get("reach") else None
 
     def forget(self) -> None:
         """Remove what `remember` kept; events and collected logs stay."""

@@ -15,24 +15,30 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from jobctl.jobspec.deploy import processes
+from jobctl.jobspec.deploy.choosing import choose_generation
+from jobctl.jobspec.deploy.collect import collect_logs
 from jobctl.jobspec.deploy.control import Control, Ledger, read_control, write_generation, write_ledger
+from jobctl.jobspec.deploy.deployer import Failures, Start
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.lock import read_holder
+from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
+from jobctl.jobspec.deploy.logs import Folder, Source
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.frameworks.base import framework
-from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port
-from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
 
 HOST = "localhost"
@@ -40,21 +46,23 @@ START_TIMEOUT = 30.0  # seconds within which a started launcher reports
 ALREADY_RUNS = 75  # exit code of a launcher that found another one of its node
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """What processes get at run time only: `up`'s environment, and the values of secrets by name."""
-
-    environ: Mapping[str, str]
-    secrets: Mapping[str, str]
-
-
 class Local:
     """The deployer of one job on this machine."""
+
+    interval = 0.1  # reading the reports of a few nodes costs well under a millisecond
 
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:
         self.job, self.work = job, job.host
         self.plan = plan or job.plan()
         self._starting: dict[int, subprocess.Popen[bytes]] = {}
+
+    def where(self) -> tuple[str, ...]:
+        """This machine."""
+        return (HOST,)
+
+    def has_files(self) -> bool:
+        """Say whether there is a work directory."""
+        return self.work.exists()
 
     # Observing.
 
@@ -89,9 +97,21 @@ class Local:
         found = {artefact.path: _hash(artefact.content, plan) for artefact in self.artefacts(plan)}
         return {node.index: found[_script(node.index)] for node in plan.nodes}
 
+    # Whose turn it is.
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied."""
+        if break_it:
+            break_lock(self.job.lock)
+        return hold(self.job.lock, command)
+
+    def watch(self) -> AbstractContextManager[None]:
+        """Be the job's only supervisor."""
+        return hold(self.job.supervisor_lock, "supervise", wait=0.0)
+
     # Changing.
 
-    def prepare(self, plan: Plan, start: Start) -> None:
+    def prepare(self, plan: Plan, start: Start) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""
         self.plan = plan
         for artefact in self.artefacts(plan):
@@ -101,18 +121,24 @@ class Local:
             write_json(self.work / "secrets" / "secrets.json", dict(start.secrets), 0o600)
         if plan.checkpoint:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
+        return {}
 
-    def apply(self, step: Step) -> None:
-        """Carry out a step about one node; launchers that it starts are waited for by `settle`."""
-        if step.node is None:
-            raise ValueError(f"not a step about a node: {step}")
+    def apply(self, steps: Sequence[Step]) -> Failures:
+        """Carry out steps about nodes. Raises DeployError: where one node cannot start, none can."""
+        for step in steps:
+            if step.node is not None:
+                self._apply(step, step.node)
+        self._settle()
+        return {}
+
+    def _apply(self, step: Step, node: int) -> None:
         if step.kind in ("replace", "remove"):
-            self.end_launcher(step.node, step.grace)
+            self._end_launcher(node, step.grace)
         if step.kind == "remove":
-            shutil.rmtree(self.work / f"node-{step.node}", ignore_errors=True)
-            (self.work / _script(step.node)).unlink(missing_ok=True)
+            shutil.rmtree(self.work / f"node-{node}", ignore_errors=True)
+            (self.work / _script(node)).unlink(missing_ok=True)
         if step.kind in ("replace", "start"):
-            self._start(step.node)
+            self._start(node)
 
     def _start(self, node: int) -> None:
         processes.kill_marked(self.work, node)
@@ -139,7 +165,7 @@ class Local:
         if last is not None:
             write_json(report, {**last, "state": "launching", "launcher": {}, "failure": None, "reason": None})
 
-    def settle(self) -> None:
+    def _settle(self) -> None:
         """Wait until every launcher that was started reports. Raises DeployError for those that died at once."""
         starting, self._starting = self._starting, {}
         deadline = time.monotonic() + START_TIMEOUT
@@ -167,7 +193,7 @@ class Local:
     def _busy(self) -> bool:
         return any(node.alive and node.state in ("starting", "running") for node in self.observe().nodes)
 
-    def end_launcher(self, node: int, grace: float) -> None:
+    def _end_launcher(self, node: int, grace: float) -> None:
         """End the launcher of `node` and all its processes: SIGTERM, `grace` seconds, SIGKILL."""
         observed = self._observe_node(node)
         if observed.launcher is not None:
@@ -178,10 +204,15 @@ class Local:
                 time.sleep(0.02)
         processes.kill_marked(self.work, node)
 
-    def begin(self, generation: Generation, ledger: Ledger) -> None:
+    def begin(self, generation: Generation, ledger: Ledger) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
-        write_ledger(self.work, ledger)
+        self.keep(ledger)
         write_generation(self.work, generation)
+        return {}
+
+    def keep(self, ledger: Ledger) -> None:
+        """Keep what recovery has to remember."""
+        write_ledger(self.work, ledger)
 
     def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
         """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
@@ -189,29 +220,9 @@ class Local:
         if control.generation is not None:
             write_generation(self.work, replace(control.generation, command=verb, grace=grace))
 
-    def next_generation(self, plan: Plan, last: Generation | None, grace: float) -> Generation:
+    def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
-        try:
-            if last is not None:
-                again = replace(last, checkpoint_dir=_checkpoint_dir(plan, last))
-                return next_generation(again, plan.nodes, grace=grace, free=port_is_free)
-            first = first_generation(plan)
-            address, port = first.rendezvous.address, first.rendezvous.port
-            if port_is_free(address, port):
-                return first
-            if plan.rendezvous.port is not None:
-                raise DeployError(
-                    f"port {port} of `rendezvous.port` is taken on this machine",
-                    "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
-                )
-            port = next_port(plan.job, 1, lambda port: port_is_free(address, port))
-            return replace(first, rendezvous=replace(first.rendezvous, port=port))
-        except LookupError as error:
-            raise DeployError(str(error), "end what listens there, or set `rendezvous.port`") from error
-
-    def sweep(self) -> int:
-        """SIGKILL whatever still runs of the job; return how many processes that were."""
-        return processes.kill_marked(self.work)
+        return choose_generation(plan, last, grace, nodes, port_is_free, "this machine")
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
@@ -219,7 +230,7 @@ class Local:
         deadline = time.monotonic() + grace + 2
         while any(node.alive for node in self.observe().nodes) and time.monotonic() < deadline:
             time.sleep(0.02)
-        self.sweep()
+        processes.kill_marked(self.work)
 
     def end_supervisor(self) -> None:
         """End the supervisor of the job, if one runs."""
@@ -233,16 +244,74 @@ class Local:
                     os.kill(holder["pid"], signal.SIGKILL)
             time.sleep(0.02)
 
-    def erase(self) -> None:
-        """Remove the work directory: artefacts, control file, secrets, reports and logs."""
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
+        self.finish(grace)
+        collected = collect_logs(self.work, self.job.history)
         shutil.rmtree(self.work, ignore_errors=True)
+        return collected, {}
 
+    # Looking around.
 
-def _checkpoint_dir(plan: Plan, last: Generation) -> str | None:
-    """Return the plan's checkpoint directory, or the subdirectory of it that a run with `--fresh` trains into."""
-    base = plan.checkpoint.dir if plan.checkpoint else None
-    inside = base is not None and (last.checkpoint_dir or "").startswith(f"{base}/")
-    return last.checkpoint_dir if inside else base
+    def exists(self, path: str) -> bool:
+        """Say whether there is `path` on this machine."""
+        return os.path.exists(path)
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory on this machine."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def source(self) -> Source | None:
+        """Return where the job's logs are read."""
+        return Folder(self.work) if self.work.exists() else None
+
+    @property
+    def failures(self) -> Failures:
+        """This machine always answers."""
+        return {}
+
+    def enter(self, node: int, argv: Sequence[str]) -> int:
+        """Run a command with the environment of a node's first process, in its directory."""
+        found = self.observe().node(node)
+        if found is None:
+            raise DeployError(
+                f"job `{self.job.name}` has no node {node}", f"`jobctl status {self.job.name}` shows its nodes"
+            )
+        running = [process.pid for process in found.processes if process.state == "running" and process.pid]
+        if not running:
+            raise DeployError(
+                f"node {node} is {found.state}: it has no running process", "`jobctl run` needs no running job"
+            )
+        pid = running[0]
+        return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
+
+    def fetch(self, into: Path) -> list[str]:
+        """Copy logs and outputs."""
+        return self._fetch_logs(into) + self._fetch_outputs(into)
+
+    def _fetch_logs(self, into: Path) -> list[str]:
+        roots = [self.work] if self.work.exists() else sorted(self.job.history.glob("*"))[-1:]
+        found = [path for root in roots for path in sorted(root.glob("node-*/logs"))]
+        for path in found:
+            shutil.copytree(path, into / HOST / path.parent.name / "logs", dirs_exist_ok=True)
+        return [f"logs of {len(found)} node{'' if len(found) == 1 else 's'}"] if found else []
+
+    def _fetch_outputs(self, into: Path) -> list[str]:
+        if self.plan is None or not self.plan.nodes[0].launch.workdir:
+            return []
+        workdir = Path(self.plan.nodes[0].launch.workdir)
+        found = [output for output in self.plan.outputs if (workdir / output).exists()]
+        for output in found:
+            source, to = workdir / output, into / HOST / "outputs" / output
+            if source.is_dir():
+                shutil.copytree(source, to, dirs_exist_ok=True)
+            else:
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, to)
+        return found
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 def _hash(script: bytes, plan: Plan | None) -> str:

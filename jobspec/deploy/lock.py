@@ -18,20 +18,21 @@ WAIT = 30.0  # seconds that a command waits for the lock
 
 
 class Locked(Exception):
-    """Someone else holds the lock; `holder` says who, if they wrote it down."""
+    """Someone else holds the lock; `holder` says who, if they wrote it down, `where` on which host it lies."""
 
-    def __init__(self, holder: dict[str, Any]) -> None:
+    def __init__(self, holder: dict[str, Any], age: float | None = None, where: str | None = None) -> None:
         self.holder = holder
-        super().__init__(_describe(holder))
+        super().__init__(_describe(holder, age, where))
 
 
-def _describe(holder: dict[str, Any]) -> str:
+def _describe(holder: dict[str, Any], age: float | None, where: str | None) -> str:
+    place = f" on {where}" if where else ""
     if not holder:
-        return "locked by a process that did not say who it is"
-    age = max(0, time.time() - float(holder.get("since", 0)))
+        return f"locked{place} by a process that did not say who it is"
+    seconds = max(0.0, time.time() - float(holder.get("since", 0)) if age is None else age)
     return (
-        f"locked by `{holder.get('command')}` (pid {holder.get('pid')} of {holder.get('user')}"
-        f" on {holder.get('host')}) for {age:.0f} s"
+        f"locked{place} by `{holder.get('command')}` (pid {holder.get('pid')} of {holder.get('user')}"
+        f" on {holder.get('host')}) for {seconds:.0f} s"
     )
 
 
@@ -77,8 +78,14 @@ def _try(path: Path) -> int | None:
 
 
 def _sign(handle: int, command: str) -> None:
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(who(command)).encode(), 0)
+
+
+def who(command: str) -> dict[str, Any]:
+    """Return what a holder says of itself."""
     pid = os.getpid()
-    who = {
+    return {
         "command": command,
         "pid": pid,
         "start_ticks": start_ticks(pid),
@@ -86,8 +93,6 @@ def _sign(handle: int, command: str) -> None:
         "host": socket.gethostname(),
         "since": time.time(),
     }
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(who).encode(), 0)
 
 
 def read_holder(path: Path) -> dict[str, Any]:

@@ -6,7 +6,8 @@ The job's phase is derived here each time; nothing stores it.
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy.control import Control, Failure
@@ -59,11 +60,20 @@ class ObservedNode:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A whole job as seen at one moment."""
+    """A whole job as seen at one moment.
+
+    `unreachable` are the hosts that did not answer, and why; a node on one is `lost` here, which says nothing of how
+    it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers
+    of a node that belongs elsewhere. `owners` are all whose containers were seen.
+    """
 
     control: Control
     nodes: tuple[ObservedNode, ...]
     supervised: bool
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    outdated: tuple[str, ...] = ()
+    strays: tuple[ObservedNode, ...] = ()
+    owners: frozenset[str] = frozenset()
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:
@@ -185,7 +195,7 @@ def _succeeded(observed: Observed, node: ObservedNode) -> bool:
 
 def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     members = observed.members
-    failed = [node for node in members if node.state in ("failed", "lost")]
+    failed = [node for node in members if node.state == "failed"]
     running = [node for node in members if _current(observed, node) and node.state in ("running", "exited")]
     if failed:
         words = "; ".join(describe_failure(node) for node in failed)
@@ -194,6 +204,9 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
         if running or any(node.alive for node in members):
             return "degraded", f"{words}; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
         return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
+    lost = [node for node in members if not node.reachable]
+    if lost:
+        return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
     if len(running) == len(members) and members:
         return "running", None
     waiting = [

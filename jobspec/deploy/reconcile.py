@@ -13,18 +13,18 @@ from typing import Literal
 from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
-Kind = Literal["send", "remove", "replace", "start", "generation", "supervise"]
+Kind = Literal["remove", "replace", "start", "hand-over", "generation", "supervise"]
 
 # The order in which steps are applied: launchers stand ready before they are handed a generation.
-_ORDER: dict[Kind, int] = {"send": 0, "remove": 1, "replace": 2, "start": 3, "generation": 4, "supervise": 5}
+_ORDER: dict[Kind, int] = {"remove": 1, "replace": 2, "start": 3, "hand-over": 4, "generation": 5, "supervise": 6}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One change: what is done, to whom, and why. Prints as one line.
 
-    `node` is the node's number where the step is about one. `grace` is how long (seconds) processes get between
-    SIGTERM and SIGKILL where the step ends some.
+    `node` is the node's number where the step is about one, `host` the name of the host where it is done. `grace` is
+    how long (seconds) processes get between SIGTERM and SIGKILL where the step ends some.
     """
 
     kind: Kind
@@ -32,6 +32,7 @@ class Step:
     cause: str
     node: int | None = None
     grace: float = 0.0
+    host: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.target}: {self.cause}"
@@ -59,13 +60,16 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     changed = _changes(wanted, observed)
     if now == "succeeded" and not changed and not wanted.anew:
         return ()
-    steps = [step for node in wanted.plan.nodes for step in _node_steps(wanted, observed, node)]
+    there = [node for node in wanted.plan.nodes if node.host.name not in observed.unreachable]
+    steps = [step for node in there for step in _node_steps(wanted, observed, node)]
     steps += _extra_nodes(wanted, observed)
     cause = _generation_cause(wanted, observed, changed)
     if cause:
         number = observed.control.generation.number + 1 if observed.control.generation else 1
         grace = wanted.plan.stop_grace if wanted.grace is None else wanted.grace
         steps.append(Step("generation", str(number), cause, grace=grace))
+    else:
+        steps += _hand_overs(observed)
     if wanted.supervise and not observed.supervised:
         steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
     return tuple(sorted(steps, key=lambda step: _ORDER[step.kind]))
@@ -76,16 +80,16 @@ def _changes(wanted: Wanted, observed: Observed) -> str | None:
     generation = observed.control.generation
     if generation is None:
         return None
-    nodes = tuple(node.index for node in wanted.plan.nodes)
     before = tuple(member.node for member in generation.members)
+    # A node that a host which does not answer would have is not there, and one that it has is not gone.
+    there = [n for n in wanted.plan.nodes if n.host.name not in observed.unreachable or n.index in before]
+    nodes = tuple(node.index for node in there)
     if nodes != before:
         return f"nodes changed from {len(before)} to {len(nodes)}"
-    differing = [node for node in wanted.plan.nodes if _differs(wanted, observed, node)]
-    if differing:
-        return "the spec changed"
     if wanted.code != observed.control.ledger.code:
         return "the code changed"
-    return None
+    differing = [node for node in wanted.plan.nodes if _differs(wanted, observed, node)]
+    return "the spec changed" if differing else None
 
 
 def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
@@ -95,19 +99,21 @@ def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
 
 def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     seen = observed.node(node.index)
-    target = f"node {node.index} on {node.host.name}"
     if seen is not None and seen.alive:
-        if node.index in wanted.replace:
-            return [Step("replace", target, wanted.anew or "asked for", node.index, wanted.plan.stop_grace)]
-        if _differs(wanted, observed, node):
-            return [Step("replace", target, "the spec changed", node.index, wanted.plan.stop_grace)]
-        return []
+        cause = wanted.anew or "asked for" if node.index in wanted.replace else None
+        if cause is None and _differs(wanted, observed, node):
+            cause = _changes(wanted, observed) or "the spec changed"
+        return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
     changed = _changes(wanted, observed)
     if seen is not None and _done(observed, seen):
         cause = _generation_cause(wanted, observed, changed)
-        return [Step("start", target, cause, node.index)] if cause else []
+        return [_step("start", node, cause)] if cause else []
     killed = seen is not None and seen.state == "failed" and seen.reason == LAUNCHER_KILLED
-    return [Step("start", target, LAUNCHER_KILLED if killed else "not running", node.index)]
+    return [_step("start", node, LAUNCHER_KILLED if killed else "not running")]
+
+
+def _step(kind: Kind, node: Node, cause: str, grace: float = 0.0) -> Step:
+    return Step(kind, f"node {node.index} on {node.host.name}", cause, node.index, grace, node.host.name)
 
 
 def _done(observed: Observed, node: ObservedNode) -> bool:
@@ -116,23 +122,31 @@ def _done(observed: Observed, node: ObservedNode) -> bool:
 
 
 def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
-    indices = {node.index for node in wanted.plan.nodes}
+    homes = {node.index: node.host.name for node in wanted.plan.nodes}
+    extra = [(node, "no longer part of the job") for node in observed.nodes if node.node not in homes]
+    moved = [(node, f"it runs on {homes.get(node.node, 'another host')}") for node in observed.strays]
     return [
-        Step(
-            "remove",
-            f"node {node.node} on {node.host}",
-            "no longer part of the job",
-            node.node,
-            wanted.plan.stop_grace,
-        )
-        for node in observed.nodes
-        if node.node not in indices
+        Step("remove", f"node {n.node} on {n.host}", cause, n.node, wanted.plan.stop_grace, n.host)
+        for n, cause in (*extra, *moved)
+        if n.reachable
     ]
+
+
+def _hand_overs(observed: Observed) -> list[Step]:
+    """Hand the generation to hosts that missed it: whoever began it was killed, or cut off from them."""
+    generation = observed.control.generation
+    if generation is None:
+        return []
+    target = f"generation {generation.number}"
+    return [Step("hand-over", f"{target} to {host}", "it has an older one", host=host) for host in observed.outdated]
 
 
 def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
     """Say why a new generation has to begin, None if the current one goes on."""
     generation, ledger = observed.control.generation, observed.control.ledger
+    there = [node for node in wanted.plan.nodes if node.host.name not in observed.unreachable]
+    if len(there) < wanted.plan.min_nodes:
+        return None  # it would wait for nodes that cannot come
     if wanted.anew:
         return wanted.anew
     if generation is None:
@@ -143,8 +157,9 @@ def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -
         return f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
     if generation.command != "run" and phase(observed)[0] != "succeeded":
         return "a command was killed while it stopped the job"
-    broken = [node for node in observed.members if node.state in ("failed", "lost")]
+    broken = [node for node in observed.members if node.state == "failed"]
     if broken:
         return f"node {broken[0].node}: {broken[0].reason or 'failed'}"
-    gone = [n for n in observed.members if not n.alive and n.generation == generation.number and n.state != "exited"]
+    here = [n for n in observed.members if n.reachable and not n.alive]
+    gone = [n for n in here if n.generation == generation.number and n.state != "exited"]
     return f"node {gone[0].node} is gone" if gone else None

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
 from jobctl.jobspec.spec.hosts import Host
 
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 CHUNK = 32768
-
-
-@dataclass(frozen=True, slots=True)
-class SshOptions:
-    """How hosts are reached: the file to read instead of the user's SSH configuration, and about new host keys."""
-
-    config: Path | None = None
-    accept_new: bool = False
 
 
 class Ssh:
@@ -65,6 +57,13 @@ class Ssh:
             channel = self._channel()
             channel.exec_command(quote(argv))
             return channel
+
+    def interact(self, argv: Sequence[str]) -> int:
+        """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
+        from jobctl.jobspec.deploy.terminal import interact
+
+        with self._problems(f"run {argv[0]}"):
+            return interact(self._channel(), quote(argv))
 
     def close(self) -> None:
         """Close the connection."""

@@ -52,6 +52,9 @@ class Transport(Protocol):
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return something like a socket that is connected to its stdin and stdout."""
 
+    def interact(self, argv: Sequence[str]) -> int:
+        """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
+
     def close(self) -> None:
         """Let go of the connection; a later call opens it anew."""
 

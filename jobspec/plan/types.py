@@ -184,11 +184,16 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`."""
+    """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
+
+    `outputs` are folders below `target` that are kept when the code changes.
+    """
 
     source: str
     target: str
     exclude: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    version: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from jobctl.jobspec.plan.types import Generation, Node, Plan
-from jobctl.jobspec.render.compose import compose_file
+from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.payload import control_json, launch_json
-from jobctl.jobspec.render.shell import local_script, ssh_script
+from jobctl.jobspec.render.shell import local_script, ssh_hash, ssh_script
 
-__all__ = ["Artefact", "control_json", "folder", "launch_json", "launcher", "render"]
+__all__ = ["Artefact", "control_json", "folder", "hashes", "launch_json", "launcher", "render"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,13 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
             yield from _compose_files(plan)
         case other:
             raise RenderError("not-yet", f"this version of jobctl cannot render for target `{other}` yet")
+
+
+def hashes(plan: Plan) -> dict[int, str]:
+    """Return the hash of what starts each node's container, as its label `jobctl.spec` has it."""
+    if plan.target == "ssh":
+        return {node.index: ssh_hash(plan, node) for node in plan.nodes}
+    return {node.index: service_hash(plan.code, node) for node in plan.nodes}
 
 
 def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Artefact]:

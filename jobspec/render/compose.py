@@ -28,6 +28,11 @@ def compose_file(plan: Plan, nodes: Iterable[Node]) -> bytes:
     return text.encode()
 
 
+def service_hash(code: Code | None, node: Node) -> str:
+    """Return the hash of the service that starts `node`."""
+    return container.hash_of(_service(code, node)[1])
+
+
 def _is_named(mount: Mount) -> bool:
     return mount.kind == "volume" and bool(mount.source)
 
@@ -38,6 +43,7 @@ def _service(code: Code | None, node: Node) -> tuple[Rendered, Pairs]:
     text = compose_template("service.yaml.j2").render(
         name=container.node_directory(node.index),
         container=node.container,
+        pull=container.pull(node.container),
         extra_hosts=extra_hosts,
         own_mount=container.node_mount(node.index),
         alike=_alike(code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),

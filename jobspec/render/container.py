@@ -55,8 +55,18 @@ def job_mounts(code: Code | None, secrets: bool) -> tuple[Mount, ...]:
         Mount("bind", "launcher.py", "/jobctl/launcher.py", read_only=True),
         Mount("bind", "run", "/jobctl/run", read_only=True),
         *((Mount("bind", "secrets", "/jobctl/secrets", read_only=True),) if secrets else ()),
-        *((Mount("bind", "code", code.target),) if code else ()),
+        *((Mount("bind", code_directory(code), code.target),) if code else ()),
+        *_output_mounts(code),
     )
+
+
+def _output_mounts(code: Code | None) -> tuple[Mount, ...]:
+    return tuple(Mount("bind", f"outputs/{p}", f"{code.target}/{p}") for p in code.outputs) if code else ()
+
+
+def code_directory(code: Code) -> str:
+    """Return where a version of the code lies below the work directory: what runs keeps the one it started with."""
+    return f"code/{code.version}" if code.version else "code"
 
 
 def host_mounts(container: Container) -> tuple[Mount, ...]:
@@ -103,6 +113,11 @@ def _is_address(text: str) -> bool:
     return True
 
 
+def pull(container: Container) -> str:
+    """Return when the engine itself may pull: `up` has done so for `always`, and what it found is what restarts use."""
+    return "never" if container.pull == "never" else "missing"
+
+
 def user(container: Container) -> str | None:
     """Return the container's user as UID:GID or as written; `self` is for the renderer to say in its language."""
     given = container.user
@@ -118,6 +133,11 @@ def uncovered_labels(node: Node, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
     version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
     return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
+
+
+def hash_of(uncovered: Pairs) -> str:
+    """Return the artefact's hash among the labels that `uncovered_labels` gave."""
+    return dict(uncovered)[SPEC_LABEL]
 
 
 def duration(seconds: float) -> str:

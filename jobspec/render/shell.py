@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Plan
@@ -33,7 +34,25 @@ def ssh_script(plan: Plan, node: Node) -> bytes:
 
     Raises RenderError for what `docker run` cannot say.
     """
-    text = shell_template("ssh.sh.j2").render(
+    text = _run(plan, node)
+    labels = container.uncovered_labels(node, text)
+    start = shell_template("ssh_start.sh.j2").render(
+        name=node.container.name,
+        labels=[f"{name}={value}" for name, value in labels],
+        hash=container.hash_of(labels),
+        directory=container.node_directory(node.index),
+    )
+    return _encode(text + start)
+
+
+def ssh_hash(plan: Plan, node: Node) -> str:
+    """Return the hash of what the script of `node` starts."""
+    return container.hash_of(container.uncovered_labels(node, _run(plan, node)))
+
+
+def _run(plan: Plan, node: Node) -> str:
+    """Return the first part of the script: the arguments of `docker run`, up to the labels its hash does not cover."""
+    return shell_template("ssh.sh.j2").render(
         options=list(_own_options(node)),
         own_mount=_below_work(container.node_mount(node.index)),
         alike=_alike(plan.code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
@@ -41,14 +60,54 @@ def ssh_script(plan: Plan, node: Node) -> bytes:
         image=node.container.image,
         command=container.command(node.container, bool(node.launch.secrets)),
     )
-    labels = container.uncovered_labels(node, text)
-    start = shell_template("ssh_start.sh.j2").render(
-        name=node.container.name,
-        labels=[f"{name}={value}" for name, value in labels],
-        hash=labels[-1][1],
-        directory=container.node_directory(node.index),
+
+
+def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str, ...], look: Look) -> bytes:
+    """Return a script that runs `command` in a container like that of `node`, called `name`, and removes it.
+
+    `work` is the job's work directory on the host, where its code lies if it was sent.
+    """
+    code = plan.code if look.code else None
+    given = replace(container.alike(node.container), pull="never", mounts=node.container.mounts if look.mounts else ())
+    labels = (("jobctl.job", plan.job), ("jobctl.role", "look"), ("jobctl.owner", plan.owner))
+    text = shell_template("look.sh.j2").render(
+        work=work,
+        flags=look.flags,
+        options=[
+            ("--name", name),
+            ("--hostname", node.container.hostname),
+            *_each("--add-host", container.own_name(node)),
+            *_each("--label", [f"{key}={value}" for key, value in labels]),
+        ],
+        alike=_looking(
+            code, given, node.launch.workdir if look.code else None, look.secrets and bool(node.launch.secrets)
+        ),
+        image=node.container.image,
+        command=command,
     )
-    return _encode(text + start)
+    return _encode(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a container for a look around has of the job's: the user's mounts, its code, its secrets' file."""
+
+    mounts: bool = True
+    code: bool = False
+    secrets: bool = False
+    flags: tuple[str, ...] = ()
+
+
+def _looking(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+    mounts = [mount for mount in container.job_mounts(code, secrets) if mount.source not in ("launcher.py", "run")]
+    text = shell_template("ssh_alike.sh.j2").render(
+        job_mounts=[_below_work(mount) for mount in mounts],
+        options=list(_options(given)),
+        user=container.user(given),
+        workdir=workdir,
+        escape_hatch=given.options,
+    )
+    return Rendered(text)
 
 
 def _own_options(node: Node) -> Iterator[Option]:
@@ -76,7 +135,7 @@ def _options(given: Container) -> Iterator[Option]:
     yield ("--init",)
     yield ("--restart", "no")
     yield ("--stop-timeout", str(math.ceil(given.stop_grace)))
-    yield ("--pull", given.pull)
+    yield ("--pull", container.pull(given))
     yield ("--entrypoint", "")
     yield from _each("--env", container.variables(given))
     yield from _each("--mount", [_mount(mount) for mount in container.host_mounts(given)])

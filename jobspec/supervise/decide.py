@@ -124,7 +124,7 @@ def _order(failure: Failure) -> tuple[bool, float]:
 
 
 def _failure_of(node: ObservedNode, generation: int) -> Failure | None:
-    if node.state not in ("failed", "lost"):
+    if node.state != "failed":
         return None
     if node.generation == generation:
         return node.failure

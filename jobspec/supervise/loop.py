@@ -12,10 +12,10 @@ from dataclasses import replace
 from jobctl.jobspec.deploy import events
 from jobctl.jobspec.deploy.carry_out import carry_out, wanted
 from jobctl.jobspec.deploy.clock import Clock
-from jobctl.jobspec.deploy.control import Result, write_ledger
+from jobctl.jobspec.deploy.control import Result
+from jobctl.jobspec.deploy.deployer import Deployer
 from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.local import Local
-from jobctl.jobspec.deploy.lock import Locked, hold
+from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
 from jobctl.jobspec.supervise.decide import (
@@ -30,13 +30,11 @@ from jobctl.jobspec.supervise.decide import (
 )
 from jobctl.jobspec.supervise.notice import changes
 
-INTERVAL = 0.1  # seconds between two looks; reading the reports of a few nodes costs well under a millisecond
-
 
 class Supervisor:
     """Watches one job until it ends."""
 
-    def __init__(self, deployer: Local, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock, self.say = deployer, clock, say
         self.seen: Observed | None = None
 
@@ -52,12 +50,12 @@ class Supervisor:
                     return self._leave(decision)
             elif not isinstance(decision, Continue):
                 self._act(decision, observed)
-            self.clock.sleep(INTERVAL)
+            self.clock.sleep(self.deployer.interval)
 
     def _is_left(self) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
         try:
-            with hold(self.deployer.job.lock, "supervisor"):
+            with self.deployer.lock("supervisor"):
                 return isinstance(self._decide(self.deployer.observe()), Leave)
         except Locked:
             return False
@@ -79,7 +77,7 @@ class Supervisor:
             self._tell_failure(decision)
             self.clock.sleep(decision.delay)
         try:
-            with hold(self.deployer.job.lock, "supervisor"):
+            with self.deployer.lock("supervisor"):
                 now = self.deployer.observe()
                 if self._outdated(observed, now):
                     return
@@ -99,7 +97,7 @@ class Supervisor:
             ledger = now.control.ledger
             if decision.failure is not None:
                 ledger = ledger.with_failure(decision.failure)
-                write_ledger(self.deployer.work, ledger)
+                self.deployer.keep(ledger)
                 self._record("failure", decision.reason, tail=list(decision.failure.tail), log=decision.failure.log)
             self._end("failed", decision.reason)
         if isinstance(decision, Restart):
@@ -117,7 +115,10 @@ class Supervisor:
         # A process whose peer is gone hangs in its collective: it gets no time to end.
         want = wanted(self.deployer, plan, anew=anew, supervise=False, grace=0.0)
         failure = decision.failure if decision else None
-        generation = carry_out(self.deployer, want, reconcile(want, now), now, self.clock, self._note, failure=failure)
+        done = carry_out(self.deployer, want, reconcile(want, now), now, self.clock, self._note, failure=failure)
+        for host, error in done.failed.items():
+            self._record("host-failed", error.message, host=host)
+        generation = done.generation
         if generation is not None:
             self._record(
                 "generation",
@@ -130,7 +131,7 @@ class Supervisor:
     def _end(self, phase: str, reason: str) -> None:
         control = self.deployer.observe().control
         result = Result("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
-        write_ledger(self.deployer.work, replace(control.ledger, result=result))
+        self.deployer.keep(replace(control.ledger, result=result))
         self.deployer.finish(0.0 if phase == "failed" else 1.0)
         self._record(phase, f"job {phase}: {reason}")
 

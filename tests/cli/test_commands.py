@@ -184,11 +184,10 @@ def test_bad_usage(jobctl: Any, argv: tuple[str, ...], code: int, first: str) ->
 
 
 def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
-    Path("hosts.txt").write_text("gpu[1-2]\n")
-    ran = jobctl("up", "--hosts", "hosts.txt", "--set", "image=x")
+    ran = jobctl("up", "--target", "kubernetes", "--set", "image=x")
     assert (ran.code, ran.err.splitlines()[0]) == (
         2,
-        "error: this version runs jobs on target `local` only; it validates and renders for `compose`",
+        "error: this version cannot deploy to target `kubernetes` yet",
     )
     assert not Path("state").exists()
 

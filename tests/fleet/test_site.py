@@ -13,8 +13,9 @@ from typing import Any, Literal
 import pytest
 
 from jobctl.jobspec.deploy.fanout import fan_out
+from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.ssh import Ssh, SshOptions
+from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Plan

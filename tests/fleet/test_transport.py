@@ -14,7 +14,8 @@ import pytest
 from jobctl.jobspec.deploy.engine import docker_command, engine
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.ssh import Ssh, SshOptions
+from jobctl.jobspec.deploy.reach import SshOptions
+from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError, Transport, put
 from jobctl.jobspec.spec.hosts import Host
 

@@ -22,7 +22,7 @@ set -- \
   --init \
   --restart no \
   --stop-timeout 91 \
-  --pull always \
+  --pull missing \
   --entrypoint '' \
   --env EMPTY= \
   --env LR=0.1 \
@@ -57,12 +57,12 @@ set -- \
   -- pytorch/pytorch:2.13.0 /opt/conda/bin/python /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
 
 name=jobctl-resnet-0
-spec=88dc98e97ac579bc356360d6191524d7ec357b9c8160b8ada78f50af105a31d7
+spec=3503fc593cfe24caa7ddc8c711534aac6c4ee2502470eabfadf4b820b187397b
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=88dc98e97ac579bc356360d6191524d7ec357b9c8160b8ada78f50af105a31d7 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=3503fc593cfe24caa7ddc8c711534aac6c4ee2502470eabfadf4b820b187397b "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -1,0 +1,112 @@
+"""What brings a job up, whatever it runs on: the one protocol that commands and the supervisor speak.
+
+`Local` runs the nodes as processes of this machine, `Hosts` in containers of others. tests/contract holds both to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from jobctl.jobspec.deploy.control import Ledger
+from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.logs import Source
+from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.plan.types import Generation, Node, Plan
+
+Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What processes get at run time only: `up`'s environment, and the values of secrets by name."""
+
+    environ: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+
+class Deployer(Protocol):
+    """One job in the world. What fails on one host is reported for it and does not keep the others from going on.
+
+    `plan` is what the job was last brought up with (None: not known here), `interval` how many seconds the supervisor
+    waits between two looks.
+    """
+
+    job: JobDir
+    plan: Plan | None
+    interval: float
+
+    @property
+    def failures(self) -> Failures:
+        """Why hosts did not answer when last observed."""
+
+    def where(self) -> tuple[str, ...]:
+        """Return the names of all hosts that the job may be on."""
+
+    def has_files(self) -> bool:
+        """Say whether the job left files somewhere, as last observed."""
+
+    def observe(self) -> Observed:
+        """Read what runs now. Raises DeployError if not a single host can tell."""
+
+    def hashes(self, plan: Plan) -> Mapping[int, str]:
+        """Return what identifies each node's artefact."""
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
+
+    def watch(self) -> AbstractContextManager[None]:
+        """Be the job's only supervisor for the length of the block. Raises Locked if there is one."""
+
+    def prepare(self, plan: Plan, start: Start) -> Failures:
+        """Put what `plan` needs in place; what runs is not touched by that."""
+
+    def apply(self, steps: Sequence[Step]) -> Failures:
+        """Carry out steps about nodes, and hand-overs; launchers that are started are waited for."""
+
+    def stop_processes(self, grace: float) -> None:
+        """End all processes of the job at the same time; the launchers stay."""
+
+    def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
+        """Return the generation after `last` (the first, if None) of `nodes`, with a free port. Raises DeployError."""
+
+    def begin(self, generation: Generation, ledger: Ledger) -> Failures:
+        """Hand a generation to the launchers; the ledger goes first, see control.py."""
+
+    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
+        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+
+    def keep(self, ledger: Ledger) -> None:
+        """Keep what recovery has to remember."""
+
+    def finish(self, grace: float) -> None:
+        """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
+
+    def end_supervisor(self) -> None:
+        """End the supervisor of the job that runs on this machine, if one does."""
+
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """End and remove everything but logs, outputs and checkpoints; return where the logs went."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is `path` where the job runs."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory where the job runs."""
+
+    def source(self) -> Source | None:
+        """Return where the job's logs are read, None if it has none any more."""
+
+    def enter(self, node: int, argv: Sequence[str]) -> int:
+        """Run a command inside of a running node, with the terminal if there is one; return its exit code."""
+
+    def fetch(self, into: Path) -> list[str]:
+        """Copy logs and outputs below `into`; return what that was, in words."""
+
+    def close(self) -> None:
+        """Let go of all connections."""

@@ -1,0 +1,172 @@
+"""Locks on hosts: held by a command there that ends when its holder is not heard of any more.
+
+The kernel of each host holds the lock (flock) for a shell that reads a tick every few seconds over the SSH
+connection. The holder's end closes the connection and so frees the lock at once; a cut cable frees it EXPIRY seconds
+after the last tick, by the host's own clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.fanout import fan_out
+from jobctl.jobspec.deploy.lock import WAIT, Locked, who
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import HostError
+
+EXPIRY = 15  # seconds
+TICK = 4.0  # seconds
+ANSWER = 20.0  # seconds within which a host says whether the lock is free
+
+# Answers `held`, or `taken` with the holder's own words and the age of the lock. $1: the file, $2: who wants it,
+# $3: `break` to take it from whoever holds it. A file that was replaced meanwhile (`down`, `break`) is tried again.
+_HOLD = """\
+umask 077; mkdir -p -- "$(dirname -- "$1")" || exit 1
+[ "$3" != break ] || rm -f -- "$1"
+while :; do
+  exec 9>>"$1" || exit 1
+  flock -n 9 || { printf 'taken %s ' $(( $(date +%s) - $(stat -c %Y -- "$1") )); cat -- "$1"; echo; exit 0; }
+  [ "$(stat -L -c %i /proc/self/fd/9)" != "$(stat -c %i -- "$1" 2>/dev/null)" ] || break
+done
+printf '%s' "$2" > "$1"
+echo held
+while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
+[ "$(stat -L -c %i /proc/self/fd/9)" != "$(stat -c %i -- "$1" 2>/dev/null)" ] || : > "$1"
+""".replace("EXPIRY", str(EXPIRY))
+
+
+class Held:
+    """A lock that is held on several hosts, for as long as somebody ticks."""
+
+    def __init__(self, channels: dict[str, Any]) -> None:
+        self.channels = channels
+        self.lost: set[str] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True, name="lock")
+        self._thread.start()
+
+    def _tick(self) -> None:
+        while not self._end.wait(TICK):
+            for host, channel in self.channels.items():
+                try:
+                    channel.sendall(b"\n")
+                except (OSError, EOFError):
+                    self.lost.add(host)
+
+    def release(self) -> None:
+        """Let go of it."""
+        self._end.set()
+        for channel in self.channels.values():
+            with contextlib.suppress(OSError, EOFError):
+                channel.close()
+
+
+@contextlib.contextmanager
+def hold_on(
+    sites: Sequence[Site], name: str, command: str, wait: float = WAIT, *, break_it: bool = False
+) -> Iterator[Held]:
+    """Hold the lock `name` of a job on all of its `sites` that can be reached.
+
+    The first host decides between two who want it at the same time. Waits up to `wait` seconds; raises Locked after
+    that, and HostError if no host can be reached.
+    """
+    me = json.dumps(who(command))
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            held = Held(_acquire(sites, name, me, "break" if break_it else ""))
+            break
+        except Locked:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.2)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def _acquire(sites: Sequence[Site], name: str, me: str, how: str) -> dict[str, Any]:
+    """Return a channel for each host on which the lock is held now. Raises Locked, or HostError if none answers."""
+    channels: dict[str, Any] = {}
+    rest = list(sites)
+    failed: HostError | None = None
+    try:
+        while rest and not channels:
+            site = rest.pop(0)
+            try:
+                channels[site.host.name] = _acquire_one(site, name, me, how)
+            except HostError as error:
+                failed = failed or error
+        if not channels and failed is not None:
+            raise failed
+        taken: list[Locked] = []
+
+        def acquire(site: Site) -> Any:
+            try:
+                return _acquire_one(site, name, me, how)
+            except Locked as locked:
+                taken.append(locked)
+                return None
+
+        outcome = fan_out(rest, acquire)
+        channels |= {site.host.name: channel for site, channel in outcome.done.items() if channel is not None}
+        if taken:
+            raise taken[0]
+        return channels
+    except BaseException:
+        for channel in channels.values():
+            channel.close()
+        raise
+
+
+def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
+    path = str(site.own / name)
+    channel = site.transport.dial(["sh", "-c", _HOLD, "sh", path, me, how])
+    try:
+        channel.settimeout(ANSWER)
+        word, _, rest = _line(channel).partition(" ")
+    except (OSError, EOFError) as error:
+        channel.close()
+        raise HostError(site.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
+    if word == "held":
+        channel.settimeout(TICK)
+        return channel
+    channel.close()
+    if word != "taken":
+        raise HostError(
+            site.host.name,
+            "lock-failed",
+            f"cannot lock {path}",
+            "is `flock` (util-linux) there, and the directory writable? `dir=` in the hosts file chooses another",
+        )
+    age, _, text = rest.partition(" ")
+    try:
+        holder = json.loads(text)
+    except ValueError:
+        holder = {}
+    raise Locked(holder, age=float(age) if age.isdigit() else None, where=site.host.name)
+
+
+def _line(channel: Any) -> str:
+    data = b""
+    while not data.endswith(b"\n"):
+        more = channel.recv(4096)
+        if not more:
+            break
+        data += more
+    return data.decode("utf-8", "replace").strip()
+
+
+def check(held: Held | None) -> None:
+    """Raise DeployError if the lock was lost somewhere: someone else may be at work now."""
+    if held is not None and held.lost:
+        raise DeployError(
+            f"the lock on {', '.join(sorted(held.lost))} was lost", "the connection broke off; the same command goes on"
+        )

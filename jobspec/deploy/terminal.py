@@ -1,0 +1,104 @@
+"""A command on a host that has this terminal until it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from typing import Any
+
+CHUNK = 32768
+
+
+def interact(channel: Any, command: str) -> int:
+    """Run `command` on an open SSH channel, joined to this process's terminal (or pipes); return its exit code.
+
+    With a terminal the host gives one too: keys go there as they are typed, Ctrl-C included, and its size follows.
+    """
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if terminal:
+        size = shutil.get_terminal_size()
+        channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
+    channel.exec_command(command)
+    with _raw() if terminal else contextlib.nullcontext(), _resizes(channel) if terminal else contextlib.nullcontext():
+        _join(channel)
+    code: int = channel.recv_exit_status()
+    return code if code >= 0 else 255
+
+
+def _join(channel: Any) -> None:
+    channel.setblocking(False)
+    source = sys.stdin.fileno()
+    with selectors.DefaultSelector() as ready:
+        ready.register(channel, selectors.EVENT_READ)
+        with contextlib.suppress(PermissionError):  # a plain file is always ready, and epoll refuses it
+            ready.register(source, selectors.EVENT_READ)
+        if source not in ready.get_map():
+            _send_all(channel, sys.stdin.buffer.read())
+        while True:
+            for key, _ in ready.select(0.5):
+                if key.fd == source:
+                    data = os.read(source, CHUNK)
+                    if not data:
+                        ready.unregister(source)
+                    _send_all(channel, data)
+            _drain(channel)
+            if channel.eof_received and channel.exit_status_ready() and not channel.recv_ready():
+                _drain(channel)
+                return
+            if channel.closed:
+                return
+
+
+def _send_all(channel: Any, data: bytes) -> None:
+    """Send what was typed; nothing is the end of input."""
+    channel.setblocking(True)
+    with contextlib.suppress(OSError):  # the command has ended
+        if data:
+            channel.sendall(data)
+        else:
+            channel.shutdown_write()
+    channel.setblocking(False)
+
+
+def _drain(channel: Any) -> None:
+    while channel.recv_ready():
+        sys.stdout.buffer.write(channel.recv(CHUNK))
+    while channel.recv_stderr_ready():
+        sys.stderr.buffer.write(channel.recv_stderr(CHUNK))
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _raw() -> Iterator[None]:
+    """Hand every key on as it is."""
+    source = sys.stdin.fileno()
+    before = termios.tcgetattr(source)
+    try:
+        tty.setraw(source)
+        yield
+    finally:
+        termios.tcsetattr(source, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _resizes(channel: Any) -> Iterator[None]:
+    """Tell the host when the window changes its size."""
+
+    def resized(number: int, frame: object) -> None:
+        size = shutil.get_terminal_size()
+        with contextlib.suppress(OSError):
+            channel.resize_pty(size.columns, size.lines)
+
+    before = signal.signal(signal.SIGWINCH, resized)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
