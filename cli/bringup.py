@@ -52,9 +52,12 @@ def locked(deployer: Deployer, what: str, break_it: bool) -> Iterator[None]:
         with deployer.lock(what, break_it=break_it):
             yield
     except Locked as taken:
-        raise Failed(
-            f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs"
-        ) from taken
+        raise locked_by(deployer, taken) from taken
+
+
+def locked_by(deployer: Deployer, taken: Exception) -> Failed:
+    """Return the end of a command that did not get the lock."""
+    return Failed(f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs")
 
 
 def refuse_owner(deployer: Deployer, observed: Observed, take_over: bool) -> None:
@@ -79,17 +82,36 @@ def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | No
     if options.dry_run:
         return _dry_run(deployer, plan, options)
     offset = job.events.stat().st_size if job.events.exists() else 0
-    left = _left_out(deployer, compiled, plan, options)
+    left = _left_out(deployer, plan, options)
     with locked(deployer, "up", options.break_lock):
         done = _apply(deployer, compiled, plan, reach, options, left)
     return _outcome(deployer, plan, options, done, offset)
 
 
-def _left_out(deployer: Deployer, compiled: Compiled, plan: Plan, options: Options) -> Failures:
-    """Check the hosts, if there are any; return those that nothing is done on, and why. Ends with 3 if that is all."""
-    if plan.target == "local" or not options.check:
+def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
+    """Check the hosts that something is to be done on; return those that are not fit, and why. Ends with 3 if none is."""
+    from jobctl.jobspec.deploy.hosts import Hosts
+    from jobctl.jobspec.deploy.reconcile import reconcile
+
+    if not isinstance(deployer, Hosts) or not options.check:
         return {}
-    return {}
+    from jobctl.preflight import failures_of, show_findings
+
+    observed = deployer.observe()
+    refuse_owner(deployer, observed, options.take_over)
+    steps = reconcile(_wanted(deployer, plan, options), observed)
+    homes = {step.host for step in steps if step.kind in ("start", "replace")}
+    if not homes:
+        return {}
+    findings = deployer.preflight(plan, homes)
+    left = failures_of(findings)
+    show_findings([f for f in findings if f.verdict == "warning"])
+    if set(left) >= {node.host.name for node in plan.nodes}:
+        tell_failures(left)
+        raise Failed(
+            f"no host is fit for job `{plan.job}`: nothing was changed", 3, "`--skip-check` goes on all the same"
+        )
+    return left
 
 
 @dataclass(frozen=True, slots=True)

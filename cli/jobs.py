@@ -186,6 +186,20 @@ def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Diagnostic
     return chosen, lines.diagnostics
 
 
+def known_hosts(where: Where) -> tuple[Host, ...]:
+    """Return the chosen hosts of a hosts file. Ends with 2 if something is wrong with it."""
+    from jobctl.jobspec.spec.diagnostics import has_errors
+    from jobctl.jobspec.spec.source import Source
+
+    if where.hosts is None:
+        return ()
+    found, diagnostics = _hosts(where.hosts, where)
+    if has_errors(diagnostics):
+        show_diagnostics(diagnostics, Source(str(where.hosts), "", None))
+        raise Failed("", 2)
+    return found
+
+
 def compile_job(
     job: str | None, overrides: Sequence[str] | None, where: Where, *, quiet: bool = False, as_json: bool = False
 ) -> Compiled:
@@ -254,6 +268,9 @@ def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None) -> P
     from jobctl.jobspec.planner import Context, PlanError, planner
     from jobctl.version import version
 
+    if compiled.target == "kubernetes":
+        message = "this version validates for target `kubernetes`, and cannot render or deploy to it yet"
+        raise Failed(message, 2, "name hosts: `--hosts hosts.txt`")
     spec, directory = compiled.spec, compiled.directory
     here = spec.script is not None and (directory / spec.script).is_file()
     context = Context(compiled.target, str(directory), owner(), version(), here)
@@ -305,15 +322,7 @@ def _reach(known: Reach | None, reached: Reached) -> Reach | None:
 
     hosts = known.hosts if known else ()
     if reached.hosts is not None:
-        from jobctl.jobspec.spec.diagnostics import has_errors
-        from jobctl.jobspec.spec.hosts import load_hosts
-        from jobctl.jobspec.spec.source import Source
-
-        lines = load_hosts(reached.hosts)
-        if has_errors(lines.diagnostics):
-            show_diagnostics(lines.diagnostics, Source(str(reached.hosts), "", None))
-            raise Failed("", 2)
-        hosts = lines.hosts
+        hosts = known_hosts(Where(hosts=reached.hosts))
     if not hosts:
         return None
     return Reach(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
@@ -337,9 +346,3 @@ def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Deployer:
     if named and reached.hosts is None and directory.about() is None and not directory.root.exists():
         raise Failed(f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one")
     return known_deployer(directory, reached)
-
-
-def refuse_target(plan: Plan) -> None:
-    """End with 2 where this version renders a target but cannot deploy to it yet."""
-    if plan.target == "kubernetes":
-        raise Failed("this version cannot deploy to target `kubernetes` yet", 2, "name hosts: `--hosts hosts.txt`")

@@ -8,7 +8,7 @@ import typer
 
 from jobctl import console
 from jobctl.console import Commands, command
-from jobctl.options import AcceptNew, Format, Hosts, Job, Output, SshConfig
+from jobctl.options import AcceptNew, Exclude, Format, Hosts, Job, On, Output, Set, SshConfig, TargetOption
 
 
 @command
@@ -37,6 +37,31 @@ def status(
         console.out_json(status_json(deployer))
     else:
         show_status(deployer, wide)
+
+
+@command
+def check(
+    job: Job = None,
+    hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
+    target: TargetOption = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Also import the framework in a container.")] = False,
+    overrides: Set = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+    output: Output = Format.text,
+) -> None:
+    """Check whether hosts are fit for the job.
+
+    Every host side by side; what is wrong is told with its remedy. Works without a job too. Exit code 3: something is.
+
+    Example: jobctl check job.yaml --hosts hosts.txt
+    """
+    from jobctl.jobs import Where
+    from jobctl.preflight import check_job
+
+    check_job(job, overrides, Where(target, hosts, on, exclude), ssh_config, accept_new, deep, output)
 
 
 @command
@@ -95,4 +120,4 @@ def events(
     show_events(running_job(job, Reached(hosts, ssh_config, accept_new)), follow, output)
 
 
-COMMANDS: Commands = {"status": status, "list": list_, "wait": wait, "events": events}
+COMMANDS: Commands = {"check": check, "status": status, "list": list_, "wait": wait, "events": events}

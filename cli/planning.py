@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept_new: bool) -> Deployer:
     """Return the deployer of a job as its spec and hosts file say; it also knows the hosts of the job that runs."""
-    from jobctl.jobs import deployer_of, job_of_name, refuse_target
+    from jobctl.jobs import deployer_of, job_of_name
 
-    refuse_target(plan)
     return deployer_of(job_of_name(plan.job), plan.target, reach_for(compiled, ssh_config, accept_new), plan)
 
 

@@ -228,6 +228,7 @@ class _Builder:
             ("jobctl.node", str(index)),
             ("jobctl.role", "trainer"),
             ("jobctl.owner", self.context.owner),
+            *(("jobctl.devices", ",".join(f"{devices.kind}:{i}" for i in ids)) for ids in [devices.ids] if ids),
             ("jobctl.version", self.context.version),
         )
         return types.Container(

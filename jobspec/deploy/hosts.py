@@ -33,6 +33,7 @@ from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logs import Source
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.ports import used_ports
+from jobctl.jobspec.deploy.preflight import Finding, Preflight
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.site import Seen, SeenContainer, Site
@@ -119,6 +120,10 @@ class Hosts:
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
         joined = {m.node: m.host for m in control.generation.members} if control.generation else {}
         return planned | joined
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
+        return Preflight([self.sites[host] for host in self.sites if host in set(hosts)], plan, deep=deep).run()
 
     # What is wanted.
 

@@ -42,17 +42,29 @@ def image_id(site: Site, image: str) -> str | None:
         raise site.engine_failed(error) from error
 
 
-def _pull(site: Site, image: str) -> None:
-    from docker.auth import AuthConfig, load_config, resolve_repository_name
-    from docker.errors import APIError, DockerException
+def can_be_pulled(site: Site, image: str) -> None:
+    """Ask the registry, through the host's engine, whether it would give the image. Raises HostError if not."""
+    from docker.errors import APIError
+
+    try:
+        site.client.inspect_distribution(image, auth_config=_credentials(site, image))
+    except APIError as error:
+        raise _refused(site, image, str(error.explanation or error)) from error
+    except HostError:
+        raise
+    except Exception as error:
+        raise site.engine_failed(error) from error
+
+
+def _credentials(site: Site, image: str) -> dict[str, str] | None:
+    """Return the user's own credentials for the image's registry, None if there are none."""
+    from docker.auth import load_config, resolve_repository_name
+    from docker.errors import DockerException
     from docker.utils import parse_repository_tag
 
-    repository, tag = parse_repository_tag(image)
-    client: Any = site.client
     try:
-        registry, _ = resolve_repository_name(repository)
-        config: AuthConfig = load_config()
-        credentials = config.resolve_authconfig(registry)
+        registry, _ = resolve_repository_name(parse_repository_tag(image)[0])
+        found: dict[str, str] | None = load_config().resolve_authconfig(registry)
     except DockerException as error:
         raise HostError(
             site.host.name,
@@ -60,11 +72,19 @@ def _pull(site: Site, image: str) -> None:
             f"cannot use your Docker credentials for `{image}`: {error}",
             "`docker login` here",
         ) from error
+    return found or None
+
+
+def _pull(site: Site, image: str) -> None:
+    from docker.errors import APIError
+    from docker.utils import parse_repository_tag
+
+    repository, tag = parse_repository_tag(image)
+    credentials = _credentials(site, image)
+    client: Any = site.client
     timeout, client.timeout = client.timeout, SILENCE
     try:
-        for line in client.pull(
-            repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials or None
-        ):
+        for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
             if "error" in line:
                 raise _refused(site, image, str(line["error"]))
     except APIError as error:

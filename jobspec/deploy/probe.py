@@ -17,9 +17,9 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, Dict
 
-Json = dict[str, Any]
+Json = Dict[str, Any]
 DEVICES = {
     "gpu": r"nvidia\d+",
     "xpu": r"xpu\d+",

@@ -181,7 +181,21 @@ class Site:
             argv = ["sh", "-c", 'JOBCTL_USER="$(id -u):$(id -g)" exec "$@"', "sh", *words]
         result = self.transport.run(argv, timeout=STARTING)
         if result.code != 0:
-            raise _cannot_start(self.host.name, node, result)
+            raise self.cannot_start(f"start node {node}", result)
+
+    def cannot_start(self, what: str, result: Result) -> HostError:
+        """Return why a container could not be started, with the remedy where the cause is a common one."""
+        text = result.err.decode("utf-8", "replace")
+        for sign, code, hint in _START_CAUSES:
+            line = next((line.strip() for line in text.splitlines() if sign in line), None)
+            if line is not None:
+                return HostError(self.host.name, code, f"cannot {what}: {line}", hint)
+        return HostError(self.host.name, "cannot-start", f"cannot {what}: {result.words}", None)
+
+    def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
+        """Run a shell script there whose `docker` is the host's."""
+        argv = [*_user(self.host.docker), "sh", "-c", script.decode("utf-8", "surrogateescape")]
+        return self.transport.run(argv, timeout=timeout)
 
     def end(self, node: int, grace: float) -> None:
         """Stop the containers of `node` (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
@@ -429,15 +443,6 @@ def _seen(container: Json) -> SeenContainer:
     )
 
 
-def _cannot_start(host: str, node: int, result: Result) -> HostError:
-    text = result.err.decode("utf-8", "replace")
-    for sign, code, hint in _START_CAUSES:
-        line = next((line.strip() for line in text.splitlines() if sign in line), None)
-        if line is not None:
-            return HostError(host, code, f"cannot start node {node}: {line}", hint)
-    return HostError(host, "cannot-start", f"cannot start node {node}: {result.words}", None)
-
-
 _START_CAUSES = (
     ("is not a docker command", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("unknown shorthand flag", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
@@ -446,6 +451,11 @@ _START_CAUSES = (
         "pull access denied",
         "image-refused",
         "is the name right? `docker login` here, or load it there with `docker load`",
+    ),
+    (
+        "executable file not found",
+        "python-missing",
+        "the image has no such interpreter: `container.python` names another",
     ),
     ("could not select device driver", "no-gpu-runtime", "install the NVIDIA Container Toolkit there"),
     ("bind source path does not exist", "no-such-path", "make it there: jobctl creates nothing in its place"),

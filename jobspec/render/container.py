@@ -102,10 +102,11 @@ def own_name(node: Node) -> tuple[str, ...]:
 
     There is none where the hosts file gives a name instead of an address: only the host could resolve it.
     """
-    return (f"{node.container.hostname}:{node.host.address}",) if _is_address(node.host.address) else ()
+    return (f"{node.container.hostname}:{node.host.address}",) if is_address(node.host.address) else ()
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Say whether `text` is an IP address, and not a name."""
     try:
         ipaddress.ip_address(text)
     except ValueError:

@@ -187,7 +187,7 @@ def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
     ran = jobctl("up", "--target", "kubernetes", "--set", "image=x")
     assert (ran.code, ran.err.splitlines()[0]) == (
         2,
-        "error: this version cannot deploy to target `kubernetes` yet",
+        "error: this version validates for target `kubernetes`, and cannot render or deploy to it yet",
     )
     assert not Path("state").exists()
 
@@ -225,7 +225,7 @@ def test_version(jobctl: Any) -> None:
 
 def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
     names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
-    assert len(names) == 18
+    assert len(names) == 19
     for name in names:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
 
