@@ -35,20 +35,22 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except Failed as failed:
             _end(failed.message, failed.hint, failed.code)
-        except DeployError as error:
-            _end(error.message, error.hint, 3)
+        except DeployError as problem:
+            for one in getattr(problem, "failures", {}).values():
+                error(one.message, one.hint)
+            _end(problem.message, problem.hint, 3)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except BrokenPipeError:
             # The reader (head, less) has gone; Python would complain once more while it shuts down.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
+        except OSError as problem:
+            where = f"{problem.filename}: " if problem.filename else ""
             state = os.environ.get("JOBCTL_STATE_DIR")
-            ours = state is not None and str(error.filename or "").startswith(state)
+            ours = state is not None and str(problem.filename or "").startswith(state)
             hint = "JOBCTL_STATE_DIR says that jobctl keeps its history there" if ours else None
-            _end(f"{where}{error.strerror or error}", hint, 2)
+            _end(f"{where}{problem.strerror or problem}", hint, 2)
         except (typer.Exit, typer.Abort):
             raise
         except Exception as bug:

@@ -20,17 +20,18 @@ def wait_for(deployer: Deployer, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
     from jobctl.bringup import duration, show_tail
     from jobctl.jobspec.deploy.observed import phase
+    from jobctl.status import look
 
     deadline = None if timeout is None else time.monotonic() + duration(timeout)
     while True:
-        observed = deployer.observe()
+        observed = look(deployer)
         now, reason = phase(observed)
         if now in ("succeeded", "failed", "stopped"):
             break
         if deadline is not None and time.monotonic() >= deadline:
             console.error(f"job `{deployer.job.name}` still {now} after {timeout}")
             return 124
-        pause(INTERVAL)
+        pause(max(INTERVAL, deployer.interval))
     if output is Format.json:
         console.out_json({"job": deployer.job.name, "phase": now, "reason": reason})
     elif now == "succeeded":
@@ -44,11 +45,11 @@ def wait_for(deployer: Deployer, timeout: str | None, output: Format) -> int:
 def show_events(deployer: Deployer, follow: bool, output: Format) -> None:
     """Print the events of a job, and go on until it ends with `follow`."""
     from jobctl.jobspec.deploy import events
-    from jobctl.status import ended
+    from jobctl.status import ended, look
 
     offset = 0
     while True:
-        last = not follow or ended(deployer.observe())
+        last = not follow or ended(look(deployer))
         found, offset = events.read(deployer.job.events, offset)
         for event in found:
             if output is Format.json:
@@ -57,7 +58,7 @@ def show_events(deployer: Deployer, follow: bool, output: Format) -> None:
                 console.out(event_text(event))
         if last:
             return
-        pause(INTERVAL)
+        pause(max(INTERVAL, deployer.interval))
 
 
 def iso(seconds: float) -> str:

@@ -51,13 +51,13 @@ def since_time(text: str) -> float:
 def stream(deployer: Deployer, choice: Choice, output: Format) -> int:
     """Print the chosen lines, and with `follow` those that come until the job ends; return 4 if hosts were missing."""
     from jobctl.jobspec.deploy.logs import Logs, Selection
-    from jobctl.status import ended
+    from jobctl.status import ended, look
 
     source = _source(deployer)
     _refuse_unknown(deployer, Logs(source, Selection()), choice)
     logs = Logs(source, _selection(deployer, choice), choice.tail)
     show = _printer(choice, output)
-    over = not choice.follow or ended(deployer.observe())
+    over = not choice.follow or ended(look(deployer))
     told = _tell_problems(source, deployer.failures, frozenset())
     _print(logs.lines(final=over), show)
     looked = time.monotonic()
@@ -65,7 +65,7 @@ def stream(deployer: Deployer, choice: Choice, output: Format) -> int:
         pause(source.interval)
         # Asked before reading, so that nothing written till then is missed; on hosts that is not for nothing.
         if time.monotonic() - looked >= deployer.interval:
-            over, looked = ended(deployer.observe()), time.monotonic()
+            over, looked = ended(look(deployer)), time.monotonic()
         _print(logs.lines(final=over), show)
         told = _tell_problems(source, {}, told)
     return 4 if told else 0

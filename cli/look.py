@@ -37,6 +37,8 @@ def status(
         console.out_json(status_json(deployer))
     else:
         show_status(deployer, wide)
+    if deployer.failures:
+        raise typer.Exit(3 if set(deployer.failures) >= set(deployer.where()) else 4)
 
 
 @command

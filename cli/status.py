@@ -28,7 +28,17 @@ def failure_json(host: str, error: DeployError) -> dict[str, Any]:
 
 def status_json(deployer: Deployer) -> dict[str, Any]:
     """Return the state as CONTRACT's `status -o json` has it."""
-    return _json(deployer, deployer.observe())
+    return _json(deployer, look(deployer))
+
+
+def look(deployer: Deployer) -> Observed:
+    """Observe the job; where no host answers, that nothing is known is what there is to tell."""
+    from jobctl.jobspec.deploy.hosts import AllUnreachable
+
+    try:
+        return deployer.observe()
+    except AllUnreachable as nothing:
+        return nothing.observed
 
 
 def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
@@ -47,6 +57,7 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
         "supervised": observed.supervised,
         "replicas": _replicas(deployer, observed),
         "nodes": [_node(node, observed) for node in observed.nodes],
+        "unreachable": [failure_json(host, error) for host, error in deployer.failures.items()],
     }
 
 
@@ -105,7 +116,7 @@ def timestamp(seconds: float | None) -> str | None:
 
 def show_status(deployer: Deployer, wide: bool) -> None:
     """Print the state as a table."""
-    console.out(status_text(deployer, deployer.observe(), wide))
+    console.out(status_text(deployer, look(deployer), wide))
 
 
 def status_text(deployer: Deployer, observed: Observed, wide: bool) -> str:
@@ -125,6 +136,8 @@ def status_text(deployer: Deployer, observed: Observed, wide: bool) -> str:
         lines += ["", _processes_table(data) if wide else _nodes_table(data)]
     if data["phase"] == "failed":
         lines += _tail(observed)
+    if deployer.failures:
+        lines += ["", *(f"{error.message}" for error in deployer.failures.values())]
     return "\n".join(lines)
 
 
@@ -206,17 +219,17 @@ def _watch_live(deployer: Deployer, wide: bool) -> None:
 
     with Live(console=Console(), auto_refresh=False) as live:
         while True:
-            observed = deployer.observe()
+            observed = look(deployer)
             live.update(Text(status_text(deployer, observed, wide)), refresh=True)
             if ended(observed):
                 return
-            pause(INTERVAL)
+            pause(max(INTERVAL, deployer.interval))
 
 
 def _watch_lines(deployer: Deployer, wide: bool, output: Format) -> None:
     last: object = None
     while True:
-        observed = deployer.observe()
+        observed = look(deployer)
         now = _json(deployer, observed)
         if now != last:
             if output is Format.json:
@@ -226,7 +239,7 @@ def _watch_lines(deployer: Deployer, wide: bool, output: Format) -> None:
             last = now
         if ended(observed):
             return
-        pause(INTERVAL)
+        pause(max(INTERVAL, deployer.interval))
 
 
 def ended(observed: Observed) -> bool:

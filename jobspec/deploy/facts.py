@@ -21,7 +21,11 @@ echo "uid $(id -u)"
 echo "free $(df -Pk -- "$at" 2>/dev/null | awk 'NR == 2 { print $4 }')"
 awk '/^MemTotal|^MemAvailable/ { print "memory-" $1, $2 }' /proc/meminfo
 if (umask 077; mkdir -p -- "$top") 2>/dev/null && : > "$top/.check-$token" 2>/dev/null; then echo "writable yes"; fi
-for name in /sys/class/net/*; do echo "mtu $(basename -- "$name") $(cat -- "$name/mtu" 2>/dev/null)"; done
+if command -v ip >/dev/null; then
+  ip -o link | awk '{ name = $2; sub(/[@:].*/, "", name); for (i = 3; i < NF; i++) if ($i == "mtu") print "mtu", name, $(i + 1) }'
+else
+  for name in /sys/class/net/*; do echo "mtu $(basename -- "$name") $(cat -- "$name/mtu" 2>/dev/null)"; done
+fi
 ip -o addr 2>/dev/null | awk '{ sub("/.*", "", $4); print "address", $4, $2 }'
 command -v flock >/dev/null && command -v timeout >/dev/null && echo "tools yes"
 [ -d /dev/infiniband ] && echo "infiniband yes"

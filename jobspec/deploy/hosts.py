@@ -82,7 +82,8 @@ class Hosts:
         outcome = fan_out(self.sites.values(), Site.observe)
         failed = {site.host.name: error for site, error in outcome.failed.items()}
         if failed and not outcome.done:
-            raise AllUnreachable(failed)
+            self._seen, self._down = {}, failed
+            raise AllUnreachable(failed, self._observed({}, failed))
         self._seen = {site.host.name: seen for site, seen in outcome.done.items()}
         self._down = failed
         return self._observed(self._seen, failed)
@@ -395,14 +396,11 @@ class Hosts:
 
 
 class AllUnreachable(DeployError):
-    """Not a single host answers; `failures` says why, for each."""
+    """Not a single host answers; `failures` says why, for each, and `observed` that nothing is known."""
 
-    def __init__(self, failures: Failures) -> None:
-        first = next(iter(failures.values()))
-        super().__init__("no host answers", first.hint) if len(failures) > 1 else super().__init__(
-            first.message, first.hint
-        )
-        self.failures = failures
+    def __init__(self, failures: Failures, observed: Observed) -> None:
+        super().__init__("no host answers")
+        self.failures, self.observed = failures, observed
 
 
 _BLANK = {"state": ""}

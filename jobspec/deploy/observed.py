@@ -169,6 +169,8 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
     """Return the job's phase, and in words what is waited for or what went wrong."""
     generation, ledger = observed.control.generation, observed.control.ledger
     members = observed.members
+    if observed.unreachable and not any(node.reachable for node in observed.nodes):
+        return "unknown", f"{', '.join(observed.unreachable)} cannot be reached"
     if generation is None:
         waiting = any(node.alive for node in observed.nodes)
         return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")

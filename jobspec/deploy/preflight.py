@@ -50,7 +50,7 @@ class Finding:
     hint: str | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Seat:
     """A host, what it is needed for, and what was found out about it so far."""
 
@@ -534,7 +534,7 @@ def _images_alike(run: Preflight, seats: Sequence[Seat]) -> Found:
         if image != ids[0]:
             text = f"its image is {image[7:19] if image else ''}, that of most others {(ids[0] or '')[7:19]}"
             yield Finding(
-                name, "image", "error", text, "image-differs", "`pull: always`, or load the same one everywhere"
+                name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
             )
 
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .machine import IMAGE, base_image, compose_plugin, sh
+from .machine import IMAGE, base_image, compose_plugin, locked, sh
 
 ENGINE_START = 60.0  # seconds
 USER, UID = "ml", 4242  # who is not root, but in the group docker
@@ -183,8 +183,17 @@ class Host:
     def wait_for_engine(self) -> None:
         """Wait until the engine answers, and see that it has IMAGE."""
         wait(self.engine_answers, ENGINE_START, f"see {self.dir}/dockerd.log")
-        if not self.docker("images", "-q", IMAGE).strip():
-            self.docker("import", str(base_image()), IMAGE)
+        if self.docker("images", "-q", IMAGE).strip():
+            return
+        # Imported once, saved, and loaded everywhere: an import has another id each time.
+        saved = base_image().with_suffix(".image")
+        with locked(saved.with_suffix(".lock")):
+            if not saved.exists():
+                self.docker("import", str(base_image()), IMAGE)
+                self.docker("save", "-o", f"{saved}.new", IMAGE)
+                Path(f"{saved}.new").rename(saved)
+                return
+        self.docker("load", "-i", str(saved))
 
     def engine_answers(self) -> bool:
         """Say whether the engine answers."""

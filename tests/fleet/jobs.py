@@ -1,0 +1,132 @@
+"""`jobctl` as a user calls it, against a fleet."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .fleet import Fleet
+from .machine import IMAGE
+
+T = TypeVar("T")
+
+# Counts until it is told to end; goes on from its checkpoint, and fails when told to.
+COUNTER = """\
+import os, sys, time
+node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
+path = os.path.join(kept, "step-" + node)
+step = int(open(path).read()) if os.path.exists(path) else 0
+print("generation", os.environ["JOBCTL_GENERATION"], "from step", step, flush=True)
+while not os.path.exists(os.path.join(kept, "end")):
+    time.sleep(0.05)
+    step += 1
+    with open(path + ".new", "w") as file:
+        file.write(str(step))
+    os.replace(path + ".new", path)
+    with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+        file.write(str(step))
+    if os.path.exists(os.path.join(kept, "fail-" + node)):
+        os.unlink(os.path.join(kept, "fail-" + node))
+        sys.exit("cannot go on")
+print("ends at step", step, flush=True)
+"""
+SPEC = f"""\
+name: counter
+framework: torch
+image: {IMAGE}
+pull: never
+command: [python3, counter.py]
+per: node
+code: .
+nodes: 2
+checkpoint: {{checkpoints}}
+stop_grace_period: 2s
+resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
+"""
+# Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
+
+
+def eventually(look: Callable[[], T], seconds: float = 60.0) -> T:
+    """Return the first true value of `look`; fail if there is none within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (value := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.1)
+    return value
+
+
+class Jobs:
+    """A folder with a job for a fleet, and a state directory of its own."""
+
+    def __init__(self, directory: Path, fleet: Fleet, spec: str = SPEC) -> None:
+        self.directory, self.fleet = directory, fleet
+        self.code = directory / "code"
+        self.checkpoints = directory / "checkpoints"
+        for folder in (self.code, self.checkpoints):
+            folder.mkdir(parents=True)
+        (self.code / "counter.py").write_text(COUNTER)
+        self.spec(spec)
+        fleet.hosts_file(self.code / "hosts.txt")
+        self.environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("JOBCTL_")},
+            "JOBCTL_STATE_DIR": str(directory / "state"),
+            "HOME": str(directory),
+            "NO_COLOR": "1",
+        }
+
+    def spec(self, text: str) -> None:
+        """Write the job's spec."""
+        (self.code / "job.yaml").write_text(text.format(checkpoints=self.checkpoints))
+
+    def popen(self, *args: str, **how: Any) -> subprocess.Popen[str]:
+        """Start `jobctl` and return at once."""
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        argv = [sys.executable, "-m", "jobctl", *args]
+        return subprocess.Popen(argv, cwd=self.code, env=self.environ, **{**pipes, **how})
+
+    def run(self, *args: str, timeout: float = 180.0) -> subprocess.CompletedProcess[str]:
+        """Run `jobctl` to its end."""
+        process = self.popen(*args)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(args, process.returncode, out, err)
+
+    def ok(self, *args: str) -> str:
+        """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
+        done = self.run(*args)
+        assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
+        return done.stdout
+
+    def up(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Bring the job up on the fleet."""
+        return self.run("up", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config), *args)
+
+    def status(self) -> dict[str, Any]:
+        """Return `status -o json`, whatever it exits with."""
+        state: dict[str, Any] = json.loads(self.run("status", "-o", "json").stdout)
+        return state
+
+    def phase(self) -> str:
+        """Return the job's phase."""
+        return str(self.status()["phase"])
+
+    def containers(self) -> list[list[str]]:
+        """Return the names of the containers on each host whose engine runs, asked from outside."""
+        return [host.containers() for host in self.fleet.hosts if "dockerd" in host.processes]
+
+    def files(self) -> list[Path]:
+        """Return all that is left below the hosts' work directories."""
+        return [path for host in self.fleet.hosts for path in (host.home / ".jobctl").glob("**/*")]
+
+    def steps(self, *args: str) -> list[str]:
+        """Return the steps of `plan`."""
+        return self.run("plan", *args).stdout.splitlines()
+
+    def end(self) -> None:
+        """Let the job end well."""
+        (self.checkpoints / "end").touch()

@@ -1,0 +1,198 @@
+"""`up` under faults: once they are gone, one more `up` ends in the wanted state, with nothing twice and no orphan.
+
+JOBCTL_TEST_KILLS and JOBCTL_TEST_CUTS say how often (CI does it a few times).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.hostlock import hold_on
+from jobctl.jobspec.deploy.hosts import transport_to
+from jobctl.jobspec.deploy.lock import Locked
+from jobctl.jobspec.deploy.reach import SshOptions
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.spec.hosts import Host as HostLine
+
+from .fleet import Fleet
+from .host import Host
+from .jobs import Jobs, eventually
+
+KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "4"))
+CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "2"))
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+    made = Jobs(tmp_path, hosts)
+    yield made
+    down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
+
+
+def is_as_wanted(jobs: Jobs) -> None:
+    """One more `up`, and the job runs: a container of each node, each once, and no launcher that knows another run."""
+    up = jobs.up("-o", "json", "--skip-check")
+    assert up.returncode == 0, up.stderr
+    eventually(lambda: jobs.phase() == "running")
+    assert jobs.containers() == [["jobctl-counter-0"], ["jobctl-counter-1"]]
+    assert jobs.run("plan").returncode == 0
+    generations = {(node["node"], len(node["processes"])) for node in jobs.status()["nodes"]}
+    assert generations == {(0, 1), (1, 1)}
+
+
+def test_up_killed_at_any_moment(jobs: Jobs) -> None:
+    chance = random.Random(os.environ.get("JOBCTL_TEST_SEED", "1"))
+    for number in range(KILLS):
+        if number % 4 == 3:
+            jobs.run("down")
+        (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
+        process = jobs.popen(
+            *("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        delay = chance.uniform(0.2, 5.0)
+        with_time = time.monotonic() + delay
+        while process.poll() is None and time.monotonic() < with_time:
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        is_as_wanted(jobs)
+
+
+def test_cable_pulled_during_up(jobs: Jobs) -> None:
+    chance = random.Random(os.environ.get("JOBCTL_TEST_SEED", "2"))
+    for number in range(CUTS):
+        if number % 2:
+            jobs.run("down")
+        (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
+        victim = chance.choice(jobs.fleet.hosts)
+        process = jobs.popen(
+            *("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(chance.uniform(0.3, 4.0))
+        victim.pull_cable()
+        try:
+            process.wait(timeout=150)
+        finally:
+            victim.plug_cable()
+        is_as_wanted(jobs)
+
+
+def test_engine_killed_during_up(jobs: Jobs) -> None:
+    process = jobs.popen(
+        *("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    victim = jobs.fleet[1]
+    eventually(lambda: victim.containers() or process.poll() is not None)
+    victim.kill_engine()
+    process.wait(timeout=150)
+    restart_engine(victim)
+    is_as_wanted(jobs)
+
+
+def restart_engine(host: Host) -> None:
+    """Start a killed engine again, as systemd would."""
+    host.start_engine()
+    host.wait_for_engine()
+
+
+def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
+    assert jobs.up("--skip-check").returncode == 0
+    dead = jobs.fleet[1]
+    dead.power_off()
+    down = jobs.run("down")
+    assert (down.returncode, "h2" in down.stderr) == (4, True), down.stderr
+    assert jobs.fleet[0].containers() == []
+    dead.power_on()
+    down = jobs.run("down")
+    assert (down.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), down.stderr
+
+
+def test_a_dead_host_does_not_keep_the_others_from_coming_up(jobs: Jobs) -> None:
+    jobs.fleet[1].power_off()
+    up = jobs.up()
+    assert (up.returncode, "h2: " in up.stderr, jobs.fleet[0].containers()) == (4, True, ["jobctl-counter-0"]), (
+        up.stderr
+    )
+    status = jobs.run("status")
+    assert status.returncode == 4
+    jobs.fleet[1].power_on()
+    is_as_wanted(jobs)
+
+
+def test_no_host_answers(jobs: Jobs) -> None:
+    for host in jobs.fleet.hosts:
+        host.pull_cable()
+    try:
+        up = jobs.up()
+        assert (up.returncode, up.stderr.count("error: ")) == (3, 3), up.stderr
+        assert jobs.run("status", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config)).returncode == 3
+    finally:
+        for host in jobs.fleet.hosts:
+            host.plug_cable()
+
+
+def test_a_lost_link_is_no_failure(jobs: Jobs) -> None:
+    """The job goes on while its controller cannot see a host; what nobody can see is called so."""
+    assert jobs.up("--skip-check").returncode == 0
+    jobs.fleet[1].pull_cable()
+    try:
+        status = eventually(lambda: (s := jobs.status())["nodes"][1]["reachable"] is False and s)
+        assert (status["phase"], status["nodes"][1]["state"]) == ("degraded", "lost")
+    finally:
+        jobs.fleet[1].plug_cable()
+    eventually(lambda: jobs.phase() == "running")
+    assert jobs.status()["generation"] == 1
+
+
+def test_two_ups_at_once(jobs: Jobs) -> None:
+    first, second = (
+        jobs.popen("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check")
+        for _ in range(2)
+    )
+    codes = sorted((first.wait(timeout=120), second.wait(timeout=120)))
+    assert codes in ([0, 0], [0, 5])
+    is_as_wanted(jobs)
+    assert jobs.status()["generation"] == 1
+
+
+def test_a_held_lock_names_its_holder(jobs: Jobs) -> None:
+    """A holder on another machine that does not let go: it is waited for, then named; its lock can be broken."""
+    line = HostLine("h1", addr=jobs.fleet[0].address)
+    site = Site(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose")
+    with hold_on([site], "lock", "up elsewhere"):
+        with pytest.raises(Locked, match=r"locked on h1 by `up elsewhere` \(pid \d+ of .* on .*\) for \d+ s"):
+            with hold_on([site], "lock", "up", wait=0.3):
+                pass
+        assert jobs.up("--skip-check", "--break-lock").returncode == 0
+    with hold_on([site], "lock", "up", wait=0.0):
+        pass
+    site.transport.close()
+
+
+def test_a_lock_expires_when_its_holder_is_cut_off(jobs: Jobs) -> None:
+    line = HostLine("h1", addr=jobs.fleet[0].address)
+    cut, free = (
+        Site(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose") for _ in range(2)
+    )
+    with hold_on([cut], "lock", "up elsewhere") as held:
+        held._end.set()  # no more ticks: what a cut cable looks like from the host
+        began = time.monotonic()
+        with hold_on([free], "lock", "up", wait=25.0):
+            assert 5 < time.monotonic() - began < 20
+    free.erase()
+    for site in (cut, free):
+        site.transport.close()

@@ -1,0 +1,162 @@
+"""The life of a job on real hosts: up, twice, changed, stopped, failing, ended, down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .fleet import Fleet
+from .jobs import SPEC, Jobs, eventually
+
+RUNS = (
+    "job `counter` runs: 2 nodes, generation 1."
+    " See `jobctl status counter`, `jobctl logs counter -f`, `jobctl wait counter`"
+)
+
+
+@pytest.fixture(params=["compose", "ssh"])
+def target(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+    made = Jobs(tmp_path, hosts)
+    yield made
+    down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
+
+
+def test_a_whole_life(jobs: Jobs, target: str) -> None:
+    up = jobs.up("--target", target)
+    assert up.returncode == 0, up.stderr
+    assert up.stderr.splitlines() == [
+        "start node 0 on h1: not running",
+        "start node 1 on h2: not running",
+        "generation 1: the job is new",
+        RUNS,
+    ]
+    before = [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts]
+    again = jobs.run("up")  # hosts, target and SSH configuration are remembered
+    assert (again.returncode, again.stderr) == (0, "job `counter` is running as the spec says; nothing to do\n")
+    assert jobs.run("plan").returncode == 0
+    status = jobs.status()
+    assert {key: status[key] for key in ("phase", "target", "generation", "supervised", "replicas")} == {
+        "phase": "running",
+        "target": target,
+        "generation": 1,
+        "supervised": True,
+        "replicas": "2/2",
+    }
+    assert [f"{node['container']}\n" for node in status["nodes"]] == before
+    # A failing process costs no container, and the job goes on from its checkpoint.
+    (jobs.checkpoints / "fail-1").touch()
+    eventually(lambda: jobs.status()["generation"] == 2 and jobs.phase() == "running")
+    assert [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts] == before
+    jobs.end()
+    assert jobs.run("wait", "--timeout", "60s").returncode == 0
+    logs = jobs.ok("logs", "--node", "1").splitlines()
+    assert [line.split(" from ")[0] for line in logs if "generation" in line] == [
+        "node1 rank1 | generation 1",
+        "node1 rank1 | generation 2",
+    ]
+    done = jobs.run("up")
+    assert (done.returncode, done.stderr) == (0, "job `counter` is succeeded as the spec says; nothing to do\n")
+    down = jobs.run("down", "-o", "json")
+    report = json.loads(down.stdout)
+    assert (down.returncode, report["down"], [h["host"] for h in report["hosts"]]) == (0, True, ["h1", "h2"])
+    assert sorted(path.name for path in Path(report["logs"]).iterdir()) == ["node-0", "node-1"]
+    assert (jobs.containers(), jobs.files()) == ([[], []], [])
+    assert jobs.ok("logs", "--node", "1").splitlines() == logs
+    assert jobs.run("down").returncode == 0
+
+
+def test_what_lies_on_hosts_is_what_render_prints(jobs: Jobs, target: str) -> None:
+    assert jobs.up("--target", target).returncode == 0
+    jobs.ok("render", "--hosts", "hosts.txt", "--target", target, "--out", "rendered")
+    for number, host in enumerate(jobs.fleet.hosts):
+        work = host.home / ".jobctl" / host.name / "counter"
+        name = "compose.yaml" if target == "compose" else f"node-{number}.sh"
+        assert (work / name).read_bytes() == (jobs.code / "rendered" / host.name / name).read_bytes()
+        assert (work / "launcher.py").read_bytes() == (jobs.code / "rendered" / "launcher.py").read_bytes()
+
+
+def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
+    assert jobs.up().returncode == 0
+    (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
+    assert jobs.steps() == [
+        "replace node 0 on h1: the code changed",
+        "replace node 1 on h2: the code changed",
+        "generation 2: the code changed",
+    ]
+    assert jobs.run("up").returncode == 0
+    for host in jobs.fleet.hosts:
+        text = host.docker("exec", host.containers()[0], "tail", "-n", "1", "counter.py")
+        assert text == "# changed\n"
+    jobs.spec(SPEC + "env: {{NEW: '1'}}\n")
+    assert jobs.steps()[0] == "replace node 0 on h1: the code changed"  # the spec is part of the code here
+    (jobs.code / ".dockerignore").write_text("job.yaml\n")
+    assert jobs.run("up").returncode == 0
+    jobs.spec(SPEC + "env: {{NEW: '2'}}\n")
+    assert jobs.steps()[0] == "replace node 0 on h1: the spec changed"
+    jobs.spec(SPEC.replace("nodes: 2", "nodes: 1") + "env: {{NEW: '1'}}\n")
+    assert jobs.steps()[0] == "remove node 1 on h2: no longer part of the job"
+    assert jobs.run("up").returncode == 0
+    assert [len(names) for names in jobs.containers()] == [1, 0]
+
+
+def test_stop_and_resume_keeps_containers(jobs: Jobs) -> None:
+    assert jobs.up("--no-supervise").returncode == 0
+    before = jobs.containers()
+    assert jobs.status()["supervised"] is False
+    assert jobs.run("stop").returncode == 0
+    assert (jobs.phase(), jobs.containers()) == ("stopped", before)
+    assert jobs.run("up").returncode == 0
+    assert (jobs.phase(), jobs.status()["generation"]) == ("running", 2)
+    assert jobs.run("restart", "--node", "1").returncode == 0
+    assert (jobs.phase(), jobs.status()["generation"]) == ("running", 3)
+
+
+def test_another_owner_is_left_alone(jobs: Jobs, tmp_path: Path) -> None:
+    assert jobs.up("--no-supervise").returncode == 0
+    before = jobs.containers()
+    jobs.environ |= {"LOGNAME": "somebody", "JOBCTL_STATE_DIR": str(tmp_path / "other")}
+    for command in ("up", "down"):
+        done = jobs.run(command, "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+        assert (done.returncode, "belongs to root@" in done.stderr) == (5, True), done.stderr
+    assert jobs.containers() == before
+    assert jobs.up("--take-over", "--no-supervise").returncode == 0
+    assert "somebody@" in jobs.fleet[0].docker("inspect", jobs.fleet[0].containers()[0])
+    # The fixture's own `down` is somebody's too.
+
+
+def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.spec(SPEC + "outputs: [runs/]\n")
+    assert jobs.up().returncode == 0
+    done = jobs.run("exec", "--node", "1", "--", "sh", "-c", "hostname; echo kept > runs/file; exit 7")
+    assert (done.returncode, done.stdout) == (7, "counter-1\n")
+    jobs.ok("pull", "counter", str(tmp_path / "pulled"))
+    assert (tmp_path / "pulled" / "outputs" / "h2" / "runs" / "file").read_text() == "kept\n"
+    assert jobs.run("exec", "--node", "5", "--", "true").returncode == 2
+    (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
+    jobs.ok("up")
+    assert jobs.ok("exec", "--node", "1", "--", "cat", "runs/file") == "kept\n"
+    report = json.loads(jobs.ok("down", "-o", "json"))
+    assert (Path(report["logs"]) / "outputs" / "h2" / "runs" / "file").read_text() == "kept\n"
+
+
+def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
+    other = Jobs(tmp_path / "second", jobs.fleet, SPEC.replace("name: counter", "name: second"))
+    assert (jobs.up().returncode, other.up().returncode) == (0, 0)
+    ports = {
+        json.loads((host.home / ".jobctl" / host.name / job / "run" / "control.json").read_text())["rendezvous"]["port"]
+        for host in jobs.fleet.hosts
+        for job in ("counter", "second")
+    }
+    assert len(ports) == 2
+    assert [len(names) for names in jobs.containers()] == [2, 2]
+    assert other.run("down").returncode == 0
+    assert (jobs.phase(), [len(names) for names in jobs.containers()]) == ("running", [1, 1])
