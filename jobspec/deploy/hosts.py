@@ -395,11 +395,13 @@ class Hosts:
             raise next(iter(outcome.failed.values()))
 
 
-class AllUnreachable(DeployError):
+class AllUnreachable(HostError):
     """Not a single host answers; `failures` says why, for each, and `observed` that nothing is known."""
 
     def __init__(self, failures: Failures, observed: Observed) -> None:
-        super().__init__("no host answers")
+        host = next(iter(failures))
+        super().__init__(host, "unreachable", "no host answers")
+        self.message = "no host answers"
         self.failures, self.observed = failures, observed
 
 

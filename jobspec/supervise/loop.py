@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
+from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.supervise.decide import (
     Continue,
     Decision,
@@ -37,20 +38,39 @@ class Supervisor:
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock, self.say = deployer, clock, say
         self.seen: Observed | None = None
+        self._told: object = None  # what was said last of something that goes on
 
     def run(self) -> str:
         """Watch until there is nothing left to do; return why."""
         self._record("supervisor-started", "supervisor started")
         while True:
-            observed = self.deployer.observe()
-            self._notice(observed)
-            decision = self._decide(observed)
-            if isinstance(decision, Leave):
-                if self._is_left():
-                    return self._leave(decision)
-            elif not isinstance(decision, Continue):
-                self._act(decision, observed)
+            try:
+                left = self._look()
+            except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
+                self._once(error.code, "waiting", error.message, host=error.host)
+                left = None
+            if left is not None:
+                return self._leave(left)
             self.clock.sleep(self.deployer.interval)
+
+    def _look(self) -> Leave | None:
+        """Look once, and do what has to be done; return why there is nothing to do any more."""
+        observed = self.deployer.observe()
+        self._notice(observed)
+        decision = self._decide(observed)
+        if isinstance(decision, Leave):
+            return decision if self._is_left() else None
+        if isinstance(decision, Continue):
+            self._told = None
+        else:
+            self._act(decision, observed)
+        return None
+
+    def _once(self, what: object, kind: str, message: str, /, **details: object) -> None:
+        """Record something that goes on, once."""
+        if self._told != what:
+            self._told = what
+            self._record(kind, message, **details)
 
     def _is_left(self) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
@@ -74,7 +94,9 @@ class Supervisor:
 
     def _act(self, decision: Decision, observed: Observed) -> None:
         if isinstance(decision, Restart):
-            self._tell_failure(decision)
+            if self._told != decision.failure:
+                self._told = decision.failure
+                self._tell_failure(decision)
             self.clock.sleep(decision.delay)
         try:
             with self.deployer.lock("supervisor"):
@@ -84,6 +106,8 @@ class Supervisor:
                 self._apply(decision, now)
         except Locked as locked:
             self._record("waiting", f"cannot act: the job is {locked}")
+        except HostError:
+            raise
         except DeployError as error:
             self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 

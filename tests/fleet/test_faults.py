@@ -174,9 +174,9 @@ def test_a_held_lock_names_its_holder(jobs: Jobs) -> None:
     line = HostLine("h1", addr=jobs.fleet[0].address)
     site = Site(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose")
     with hold_on([site], "lock", "up elsewhere"):
-        with pytest.raises(Locked, match=r"locked on h1 by `up elsewhere` \(pid \d+ of .* on .*\) for \d+ s"):
-            with hold_on([site], "lock", "up", wait=0.3):
-                pass
+        named = r"locked on h1 by `up elsewhere` \(pid \d+ of .* on .*\) for \d+ s"
+        with pytest.raises(Locked, match=named), hold_on([site], "lock", "up", wait=0.3):
+            pass
         assert jobs.up("--skip-check", "--break-lock").returncode == 0
     with hold_on([site], "lock", "up", wait=0.0):
         pass
