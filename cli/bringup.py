@@ -175,7 +175,7 @@ def _apply(
     steps = reconcile(want, observed)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
-    secrets = _secrets(compiled) if steps else {}
+    secrets = secrets_of(compiled) if steps else {}
     _warn_of_another_spec(deployer, compiled)
     deployer.job.create()
     deployer.job.remember(_about(compiled, plan, reach), plan)
@@ -234,7 +234,8 @@ def _about(compiled: Compiled, plan: Plan, reach: Reach | None) -> dict[str, Any
     }
 
 
-def _secrets(compiled: Compiled) -> dict[str, str]:
+def secrets_of(compiled: Compiled) -> dict[str, str]:
+    """Return the values of the job's secrets. Ends with 2 for one that cannot be read."""
     from jobctl.jobspec.deploy.secrets import SecretMissing, read_secrets
 
     try:

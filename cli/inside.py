@@ -27,18 +27,27 @@ def exec_in_node(deployer: Deployer, node: str | None, argv: list[str]) -> int:
         raise Failed(error.message, 2, error.hint) from error
 
 
-def run_like_node(compiled: Compiled, node: str | None, argv: list[str]) -> int:
+def run_like_node(
+    compiled: Compiled, node: str | None, argv: list[str], ssh_config: Path | None, accept_new: bool
+) -> int:
     """Run `argv` with what the job's processes would have, and return its exit code."""
-    from jobctl.bringup import _secrets
+    from jobctl.bringup import secrets_of
     from jobctl.jobs import plan_of
+    from jobctl.jobspec.deploy.deployer import Start
     from jobctl.jobspec.deploy.foreground import run_in_foreground
+    from jobctl.jobspec.deploy.hosts import Hosts
     from jobctl.jobspec.deploy.local import process_environ
+    from jobctl.planning import deployer_for
 
     plan = plan_of(compiled)
     index = _index(node)
     if index >= len(plan.nodes):
         raise Failed(f"the job has no node {index}", 2, f"its nodes are 0 to {len(plan.nodes) - 1}")
-    environ = process_environ(plan, index, console.environ(), _secrets(compiled))
+    deployer = deployer_for(compiled, plan, ssh_config, accept_new)
+    start = Start(console.environ(), secrets_of(compiled))
+    if isinstance(deployer, Hosts):
+        return deployer.look_around(plan, plan.nodes[index], start, argv)
+    environ = process_environ(plan, index, start.environ, start.secrets)
     return run_in_foreground(argv, environ, plan.nodes[index].launch.workdir)
 
 

@@ -67,14 +67,24 @@ def check(
 
 
 @command
-def list_(output: Output = Format.text) -> None:
-    """List the jobs known here.
+def list_(
+    hosts: Hosts = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+    output: Output = Format.text,
+) -> None:
+    """List the jobs known here; with --hosts, those on hosts.
 
-    Example: jobctl list
+    With --hosts: whose they are, and which devices are used and free.
+
+    Example: jobctl list --hosts hosts.txt
     """
-    from jobctl.status import known_jobs_table
+    from jobctl.listing import jobs_on_hosts, known_jobs_table
 
-    known_jobs_table(output)
+    if hosts is None:
+        known_jobs_table(output)
+    else:
+        jobs_on_hosts(hosts, ssh_config, accept_new, output)
 
 
 @command

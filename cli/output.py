@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl.console import Commands, Failed, command
-from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, Set, SshConfig
+from jobctl.options import AcceptNew, Exclude, Format, Hosts, Job, Node, On, Output, Set, SshConfig, TargetOption
 
 
 @command
@@ -84,17 +84,29 @@ def exec_(
 
 
 @command
-def run(ctx: typer.Context, job: Job = None, node: Node = None, overrides: Set = None) -> None:
+def run(
+    ctx: typer.Context,
+    job: Job = None,
+    hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
+    target: TargetOption = None,
+    node: Node = None,
+    overrides: Set = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+) -> None:
     """Run a command as the job would.
 
-    With its env, secrets and directory, but without the job: for a look around.
+    With its image, mounts, env, secrets and code, but without the job: for a look around.
 
     Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
     """
     from jobctl.inside import run_like_node
-    from jobctl.jobs import Where, compile_job
+    from jobctl.jobs import Where, as_started, compile_job
 
-    raise typer.Exit(run_like_node(compile_job(job, overrides, Where()), node, _rest(ctx, "run")))
+    compiled = compile_job(job, overrides, as_started(job, Where(target, hosts, on, exclude)))
+    raise typer.Exit(run_like_node(compiled, node, _rest(ctx, "run"), ssh_config, accept_new))
 
 
 def _rest(ctx: typer.Context, name: str) -> list[str]:

@@ -247,28 +247,3 @@ def ended(observed: Observed) -> bool:
     from jobctl.jobspec.deploy.observed import phase
 
     return phase(observed)[0] in ("succeeded", "failed", "stopped")
-
-
-def known_jobs_table(output: Format) -> None:
-    """Print the jobs that are up."""
-    from jobctl.jobs import known_deployer
-    from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
-
-    found = []
-    for job in known_jobs(state_dir(console.environ())):
-        deployer = known_deployer(job)
-        about = job.about() or {}
-        state = status_json(deployer)
-        keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
-        found.append({**{key: state[key] for key in keep}, "owner": about.get("owner"), "spec": about.get("spec")})
-    if output is Format.json:
-        console.out_json(found)
-        return
-    if not found:
-        console.say("no jobs are up")
-        return
-    rows = [
-        (j["job"], j["framework"] or "-", j["target"] or "-", j["phase"], j["replicas"], j["spec"] or "-")
-        for j in found
-    ]
-    console.out(console.table(("JOB", "FRAMEWORK", "TARGET", "PHASE", "NODES", "SPEC"), rows))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.transport import checked
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.site import Site
@@ -31,13 +33,34 @@ def count_devices(kind: str) -> int | None:
 
 def devices_in_use(site: Site) -> Mapping[str, str]:
     """Return the devices (`gpu:0`) that running containers of jobs use on a host, and whose they are (`JOB of OWNER`)."""
+    return {device: f"{job['job']} of {job['owner']}" for job in jobs_of(site) for device in job["devices"]}
+
+
+def jobs_of(site: Site) -> list[dict[str, Any]]:
+    """Return the nodes of all jobs that run on a host: job, node, owner, devices."""
     try:
-        found = site.client.containers(filters={"label": "jobctl.devices"})
+        found = site.client.containers(filters={"label": "jobctl.node"})
     except Exception as error:
         raise site.engine_failed(error) from error
-    used = {}
-    for container in found:
-        labels = container["Labels"]
-        for device in labels["jobctl.devices"].split(","):
-            used[device] = f"{labels.get('jobctl.job')} of {labels.get('jobctl.owner')}"
-    return used
+    jobs = [
+        {
+            "job": labels.get("jobctl.job"),
+            "node": int(labels["jobctl.node"]),
+            "owner": labels.get("jobctl.owner"),
+            "devices": [device for device in labels.get("jobctl.devices", "").split(",") if device],
+        }
+        for labels in (container["Labels"] for container in found)
+    ]
+    return sorted(jobs, key=lambda job: (job["job"], job["node"]))
+
+
+def all_devices(site: Site, known: Sequence[int] | None) -> list[str]:
+    """Return the devices of a host: those of the hosts file, by the kind that is there, or else what /dev has."""
+    listing = checked(site.transport, ["sh", "-c", "cd /dev && ls -d * dri/* 2>/dev/null; :"], "list its devices")
+    names = listing.decode("utf-8", "replace").split()
+    counts = {kind: sum(1 for name in names if pattern.fullmatch(name)) for kind, pattern in _NODES.items()}
+    there = [(kind, count) for kind, count in counts.items() if count and not (kind == "dcu" and counts["gpu"])]
+    if known is not None:
+        kind = there[0][0] if there else "device"
+        return [f"{kind}:{index}" for index in known]
+    return [f"{kind}:{index}" for kind, count in there for index in range(count)]

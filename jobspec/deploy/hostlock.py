@@ -44,16 +44,17 @@ while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
 class Held:
     """A lock that is held on several hosts, for as long as somebody ticks."""
 
-    def __init__(self, channels: dict[str, Any]) -> None:
-        self.channels = channels
+    def __init__(self) -> None:
+        self.channels: dict[str, Any] = {}
         self.lost: set[str] = set()
+        self.failed: dict[str, DeployError] = {}  # hosts that could not be locked: they do not answer
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._tick, daemon=True, name="lock")
         self._thread.start()
 
     def _tick(self) -> None:
         while not self._end.wait(TICK):
-            for host, channel in self.channels.items():
+            for host, channel in list(self.channels.items()):
                 try:
                     channel.sendall(b"\n")
                 except (OSError, EOFError):
@@ -62,7 +63,7 @@ class Held:
     def release(self) -> None:
         """Let go of it."""
         self._end.set()
-        for channel in self.channels.values():
+        for channel in list(self.channels.values()):
             with contextlib.suppress(OSError, EOFError):
                 channel.close()
 
@@ -79,51 +80,49 @@ def hold_on(
     me = json.dumps(who(command))
     deadline = time.monotonic() + wait
     while True:
+        held = Held()
         try:
-            held = Held(_acquire(sites, name, me, "break" if break_it else ""))
+            _acquire(held, sites, name, me, "break" if break_it else "")
             break
         except Locked:
+            held.release()
             if time.monotonic() >= deadline:
                 raise
             time.sleep(0.2)
+        except BaseException:
+            held.release()
+            raise
     try:
         yield held
     finally:
         held.release()
 
 
-def _acquire(sites: Sequence[Site], name: str, me: str, how: str) -> dict[str, Any]:
-    """Return a channel for each host on which the lock is held now. Raises Locked, or HostError if none answers."""
-    channels: dict[str, Any] = {}
+def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) -> None:
+    """Take the lock on all hosts that answer. Raises Locked, or HostError if none does."""
     rest = list(sites)
     failed: HostError | None = None
-    try:
-        while rest and not channels:
-            site = rest.pop(0)
-            try:
-                channels[site.host.name] = _acquire_one(site, name, me, how)
-            except HostError as error:
-                failed = failed or error
-        if not channels and failed is not None:
-            raise failed
-        taken: list[Locked] = []
+    while rest and not held.channels:
+        site = rest.pop(0)
+        try:
+            held.channels[site.host.name] = _acquire_one(site, name, me, how)
+        except HostError as error:
+            failed = failed or error
+            held.failed[site.host.name] = error
+    if not held.channels and failed is not None:
+        raise failed
+    taken: list[Locked] = []
 
-        def acquire(site: Site) -> Any:
-            try:
-                return _acquire_one(site, name, me, how)
-            except Locked as locked:
-                taken.append(locked)
-                return None
+    def acquire(site: Site) -> None:
+        try:
+            held.channels[site.host.name] = _acquire_one(site, name, me, how)
+        except Locked as locked:
+            taken.append(locked)
 
-        outcome = fan_out(rest, acquire)
-        channels |= {site.host.name: channel for site, channel in outcome.done.items() if channel is not None}
-        if taken:
-            raise taken[0]
-        return channels
-    except BaseException:
-        for channel in channels.values():
-            channel.close()
-        raise
+    outcome = fan_out(rest, acquire)
+    held.failed |= {site.host.name: error for site, error in outcome.failed.items()}
+    if taken:
+        raise taken[0]
 
 
 def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:

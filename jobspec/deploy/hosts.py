@@ -42,6 +42,7 @@ from jobctl.jobspec.deploy.transport import HostError, Transport, checked
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, control_json, folder, hashes, render
+from jobctl.jobspec.render.shell import Look, look_script
 from jobctl.jobspec.spec.hosts import Host
 
 START_TIMEOUT = 60.0  # seconds within which a started launcher reports
@@ -79,8 +80,10 @@ class Hosts:
 
     def observe(self) -> Observed:
         """Read what runs now from all hosts. Raises the first host's error if none answers."""
-        outcome = fan_out(self.sites.values(), Site.observe)
-        failed = {site.host.name: error for site, error in outcome.failed.items()}
+        # A host that could not even be locked a moment ago would cost its whole timeout once more.
+        known = dict(self._held.failed) if self._held else {}
+        outcome = fan_out([site for host, site in self.sites.items() if host not in known], Site.observe)
+        failed = {**known, **{site.host.name: error for site, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self._seen, self._down = {}, failed
             raise AllUnreachable(failed, self._observed({}, failed))
@@ -367,6 +370,27 @@ class Hosts:
                     return site.transport.interact([*site.docker, "exec", *flags, container.id, *argv])
         raise DeployError(f"node {node} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
 
+    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+        """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
+        site = self.sites[node.host.name]
+        was_there = site.observe().there
+        code = pack_code(plan)
+        outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
+        try:
+            site.send([], outputs)
+            if code is not None:
+                code.send(site)
+            site.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
+            images.ensure(site, node.container)
+            flags = ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
+            look = Look(code=True, secrets=True, flags=flags)
+            name = f"jobctl-{plan.job}-run-{os.getpid()}"
+            script = look_script(plan, node, name, str(site.work), _with_secrets(node, argv), look)
+            return site.interact_script(script)
+        finally:
+            if not was_there:
+                site.erase([container.image for container in site.containers()])
+
     def fetch(self, into: Path) -> list[str]:
         """Copy logs and outputs of all hosts that answer; those of a node lie in its folder."""
         self.observe()
@@ -388,7 +412,11 @@ class Hosts:
         return fan_out([self.sites[host] for host in hosts if host in self.sites], task)
 
     def _failures(self, outcome: Outcome[Site, T]) -> dict[str, DeployError]:
-        return {site.host.name: error for site, error in outcome.failed.items()}
+        failures = {site.host.name: error for site, error in outcome.failed.items()}
+        if self._held is not None:  # who is gone now is not waited for again by this command
+            gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in _GONE}
+            self._held.failed |= gone
+        return failures
 
     def _raise_if_all(self, outcome: Outcome[Site, T]) -> None:
         if outcome.failed and not outcome.done:
@@ -406,6 +434,7 @@ class AllUnreachable(HostError):
 
 
 _BLANK = {"state": ""}
+_GONE = ("lost", "unreachable", "silent", "connection-refused")
 
 
 def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
@@ -421,6 +450,17 @@ def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
         role = found.role if found else "trainer"
         node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
         yield replace(node, container=found.id if found else None)
+
+
+def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the argv that runs `argv` with the values of secrets, which are in a file."""
+    if not node.launch.secrets:
+        return tuple(argv)
+    load = (
+        "import json, os, sys; os.environ.update(json.load(open('/jobctl/secrets/secrets.json')));"
+        " os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return (node.container.python, "-c", load, *argv)
 
 
 def _is_outdated(seen: Seen, control: Control) -> bool:

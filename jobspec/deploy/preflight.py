@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import next_port
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.container import is_address
+from jobctl.jobspec.render.container import host_mounts, is_address
 from jobctl.jobspec.render.shell import Look, look_script
 
 Verdict = Literal["ok", "warning", "error", "skipped"]
@@ -118,7 +118,7 @@ class Preflight:
     # Looking.
 
     def _meet(self, seat: Seat) -> None:
-        paths = sorted({m.source for n in seat.nodes for m in n.container.mounts if m.kind == "bind"})
+        paths = sorted({mount.source for mount in _binds(None, seat.nodes)})
         names = sorted({node.host.address for node in self.plan.nodes} if self.plan else ())
         seat.facts = facts.ask(seat.site, self._mine(seat), paths, [name for name in names if not is_address(name)])
 
@@ -254,7 +254,7 @@ def _source() -> str:
 def _binds(plan: Plan | None, nodes: Iterable[Node]) -> list[Any]:
     """Return the bind mounts whose sources have to be there before: all but the checkpoint directory, which is made."""
     made = plan.checkpoint.dir if plan and plan.checkpoint else None
-    return [m for n in nodes for m in n.container.mounts if m.kind == "bind" and m.source != made]
+    return [m for n in nodes for m in host_mounts(n.container) if m.kind == "bind" and m.source != made]
 
 
 def _names(names: Sequence[str]) -> str:
@@ -340,9 +340,14 @@ def _mounts(run: Preflight, seat: Seat) -> Found:
     if seat.facts is None:
         return
     for path in dict.fromkeys(mount.source for mount in _binds(run.plan, seat.nodes)):
-        if path not in seat.facts.there:
+        if path in seat.facts.there:
+            continue
+        if any(path == mount.source for node in seat.nodes for mount in node.container.mounts):
             hint = "make it there: jobctl creates nothing in its place"
             yield Finding(seat.name, "volumes", "error", f"there is no {path}", "no-such-path", hint)
+        else:
+            hint = "install the driver of its devices on the host, or name a container runtime: `container.runtime`"
+            yield Finding(seat.name, "devices", "error", f"there is no {path}", "driver-missing", hint)
     for path, problem in (seat.probe or {}).get("paths", {}).items():
         if problem:
             check = "checkpoint" if run.plan and run.plan.checkpoint and path == run.plan.checkpoint.dir else "volumes"
@@ -452,7 +457,7 @@ def _room(run: Preflight, seat: Seat) -> Found:
     if seat.facts is None:
         return
     free = seat.facts.number("free")
-    if free is not None and free < LITTLE:
+    if free is not None and free < LITTLE and "writable" in seat.facts.values:
         text = f"{free >> 10} MiB of disk left where {seat.site.work.parent} lies"
         hint = "make room there, or choose another directory with `dir=` in the hosts file"
         verdict: Verdict = "error" if free < TOO_LITTLE else "warning"

@@ -26,7 +26,7 @@ from jobctl.jobspec.spec.hosts import Host
 
 Json = dict[str, Any]
 STARTING = 600.0  # seconds of silence that starting a container may take
-REMOVING = 30.0  # seconds beyond its grace within which a container is gone
+FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Site:
     def _place(self) -> tuple[PurePosixPath, PurePosixPath]:
         """The work directory, and where what must be the host's own lies."""
         argv = ["sh", "-c", _PLACE, "sh", self.host.dir, folder(self.host.name), self.job]
-        lines = checked(self.transport, argv, "find the work directory").decode().splitlines()
+        lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER).decode().splitlines()
         return PurePosixPath(lines[-2]), PurePosixPath(lines[-1])
 
     @property
@@ -129,7 +129,7 @@ class Site:
         A file that is being replaced just now is left out, as are all if there are none.
         """
         argv = ["sh", "-c", _OBSERVE, "sh", self.host.dir, folder(self.host.name), self.job]
-        packed = self.transport.run(argv)
+        packed = self.transport.run(argv, timeout=FIRST_ANSWER)
         if packed.code not in (0, _SUPERVISED):
             raise problem(self.host.name, "read the work directory", packed)
         found: dict[PurePosixPath, Json | None] = {}
@@ -196,6 +196,12 @@ class Site:
         """Run a shell script there whose `docker` is the host's."""
         argv = [*_user(self.host.docker), "sh", "-c", script.decode("utf-8", "surrogateescape")]
         return self.transport.run(argv, timeout=timeout)
+
+    def interact_script(self, script: bytes) -> int:
+        """Run a shell script there whose `docker` is the host's, with the terminal; return its exit code."""
+        return self.transport.interact(
+            [*_user(self.host.docker), "sh", "-c", script.decode("utf-8", "surrogateescape")]
+        )
 
     def end(self, node: int, grace: float) -> None:
         """Stop the containers of `node` (SIGTERM, `grace` seconds, SIGKILL), and remove them."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 CHUNK = 32768
+PING = 10  # seconds of silence after which it is asked whether the link is there at all, and within which it answers
 
 
 class Ssh:
@@ -95,23 +96,42 @@ class Ssh:
         err: list[bytes] = []
         channel.settimeout(0.0)
         left = memoryview(stdin)
-        heard = time.monotonic()
+        heard = asked = time.monotonic()
         while True:
             moved = _drain(channel, out, err)
             left, sent = _send(channel, left)
             if moved or sent:
-                heard = time.monotonic()
+                heard = asked = time.monotonic()
             elif channel.eof_received and channel.exit_status_ready():
+                _drain(channel, out, err)  # what came between the last look and the end
                 break
             elif channel.closed and not channel.exit_status_ready():
                 raise EOFError
             elif time.monotonic() - heard > timeout:
                 message = f"`{argv[0]}` has said nothing for {timeout:g} s"
                 raise HostError(self.host, "silent", message, "look whether it hangs there, on a disk for example")
+            elif time.monotonic() - asked > PING:
+                self._ping(channel)
+                asked = time.monotonic()
             else:
                 # A channel wakes select when there is something to read; for room to write it must be asked again.
                 select.select([channel], [], [], 0.02 if left else 0.5)
         return Result(_exit_code(channel), b"".join(out), b"".join(err))
+
+    def _ping(self, channel: paramiko.Channel) -> None:
+        """Raise EOFError if the link is dead: a command may be silent for long, a host answers at once.
+
+        paramiko's keepalive asks, but does not mind that there is no answer. A new session is always answered, be it
+        with a refusal.
+        """
+        import paramiko
+
+        try:
+            channel.get_transport().open_session(timeout=PING).close()
+        except paramiko.ChannelException:
+            return
+        except (paramiko.SSHException, OSError) as error:
+            raise EOFError from error
 
     # What goes wrong.
 

@@ -64,9 +64,11 @@ def quote(argv: Sequence[str]) -> str:
     return "exec " + shlex.join(argv)
 
 
-def checked(transport: Transport, argv: Sequence[str], what: str, stdin: bytes = b"") -> bytes:
+def checked(
+    transport: Transport, argv: Sequence[str], what: str, stdin: bytes = b"", *, timeout: float = TIMEOUT
+) -> bytes:
     """Run a command that has to succeed and return what it printed; `what` completes "cannot …" in the error."""
-    result = transport.run(argv, stdin)
+    result = transport.run(argv, stdin, timeout=timeout)
     if result.code != 0:
         raise problem(transport.host, what, result)
     return result.out

@@ -1,0 +1,90 @@
+"""What `list` prints: the jobs known here, or those on hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobctl import console
+from jobctl.options import Format
+from jobctl.status import failure_json, status_json
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.site import Site
+
+
+def known_jobs_table(output: Format) -> None:
+    """Print the jobs that are up."""
+    from jobctl.jobs import known_deployer
+    from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
+
+    found = []
+    for job in known_jobs(state_dir(console.environ())):
+        deployer = known_deployer(job)
+        about = job.about() or {}
+        state = status_json(deployer)
+        keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
+        found.append({**{key: state[key] for key in keep}, "owner": about.get("owner"), "spec": about.get("spec")})
+    if output is Format.json:
+        console.out_json(found)
+        return
+    if not found:
+        console.say("no jobs are up")
+        return
+    rows = [
+        (j["job"], j["framework"] or "-", j["target"] or "-", j["phase"], j["replicas"], j["spec"] or "-")
+        for j in found
+    ]
+    console.out(console.table(("JOB", "FRAMEWORK", "TARGET", "PHASE", "NODES", "SPEC"), rows))
+
+
+def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output: Format) -> None:
+    """Print the jobs on hosts with their owners and devices. Ends with 3 if no host answers, 4 if some do not."""
+    from jobctl.bringup import tell_failures
+    from jobctl.console import Failed
+    from jobctl.jobs import Where, job_of_name, known_hosts, ssh_options
+    from jobctl.jobspec.deploy.fanout import fan_out
+    from jobctl.jobspec.deploy.hosts import Hosts
+    from jobctl.jobspec.deploy.reach import Reach
+
+    reach = Reach(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
+    sites = list(Hosts(job_of_name("list"), "ssh", reach).sites.values())
+    outcome = fan_out(sites, _on_host)
+    failures = {site.host.name: error for site, error in outcome.failed.items()}
+    found = [outcome.done[site] for site in sites if site in outcome.done]
+    if output is Format.json:
+        console.out_json({"hosts": found, "failed_hosts": [failure_json(h, e) for h, e in failures.items()]})
+    else:
+        rows = [row for host in found for row in _rows(host)]
+        console.out(console.table(("HOST", "JOB", "NODE", "OWNER", "DEVICES", "FREE"), rows))
+    tell_failures(failures)
+    if failures:
+        raise Failed("", 4 if found else 3)
+
+
+def _on_host(site: Site) -> dict[str, Any]:
+    from jobctl.jobspec.deploy.devices import all_devices, jobs_of
+
+    jobs = jobs_of(site)
+    used = {device for job in jobs for device in job["devices"]}
+    host = site.host
+    known = host.devices if host.devices is not None else tuple(range(host.slots)) if host.slots is not None else None
+    every = all_devices(site, known)
+    free = [device for device in every if device.partition(":")[2] not in {d.partition(":")[2] for d in used}]
+    return {"host": host.name, "jobs": jobs, "devices": every, "free": free}
+
+
+def _rows(host: dict[str, Any]) -> list[tuple[str, ...]]:
+    free = ",".join(host["free"]) or "-"
+    jobs = host["jobs"] or [{"job": "-", "node": None, "owner": "-", "devices": []}]
+    return [
+        (
+            host["host"],
+            job["job"],
+            "-" if job["node"] is None else str(job["node"]),
+            job["owner"] or "-",
+            ",".join(job["devices"]) or "-",
+            free,
+        )
+        for job in jobs
+    ]

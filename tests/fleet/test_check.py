@@ -1,0 +1,216 @@
+"""`check`: each thing that can be wrong with a host is found, and the message says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fleet import Fleet, fleet
+from .jobs import SPEC, Jobs
+from .machine import IMAGE, sh
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+    made = Jobs(tmp_path, hosts)
+    yield made
+    made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    assert (made.containers(), made.files()) == ([[], []], [])
+
+
+def check(jobs: Jobs, *args: str) -> tuple[int, list[dict[str, Any]]]:
+    """Return the exit code and all findings that are not `ok`."""
+    done = jobs.run("check", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "-o", "json", *args)
+    report = json.loads(done.stdout)
+    assert report["ok"] == (done.returncode == 0)
+    return done.returncode, [finding for finding in report["findings"] if finding["verdict"] != "ok"]
+
+
+def found(jobs: Jobs, *args: str) -> list[tuple[str, str, str]]:
+    """Return host, check and code of what is wrong; every one has a remedy."""
+    _, findings = check(jobs, *args)
+    assert [finding for finding in findings if not finding["hint"]] == []
+    return [(finding["host"], finding["check"], finding["code"]) for finding in findings]
+
+
+def test_all_is_well(jobs: Jobs) -> None:
+    done = jobs.run("check", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+    assert (done.returncode, done.stderr.endswith(" verdicts on 2 hosts: all fit\n")) == (0, True), done.stderr
+    assert jobs.run("check", "job.yaml").returncode == 2  # there are no hosts to check
+
+
+def test_without_a_job(jobs: Jobs) -> None:
+    (jobs.code / "job.yaml").rename(jobs.code / "other.yaml")
+    assert check(jobs) == (0, [])
+
+
+def test_a_dead_host_and_a_dead_engine(jobs: Jobs) -> None:
+    jobs.fleet[0].pull_cable()
+    jobs.fleet[1].kill_engine()
+    try:
+        assert found(jobs) == [("h1", "ssh", "unreachable"), ("h2", "engine", "docker-down")]
+    finally:
+        jobs.fleet[0].plug_cable()
+        jobs.fleet[1].start_engine()
+        jobs.fleet[1].wait_for_engine()
+
+
+def test_the_compose_plugin(jobs: Jobs) -> None:
+    host = jobs.fleet[1]
+    host.compose = False
+    host.install_docker()
+    try:
+        assert found(jobs) == [("h2", "compose", "compose-missing")]
+        assert check(jobs, "--target", "ssh") == (0, [])
+    finally:
+        host.compose = True
+        host.install_docker()
+
+
+def test_images(jobs: Jobs) -> None:
+    jobs.fleet[1].docker("tag", IMAGE, "jobctl-fleet:other")
+    jobs.spec(SPEC.replace(IMAGE, "jobctl-fleet:other"))
+    assert found(jobs) == [("h1", "image", "image-missing")]
+    jobs.spec(SPEC.replace(IMAGE, "127.0.0.1:9/no/such:1").replace("pull: never", "pull: missing"))
+    codes = found(jobs)
+    assert codes == [(host, "image", "registry-unreachable") for host in ("h1", "h2")]
+    jobs.fleet[0].docker("tag", IMAGE, "jobctl-fleet:alike")
+    name = sh("/usr/bin/docker", "-H", f"unix://{jobs.fleet[1].socket}", "create", IMAGE, "true").strip()
+    jobs.fleet[1].docker("commit", name, "jobctl-fleet:alike")
+    jobs.fleet[1].docker("rm", name)
+    jobs.spec(SPEC.replace(IMAGE, "jobctl-fleet:alike"))
+    assert [(check, code) for _, check, code in found(jobs)] == [("image", "image-differs")]
+
+
+def test_another_interpreter(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "container: {{python: /opt/none/python}}\n")
+    assert found(jobs) == [(host, "container", "python-missing") for host in ("h1", "h2")]
+
+
+def test_devices(jobs: Jobs) -> None:
+    """There are none here: a container with them cannot even start, or sees none."""
+    jobs.spec(SPEC + "devices: npu:2\n")
+    assert {("h1", "devices", "driver-missing"), ("h2", "devices", "driver-missing")} <= set(found(jobs))
+
+
+def test_devices_of_another_job(jobs: Jobs) -> None:
+    labels = ("--label", "jobctl.job=busy", "--label", "jobctl.node=0", "--label", "jobctl.owner=ann@desk")
+    command = ("run", "-d", "--net=host", *labels, "--label", "jobctl.devices=gpu:1,gpu:2", IMAGE, "sleep", "1000")
+    name = jobs.fleet[1].docker(*command).strip()
+    try:
+        jobs.spec(SPEC + "devices: gpu:2\n")
+        assert ("h2", "idle", "devices-busy") in found(jobs)
+        listing = jobs.ok("list", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "-o", "json")
+        assert json.loads(listing)["hosts"][1]["jobs"] == [
+            {"job": "busy", "node": 0, "owner": "ann@desk", "devices": ["gpu:1", "gpu:2"]}
+        ]
+    finally:
+        jobs.fleet[1].docker("rm", "-f", name)
+
+
+def test_ports(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "rendezvous: {{port: 22345}}\n")
+    jobs.fleet[0].start("listener", ["python3", "-m", "http.server", "22345"])
+    time.sleep(1.0)
+    try:
+        assert found(jobs) == [("h1", "ports", "port-taken")]
+    finally:
+        listener = jobs.fleet[0].processes.pop("listener")
+        listener.kill()
+        listener.wait()
+
+
+def test_hosts_that_cannot_reach_each_other(jobs: Jobs) -> None:
+    (jobs.code / "hosts.txt").write_text(f"h1 addr={jobs.fleet[0].address}\nh2 addr=10.255.255.1\n")
+    assert set(found(jobs)) == {
+        ("h1", "network", "unreachable-peers"),
+        ("h2", "network", "address-wrong"),
+        ("h2", "interface", "address-wrong"),
+    }
+
+
+def test_interface_and_names(jobs: Jobs) -> None:
+    (jobs.code / "hosts.txt").write_text(f"h1 addr={jobs.fleet[0].address} interface=ib7\nh2\n")
+    codes = found(jobs)
+    assert ("h1", "interface", "no-such-interface") in codes
+    assert ("h1", "names", "name-unresolved") in codes
+
+
+def test_mtu(jobs: Jobs) -> None:
+    inside = ("ip", "-n", jobs.fleet[1].namespace, "link", "set", "eth0", "mtu")
+    before = sh("ip", "-n", jobs.fleet[1].namespace, "-o", "link", "show", "eth0").split(" mtu ")[1].split()[0]
+    sh(*inside, "1300")
+    try:
+        assert [(check, code) for _, check, code in found(jobs)] == [("interface", "mtu-differs")]
+    finally:
+        sh(*inside, before)
+
+
+def test_volumes_and_their_rights(jobs: Jobs, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    jobs.spec(SPEC + f'volumes: ["{tmp_path}/none:/none"]\n')
+    assert found(jobs) == [(host, "volumes", "no-such-path") for host in ("h1", "h2")]
+    jobs.spec(SPEC + f'volumes: ["{closed}:/closed"]\ncontainer: {{{{user: "4242:4242"}}}}\n')
+    assert {("h1", "volumes", "path-no-permission"), ("h1", "checkpoint", "path-no-permission")} <= set(found(jobs))
+
+
+def test_a_checkpoint_directory_that_is_not_shared(jobs: Jobs) -> None:
+    jobs.spec(SPEC.replace("{checkpoints}", "/root/checkpoints"))  # each host has a home of its own
+    assert found(jobs) == [(host, "checkpoint", "checkpoint-not-shared") for host in ("h1", "h2")]
+    up = jobs.up()
+    assert (up.returncode, jobs.containers()) == (3, [[], []]), up.stderr
+
+
+def test_a_work_directory_that_is_shared(jobs: Jobs, tmp_path: Path) -> None:
+    shared = tmp_path / "work"
+    jobs.fleet.hosts_file(jobs.code / "hosts.txt", f"dir={shared}")
+    assert found(jobs) == [(host, "work-directory", "dir-shared") for host in ("h1", "h2")]
+    jobs.fleet.hosts_file(jobs.code / "hosts.txt", "dir=/proc/none")
+    assert found(jobs) == [(host, "work-directory", "dir-not-writable") for host in ("h1", "h2")]
+
+
+def test_memory_and_shared_memory(jobs: Jobs) -> None:
+    jobs.spec(SPEC.replace("resources: {{", "resources: {{memory: 900g, shm_size: 950g, "))
+    assert set(found(jobs)) >= {("h1", "memory", "memory-low"), ("h1", "shm", "shm-large")}
+
+
+def test_memlock_that_the_engine_refuses(jobs: Jobs) -> None:
+    jobs.spec(SPEC.replace("memlock: 65536", "rtprio: 99999999"))
+    _, findings = check(jobs)
+    assert {finding["check"] for finding in findings} == {"container"}
+
+
+def test_clock_disk_and_a_user_without_rights(can_have_fleet: None, tmp_path: Path) -> None:
+    with fleet(2) as hosts:
+        skewed, small = hosts.hosts
+        skewed.skew = 7.0
+        skewed.kill_sshd()
+        skewed.start_sshd()
+        small.clear()
+        small.small_disk(150)
+        small.install_docker()
+        small.start_sshd()
+        small.start_engine()
+        small.wait_for_engine()
+        small.fill_disk()
+        jobs = Jobs(tmp_path, hosts)
+        codes = found(jobs)
+        assert ("h2", "disk", "disk-low") in codes
+        assert [code for host, check, code in codes if check == "clock"] == ["clock-skew"]
+        text = hosts.ssh_config.read_text()
+        hosts.ssh_config.write_text(text.replace("User root", "User ml", 1))
+        os.chmod(skewed.socket, 0o600)
+        assert ("h1", "engine", "docker-no-permission") in found(jobs)
+
+
+def test_all_of_check_on_8_hosts_is_quick(can_have_fleet: None, tmp_path: Path) -> None:
+    with fleet(8) as hosts:
+        jobs = Jobs(tmp_path, hosts, SPEC.replace("nodes: 2", "nodes: 8"))
+        assert check(jobs) == (0, [])

@@ -1,0 +1,66 @@
+"""Many hosts side by side: a bad one costs the others nothing but its own timeout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .light import LightFleet, light_fleet
+
+SIZE = 64
+SPEC = """\
+name: wide
+framework: torch
+image: stub:1
+pull: never
+command: [python3, train.py]
+per: node
+nodes: {nodes}
+stop_grace_period: 1s
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(can_have_fleet: None) -> Iterator[LightFleet]:
+    with light_fleet(SIZE) as made:
+        yield made
+
+
+def jobctl(directory: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    """Run `jobctl` in a folder."""
+    environ = {**os.environ, "JOBCTL_STATE_DIR": str(directory / "state"), "NO_COLOR": "1"}
+    argv = [sys.executable, "-m", "jobctl", *args]
+    return subprocess.run(argv, cwd=directory, env=environ, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_three_bad_hosts_of_64(wide: LightFleet, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC.format(nodes=SIZE))
+    wide.hosts_file(tmp_path / "hosts.txt")
+    up = ("up", "--hosts", "hosts.txt", "--ssh-config", str(wide.ssh_config), "--skip-check", "--no-supervise")
+    began = time.monotonic()
+    done = jobctl(tmp_path, *up)
+    alone = time.monotonic() - began
+    assert (done.returncode, wide.started()) == (0, SIZE), done.stderr
+    status = jobctl(tmp_path, "status", "-o", "json")
+    assert [node for node in json.loads(status.stdout)["nodes"] if node["state"] != "running"] == []
+    assert jobctl(tmp_path, "down").returncode == 0
+    assert wide.started() == 0
+    wide.refusing, wide.hanging = {5}, {23}
+    wide.restart_sshd()
+    wide.switch_off(42)
+    began = time.monotonic()
+    done = jobctl(tmp_path, *up)
+    took = time.monotonic() - began
+    told = sorted(line.split(": ", 2)[1:] for line in done.stderr.splitlines() if line.startswith("error: l"))
+    assert (done.returncode, wide.started()) == (4, SIZE - 3), done.stderr
+    assert [host for host, _ in told] == ["l23", "l42", "l5"]
+    assert "refuses the keys" in told[2][1]
+    # The hanging one is given up after 15 seconds of silence, the dead one after the connect timeout of 10.
+    assert took < alone * 2 + 15, (alone, took)
