@@ -18,7 +18,7 @@ echo "now $(date +%s.%N)"
 echo "work $work"
 echo "own $own"
 echo "uid $(id -u)"
-echo "free $(df -Pk -- "$at" 2>/dev/null | awk 'NR == 2 { print $4 }')"
+echo "free $(df -Pk -- "$at" 2>/dev/null | awk 'NR == 2 && $2 > 0 { print $4 }')"
 awk '/^MemTotal|^MemAvailable/ { print "memory-" $1, $2 }' /proc/meminfo
 if (umask 077; mkdir -p -- "$top") 2>/dev/null && : > "$top/.check-$token" 2>/dev/null; then echo "writable yes"; fi
 if command -v ip >/dev/null; then

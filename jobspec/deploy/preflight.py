@@ -457,7 +457,7 @@ def _room(run: Preflight, seat: Seat) -> Found:
     if seat.facts is None:
         return
     free = seat.facts.number("free")
-    if free is not None and free < LITTLE and "writable" in seat.facts.values:
+    if free is not None and free < LITTLE:
         text = f"{free >> 10} MiB of disk left where {seat.site.work.parent} lies"
         hint = "make room there, or choose another directory with `dir=` in the hosts file"
         verdict: Verdict = "error" if free < TOO_LITTLE else "warning"

@@ -463,6 +463,7 @@ _START_CAUSES = (
         "python-missing",
         "the image has no such interpreter: `container.python` names another",
     ),
+    ("[FATAL tini", "python-missing", "the image has no such interpreter: `container.python` names another"),
     ("could not select device driver", "no-gpu-runtime", "install the NVIDIA Container Toolkit there"),
     ("bind source path does not exist", "no-such-path", "make it there: jobctl creates nothing in its place"),
     (

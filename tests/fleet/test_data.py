@@ -1,0 +1,170 @@
+"""What goes to hosts and comes back: code, secrets, logs, and whose files they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .fleet import Fleet
+from .jobs import SPEC, Jobs, eventually
+
+VALUE = "s3cr3t-9f8e7d6c5b4a"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+    made = Jobs(tmp_path, hosts)
+    yield made
+    down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_a_secret_is_nowhere_but_in_one_file(jobs: Jobs, target: str) -> None:
+    script = (
+        "import os; open(os.environ['JOBCTL_CHECKPOINT_DIR'] + '/seen', 'w').write(str(len(os.environ['TOKEN'])))\n"
+    )
+    (jobs.code / "counter.py").write_text(script + (jobs.code / "counter.py").read_text())
+    jobs.spec(SPEC + "secrets: [TOKEN]\n")
+    jobs.environ["TOKEN"] = VALUE
+    texts = [jobs.up("--target", target, "-o", "json"), jobs.run("plan", "--explain"), jobs.run("status", "-o", "json")]
+    del jobs.environ["TOKEN"]
+    assert [done.returncode for done in texts] == [0, 0, 0], texts[0].stderr
+    eventually(lambda: (jobs.checkpoints / "seen").exists())
+    texts += [jobs.run("logs", "--launcher"), jobs.run("events", "-o", "json"), jobs.run("restart")]
+    texts += [
+        jobs.run("render", "--hosts", "hosts.txt", "--out", "rendered"),
+        jobs.run("exec", "--node", "0", "--", "env"),
+    ]
+    for host in jobs.fleet.hosts:
+        inspected = host.docker("inspect", *host.containers())
+        texts.append(subprocess.CompletedProcess("inspect", 0, inspected, ""))
+        texts.append(subprocess.CompletedProcess("logs", 0, host.docker("logs", host.containers()[0]), ""))
+    assert [done.args for done in texts if VALUE in done.stdout + done.stderr] == []
+    with_it = {path for root in (jobs.directory, *(host.dir for host in jobs.fleet.hosts)) for path in holding(root)}
+    secret = [host.home / ".jobctl" / host.name / "counter" / "secrets" / "secrets.json" for host in jobs.fleet.hosts]
+    assert with_it == set(secret)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o600, 0o600]
+    argvs = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not any(VALUE.encode() in argv for argv in argvs)
+
+
+def holding(root: Path) -> Iterator[Path]:
+    """Yield the files below `root` that hold the secret, those of running engines and mounts included."""
+    done = subprocess.run(
+        ["grep", "-rlF", "--devices=skip", VALUE, str(root)], capture_output=True, text=True, check=False
+    )
+    lent = f"{root.parent}/lent"
+    yield from (Path(line) for line in done.stdout.splitlines() if not line.startswith(lent))
+
+
+def test_code_is_sent_where_it_changed(jobs: Jobs) -> None:
+    big = jobs.code / "weights.bin"
+    big.write_bytes(os.urandom(3 << 20))
+    (jobs.code / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (jobs.code / "run.sh").chmod(0o755)
+    (jobs.code / "deep" / "er").mkdir(parents=True)
+    (jobs.code / "deep" / "er" / "a file with 'quotes' and \n newline.txt").write_text("x")
+    (jobs.code / "link").symlink_to("deep/er")
+    (jobs.code / "left-out.log").write_text("no")
+    (jobs.code / ".dockerignore").write_text("*.log\n")
+    jobs.ok("validate")
+    assert jobs.up().returncode == 0
+    code = jobs.fleet[0].home / ".jobctl" / "h1" / "counter" / "code"
+    (first,) = code.iterdir()
+    names = sorted(path.relative_to(first).as_posix() for path in first.rglob("*"))
+    assert names == sorted(
+        path.relative_to(jobs.code).as_posix() for path in jobs.code.rglob("*") if path.name != "left-out.log"
+    )
+    assert jobs.ok("exec", "--node", "0", "--", "./run.sh") == "ran\n"
+    before = (first / "weights.bin").read_bytes()
+    # What the job itself has changed in its copy does not get into the next one.
+    (first / "weights.bin").write_bytes(b"spoilt")
+    (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
+    (jobs.code / "run.sh").unlink()
+    assert jobs.run("up").returncode == 0
+    second = next(path for path in code.iterdir() if path != first)
+    assert (second / "weights.bin").read_bytes() == before
+    assert not (second / "run.sh").exists()
+    assert (second / "link").is_symlink()
+
+
+def test_logs_of_many_lines_are_followed_whole(jobs: Jobs) -> None:
+    """Two ranks print as fast as they can; what `logs -f` prints has every line once, though its link is cut."""
+    lines = 40_000
+    (jobs.code / "counter.py").write_text(
+        "import os, time\nrank = os.environ['JOBCTL_NODE']\n"
+        f"for i in range({lines}):\n    print(rank, i, flush=i % 100 == 0)\n    if i % 100 == 0: time.sleep(0.005)\n"
+    )
+    assert jobs.up("--no-supervise").returncode == 0
+    out = jobs.directory / "followed"
+    with out.open("wb") as file:
+        follow = jobs.popen("logs", "-f", stdout=file)
+        time.sleep(1.5)
+        jobs.fleet[1].pull_cable()
+        time.sleep(3)
+        jobs.fleet[1].plug_cable()
+        follow.communicate(timeout=120)
+    got: dict[str, list[int]] = {"0": [], "1": []}
+    for line in out.read_text().splitlines():
+        rank, number = line.split(" | ")[1].split()
+        got[rank].append(int(number))
+    assert {rank: numbers == list(range(lines)) for rank, numbers in got.items()} == {"0": True, "1": True}
+
+
+def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs) -> None:
+    text = jobs.fleet.ssh_config.read_text()
+    jobs.fleet.ssh_config.write_text(text.replace("User root", "User ml"))
+    jobs.checkpoints = jobs.fleet.dir / "checkpoints"  # where others may look too
+    jobs.checkpoints.mkdir()
+    jobs.checkpoints.chmod(0o777)
+    try:
+        for host in jobs.fleet.hosts:
+            os.chmod(host.socket, 0o660)
+        jobs.spec(SPEC + "container: {{user: self}}\n")
+        up = jobs.up("--target", "ssh")
+        assert up.returncode == 0, up.stderr
+        assert jobs.ok("exec", "--node", "0", "--", "id", "-u") == "4242\n"
+        homes = [host.dir / "ml" for host in jobs.fleet.hosts]
+        owners = {path.lstat().st_uid for home in homes for path in (home / ".jobctl").rglob("*")}
+        assert owners == {4242}
+        assert jobs.run("down").returncode == 0
+        # As root in the containers, but not on the hosts: what they wrote is removed all the same.
+        jobs.spec(SPEC)
+        up = jobs.up("--target", "ssh")
+        assert up.returncode == 0, up.stderr
+        down = jobs.run("down")
+        assert down.returncode == 0, down.stderr
+        assert [path for home in homes for path in home.glob(".jobctl/**/*")] == []
+    finally:
+        jobs.fleet.ssh_config.write_text(text)
+
+
+def test_run_has_what_the_job_would_have(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "secrets: [TOKEN]\nenv: {{PLAIN: 'a b'}}\n")
+    jobs.environ["TOKEN"] = VALUE
+    where = ("--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--node", "1")
+    script = "hostname; pwd; ls counter.py; echo $PLAIN; echo ${#TOKEN}; cat; exit 3"
+    process = jobs.popen("run", *where, "--", "sh", "-c", script, stdin=subprocess.PIPE)
+    out, err = process.communicate("typed", timeout=60)
+    assert (process.returncode, out.splitlines()) == (
+        3,
+        ["counter-1", "/workspace", "counter.py", "a b", str(len(VALUE)), "typed"],
+    ), err
+    assert (jobs.containers(), jobs.files()) == ([[], []], [])
+
+
+def test_events_and_status_as_json(jobs: Jobs) -> None:
+    assert jobs.up().returncode == 0
+    events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
+    assert "step" in {event["event"] for event in events}
+    jobs.end()
+    watch = jobs.ok("status", "--watch", "-o", "json").splitlines()
+    assert json.loads(watch[-1])["phase"] == "succeeded"
