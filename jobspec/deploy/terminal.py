@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 CHUNK = 32768
+STDIN = 0
 
 
 def interact(channel: Any, command: str) -> int:
@@ -34,13 +35,14 @@ def interact(channel: Any, command: str) -> int:
 
 def _join(channel: Any) -> None:
     channel.setblocking(False)
-    source = sys.stdin.fileno()
+    source = STDIN
     with selectors.DefaultSelector() as ready:
         ready.register(channel, selectors.EVENT_READ)
         with contextlib.suppress(PermissionError):  # a plain file is always ready, and epoll refuses it
             ready.register(source, selectors.EVENT_READ)
         if source not in ready.get_map():
-            _send_all(channel, sys.stdin.buffer.read())
+            _send_all(channel, _all_of(source))
+            _send_all(channel, b"")
         while True:
             for key, _ in ready.select(0.5):
                 if key.fd == source:
@@ -54,6 +56,13 @@ def _join(channel: Any) -> None:
                 return
             if channel.closed:
                 return
+
+
+def _all_of(source: int) -> bytes:
+    parts = []
+    while data := os.read(source, CHUNK):
+        parts.append(data)
+    return b"".join(parts)
 
 
 def _send_all(channel: Any, data: bytes) -> None:
@@ -79,7 +88,7 @@ def _drain(channel: Any) -> None:
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
     """Hand every key on as it is."""
-    source = sys.stdin.fileno()
+    source = STDIN
     before = termios.tcgetattr(source)
     try:
         tty.setraw(source)

@@ -1,0 +1,176 @@
+"""What every deployer does, held against this machine and against real hosts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fleet.fleet import Fleet, fleet
+from fleet.jobs import COUNTER
+from fleet.machine import IMAGE, missing
+
+from jobctl.jobspec.deploy.carry_out import carry_out, wanted
+from jobctl.jobspec.deploy.clock import SystemClock
+from jobctl.jobspec.deploy.control import Result
+from jobctl.jobspec.deploy.deployer import Deployer, Start
+from jobctl.jobspec.deploy.hosts import Hosts
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.local import Local
+from jobctl.jobspec.deploy.lock import Locked
+from jobctl.jobspec.deploy.logs import Logs, Selection
+from jobctl.jobspec.deploy.observed import phase
+from jobctl.jobspec.deploy.reach import Reach, SshOptions
+from jobctl.jobspec.deploy.reconcile import reconcile
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import Context, planner
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.spec.load import load_text
+
+SPEC = """\
+name: contract
+framework: torch
+image: {image}
+pull: never
+command: [python3, -c, {script}]
+per: node
+nodes: 2
+checkpoint: {checkpoints}
+stop_grace_period: 2s
+resources: {{ulimits: {{memlock: 65536}}}}
+"""
+
+
+def plan_of(directory: Path, target: str, hosts: tuple[Host, ...]) -> Plan:
+    text = SPEC.format(image=IMAGE, script=json.dumps(COUNTER), checkpoints=directory / "checkpoints")
+    loaded = load_text(directory / "job.yaml", text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    return planner(loaded.spec, hosts, None, Context(target, str(directory), "me@here", "0.1.0"))  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> Iterator[Fleet]:
+    import os
+
+    problem = missing()
+    if problem:
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+    with fleet(2) as made:
+        yield made
+
+
+@pytest.fixture(params=["local", "compose", "ssh"])
+def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployer]:
+    job = JobDir(tmp_path / "state" / "jobs" / "contract")
+    job.create()
+    made: Deployer
+    if request.param == "local":
+        made = Local(job, plan_of(tmp_path, "local", ()))
+    else:
+        there = request.getfixturevalue("two_hosts")
+        hosts = tuple(Host(host.name, addr=host.address) for host in there.hosts)
+        reach = Reach(hosts, SshOptions(there.ssh_config))
+        made = Hosts(job, request.param, reach, plan_of(tmp_path, request.param, hosts))
+    yield made
+    assert made.take_down(1.0)[1] == {}
+    assert not made.observe().nodes
+    made.close()
+
+
+def eventually(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def bring_up(deployer: Deployer) -> None:
+    plan = deployer.plan
+    assert plan is not None
+    import os
+
+    observed = deployer.observe()
+    with deployer.lock("test"):
+        assert deployer.prepare(plan, Start(dict(os.environ), {})) == {}
+        want = wanted(deployer, plan, supervise=False)
+        steps = reconcile(want, observed)
+        done = carry_out(deployer, want, steps, observed, SystemClock(), lambda step: None)
+        assert done.failed == {}
+    eventually(lambda: phase(deployer.observe())[0] == "running")
+
+
+def test_nothing_is_nothing(deployer: Deployer) -> None:
+    observed = deployer.observe()
+    assert (observed.nodes, observed.control.generation, observed.supervised) == ((), None, False)
+    assert (deployer.source(), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
+
+
+def test_what_was_brought_up_needs_no_steps(deployer: Deployer) -> None:
+    bring_up(deployer)
+    plan = deployer.plan
+    assert plan is not None
+    observed = deployer.observe()
+    assert [(node.node, node.state, node.alive, node.generation) for node in observed.nodes] == [
+        (0, "running", True, 1),
+        (1, "running", True, 1),
+    ]
+    assert reconcile(wanted(deployer, plan, supervise=False), observed) == ()
+
+
+def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
+    bring_up(deployer)
+    with deployer.lock("test"):
+        deployer.stop_processes(2.0)
+        observed = deployer.observe()
+        assert [(node.state, node.alive) for node in observed.nodes] == [("exited", True)] * 2
+        deployer.keep(type(observed.control.ledger)(1.0, result=Result("stopped", "asked for", 2.0)))
+        deployer.finish(1.0)
+    observed = deployer.observe()
+    assert ([node.alive for node in observed.nodes], phase(observed)) == ([False, False], ("stopped", "asked for"))
+
+
+def test_a_lock_is_held_by_one(deployer: Deployer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jobctl.jobspec.deploy import hostlock, lock
+
+    monkeypatch.setattr(lock, "WAIT", 0.0)
+    monkeypatch.setattr(hostlock, "WAIT", 0.0)
+    with deployer.lock("first"), pytest.raises(Locked, match="`first`"), deployer.lock("second"):
+        pass
+    with deployer.lock("first"), deployer.lock("second", break_it=True):
+        pass
+
+
+def test_one_supervisor_watches(deployer: Deployer) -> None:
+    bring_up(deployer)
+    with deployer.watch():
+        assert deployer.observe().supervised
+        with pytest.raises(Locked), deployer.watch():
+            pass
+    assert not deployer.observe().supervised
+
+
+def test_logs_are_read_as_they_grow(deployer: Deployer) -> None:
+    bring_up(deployer)
+    source = deployer.source()
+    assert source is not None
+    eventually(lambda: len(list(Logs(source, Selection()).lines())) == 2)
+    lines = list(Logs(source, Selection(node=1)).lines())
+    assert [(line.node, line.rank, line.log, line.text) for line in lines] == [
+        (1, 1, "workerlog.0", b"generation 1 from step 0")
+    ]
+
+
+def test_a_command_runs_inside(deployer: Deployer, capfd: pytest.CaptureFixture[str]) -> None:
+    bring_up(deployer)
+    eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
+    assert deployer.enter(1, ["sh", "-c", "exit 9"]) == 9
+
+
+def test_a_taken_port_is_not_chosen(deployer: Deployer) -> None:
+    plan = deployer.plan
+    assert plan is not None
+    first = deployer.next_generation(plan, None, 0.0, plan.nodes)
+    second = deployer.next_generation(plan, first, 0.0, plan.nodes)
+    assert (first.number, second.number, first.rendezvous.port != second.rendezvous.port) == (1, 2, True)
