@@ -333,7 +333,7 @@ def wait_until_up(deployer: Deployer, output: Format, failed: Failures) -> int:
             if now in ("running", "degraded", *SETTLED):
                 break
             progress.show(f"{now}: {reason or ''}", _counts(observed))
-            pause(min(deployer.interval, 0.3))
+            pause(0.1)
     if output is Format.json:
         report(deployer, failed)
         return 1 if now in ("failed", "degraded") and not failed else 0

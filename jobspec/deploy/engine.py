@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import docker
 
 TIMEOUT = 60  # seconds for an answer of the engine
+API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know would cost a request
 
 
 def docker_command(setting: str | None) -> tuple[str, ...]:
@@ -25,19 +26,13 @@ def docker_command(setting: str | None) -> tuple[str, ...]:
 
 
 def engine(transport: Transport, command: Sequence[str] = ("docker",)) -> docker.APIClient:
-    """Return a client of the engine on the transport's host. Raises HostError if there is none that answers."""
+    """Return a client of the engine on the transport's host; it is dialled at the first request (see `diagnose`)."""
     import docker
-    from docker.errors import DockerException
-    from requests.exceptions import RequestException
 
-    client: Any = docker.APIClient(base_url="http://localhost:2375", version="1.41", timeout=TIMEOUT)
+    client: Any = docker.APIClient(base_url="http://localhost:2375", version=API, timeout=TIMEOUT)
     adapter = _adapter(lambda: transport.dial([*command, "system", "dial-stdio"]))
     client.mount("http+docker://", adapter)
     client.base_url = "http+docker://ssh"  # how the SDK knows that raw streams are channels
-    try:
-        client._version = client._retrieve_server_version()
-    except (DockerException, RequestException, OSError, EOFError) as error:
-        raise diagnose(transport, command, str(error)) from error
     found: docker.APIClient = client
     return found
 

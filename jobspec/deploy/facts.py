@@ -62,10 +62,11 @@ class Facts:
 
 def ask(site: Site, token: str, paths: Sequence[str], names: Sequence[str]) -> Facts:
     """Ask a host what it is like; leaves a file `.check-TOKEN` behind (see `visible`). Raises HostError."""
-    place = [site.host.dir, site.folder, site.job]
     checked(site.transport, ["true"], "run a command")  # connects, so that this takes no part in the clock's blur
     began = time.time()
-    out = checked(site.transport, ["sh", "-c", _ASK, "sh", *place, token, *paths, "-", *names], "look around").decode()
+    out = checked(
+        site.transport, ["sh", "-c", _ASK, "sh", *site.place, token, *paths, "-", *names], "look around"
+    ).decode()
     ended = time.time()
     return _parse(out, began, ended)
 

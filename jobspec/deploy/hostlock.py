@@ -17,16 +17,21 @@ from typing import Any
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.lock import WAIT, Locked, who
-from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.site import FIND, Site
 from jobctl.jobspec.deploy.transport import HostError
 
 EXPIRY = 15  # seconds
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
 
-# Answers `held`, or `taken` with the holder's own words and the age of the lock. $1: the file, $2: who wants it,
-# $3: `break` to take it from whoever holds it. A file that was replaced meanwhile (`down`, `break`) is tried again.
-_HOLD = """\
+# Says where the work directory is, then `held`, or `taken` with the holder's own words and the age of the lock. $1-$3:
+# as for FIND, $4: the file's name, $5: who wants it, $6: `break` to take it from whoever holds it. A file that was replaced
+# meanwhile (`down`, `break`) is tried again.
+_HOLD = (
+    FIND
+    + """\
+printf '%s\\n' "$work" "$own"
+set -- "$own/$4" "$5" "$6"
 umask 077; mkdir -p -- "$(dirname -- "$1")" || exit 1
 [ "$3" != break ] || rm -f -- "$1"
 while :; do
@@ -39,6 +44,7 @@ echo held
 while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
 [ "$(stat -L -c %i /proc/self/fd/9)" != "$(stat -c %i -- "$1" 2>/dev/null)" ] || : > "$1"
 """.replace("EXPIRY", str(EXPIRY))
+)
 
 
 class Held:
@@ -126,12 +132,15 @@ def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) ->
 
 
 def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
-    path = str(site.own / name)
-    channel = site.transport.dial(["sh", "-c", _HOLD, "sh", path, me, how])
+    path = name
+    channel = site.transport.dial(["sh", "-c", _HOLD, "sh", *site.place, name, me, how])
     try:
         channel.settimeout(ANSWER)
-        word, _, rest = _line(channel).partition(" ")
-    except (OSError, EOFError) as error:
+        work, own, answer = _lines(channel, 3)
+        path = f"{own}/{name}"
+        site.found(work, own)
+        word, _, rest = answer.partition(" ")
+    except (OSError, EOFError, ValueError) as error:
         channel.close()
         raise HostError(site.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
     if word == "held":
@@ -153,14 +162,14 @@ def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
     raise Locked(holder, age=float(age) if age.isdigit() else None, where=site.host.name)
 
 
-def _line(channel: Any) -> str:
+def _lines(channel: Any, count: int) -> list[str]:
     data = b""
-    while not data.endswith(b"\n"):
+    while data.count(b"\n") < count:
         more = channel.recv(4096)
         if not more:
             break
         data += more
-    return data.decode("utf-8", "replace").strip()
+    return data.decode("utf-8", "replace").splitlines()
 
 
 def check(held: Held | None) -> None:

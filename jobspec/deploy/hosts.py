@@ -176,13 +176,14 @@ class Hosts:
             nodes = [node for node in plan.nodes if node.host.name == site.host.name]
             directories = ["run", *(f"node-{node.index}" for node in nodes)]
             outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
-            site.send(files[site.host.name], [*directories, *outputs])
+            site.send(files[site.host.name], [*directories, *outputs], secrets=bool(secrets))
             if code is not None:
                 code.send(site)
             site.send_secrets(secrets)
             if plan.checkpoint:
                 make_directory(site, plan.checkpoint.dir)
-            images.ensure(site, nodes[0].container)
+            if nodes[0].container.pull != "never":  # then whatever starts the container says so
+                images.ensure(site, nodes[0].container)
 
         homes = {node.host.name for node in plan.nodes} - set(self._down)
         return self._failures(self._on(homes, send))
@@ -217,7 +218,7 @@ class Hosts:
             if step.node is None:
                 self._hand_over(site)
                 continue
-            if step.kind in ("replace", "remove", "start"):
+            if step.kind != "start" or seen is None or any(c.node == step.node for c in seen.containers):
                 site.end(step.node, step.grace)
             if step.kind == "remove":
                 site.forget(step.node)
@@ -230,8 +231,7 @@ class Hosts:
     def _hand_over(self, site: Site) -> None:
         control = newest(parse_control(one.control, one.ledger) for one in self._seen.values())
         if control.generation is not None:
-            site.hand_over("ledger.json", ledger_json(control.ledger), 0o600)
-            site.hand_over("control.json", control_json(control.generation))
+            site.begin(ledger_json(control.ledger), control_json(control.generation))
 
     def _settle(self, started: Mapping[str, set[int]]) -> dict[str, DeployError]:
         """Wait until every launcher that was started reports; return why others did not."""
@@ -276,8 +276,7 @@ class Hosts:
         homes = {member.host for member in generation.members}
 
         def hand_over(site: Site) -> None:
-            site.hand_over("ledger.json", ledger_json(ledger), 0o600)
-            site.hand_over("control.json", control_json(generation))
+            site.begin(ledger_json(ledger), control_json(generation))
 
         return self._failures(self._on(homes, hand_over))
 
@@ -377,7 +376,7 @@ class Hosts:
         code = pack_code(plan)
         outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
         try:
-            site.send([], outputs)
+            site.send([], outputs, secrets=bool(node.launch.secrets))
             if code is not None:
                 code.send(site)
             site.send_secrets({name: start.secrets[name] for name in node.launch.secrets})

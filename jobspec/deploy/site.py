@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -60,26 +60,45 @@ class Site:
 
     def __init__(self, host: Host, transport: Transport, job: str, target: Literal["compose", "ssh"]) -> None:
         self.host, self.transport, self.job, self.target = host, transport, job, target
+        # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
+        self._client: Any = None
+        self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
 
     @property
     def folder(self) -> str:
         """The name of the host's folder below its work directories."""
         return folder(self.host.name)
 
-    @cached_property
+    @property
     def docker(self) -> tuple[str, ...]:
         """How `docker` is called there."""
         return docker_command(self.host.docker)
 
-    @cached_property
+    @property
     def client(self) -> Any:
         """The host's engine."""
-        return engine(self.transport, self.docker)
+        if self._client is None:
+            self._client = engine(self.transport, self.docker)
+        return self._client
 
-    @cached_property
+    @property
     def _place(self) -> tuple[PurePosixPath, PurePosixPath]:
         """The work directory, and where what must be the host's own lies."""
-        argv = ["sh", "-c", _PLACE, "sh", self.host.dir, folder(self.host.name), self.job]
+        if self._directories is None:
+            self._directories = self._find()
+        return self._directories
+
+    @property
+    def place(self) -> list[str]:
+        """What FIND has to know."""
+        return [self.host.dir, self.folder, self.job]
+
+    def found(self, work: str, own: str) -> None:
+        """Take note of where the job's directories are, which another command has found out."""
+        self._directories = PurePosixPath(work), PurePosixPath(own)
+
+    def _find(self) -> tuple[PurePosixPath, PurePosixPath]:
+        argv = ["sh", "-c", _PLACE, "sh", *self.place]
         lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER).decode().splitlines()
         return PurePosixPath(lines[-2]), PurePosixPath(lines[-1])
 
@@ -97,6 +116,8 @@ class Site:
 
     def observe(self) -> Seen:
         """Read what is there: one command for the files, one request to the engine."""
+        # The engine first: a report that was read before its container ended would look like a launcher that was killed.
+        containers = self.containers()
         files, supervised = self._files()
         reports = {
             node: data
@@ -106,7 +127,7 @@ class Site:
         nodes = frozenset(node for path in files if (node := _node(path)) is not None)
         run = PurePosixPath("run")
         control, ledger = files.get(run / "control.json"), files.get(run / "ledger.json")
-        return Seen(self.containers(), control, ledger, reports, supervised, nodes, PurePosixPath() in files)
+        return Seen(containers, control, ledger, reports, supervised, nodes, PurePosixPath() in files)
 
     def containers(self) -> tuple[SeenContainer, ...]:
         """Return the job's containers, running or not, in order of their nodes."""
@@ -120,7 +141,7 @@ class Site:
         """Return why the engine did not answer; it is dialled anew the next time."""
         from jobctl.jobspec.deploy.engine import diagnose
 
-        self.__dict__.pop("client", None)
+        self._client = None
         return error if isinstance(error, HostError) else diagnose(self.transport, self.docker, str(error))
 
     def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool]:
@@ -128,7 +149,7 @@ class Site:
 
         A file that is being replaced just now is left out, as are all if there are none.
         """
-        argv = ["sh", "-c", _OBSERVE, "sh", self.host.dir, folder(self.host.name), self.job]
+        argv = ["sh", "-c", _OBSERVE, "sh", *self.place]
         packed = self.transport.run(argv, timeout=FIRST_ANSWER)
         if packed.code not in (0, _SUPERVISED):
             raise problem(self.host.name, "read the work directory", packed)
@@ -146,23 +167,31 @@ class Site:
 
     # Changing.
 
-    def send(self, artefacts: Iterable[Artefact], directories: Sequence[str]) -> None:
-        """Put files below the work directory, each whole, and make `directories` there."""
+    def send(self, artefacts: Iterable[Artefact], directories: Sequence[str], *, secrets: bool = False) -> None:
+        """Put files below the work directory, each whole, and make `directories` there.
+
+        Without `secrets` those of an earlier run are removed.
+        """
         packed = _pack(artefacts)
-        argv = ["sh", "-c", _SEND, "sh", str(self.work), str(len(packed)), *directories]
+        stale = "" if secrets else str(self.own / "secrets")
+        argv = ["sh", "-c", _SEND, "sh", str(self.work), str(len(packed)), stale, *directories]
         checked(self.transport, argv, f"write into {self.work}", packed)
 
     def send_secrets(self, secrets: Mapping[str, str]) -> None:
-        """Put the values of secrets into a 0600 file on the host's own storage; without any, remove what was there."""
-        path = self.own / "secrets" / "secrets.json"
+        """Put the values of secrets into a 0600 file on the host's own storage."""
         if secrets:
+            path = self.own / "secrets" / "secrets.json"
             put(self.transport, str(path), json.dumps(dict(secrets)).encode(), 0o600)
-        argv = ["sh", "-c", _LINK_SECRETS, "sh", str(self.own), str(self.work), "keep" if secrets else ""]
-        checked(self.transport, argv, f"write {path}")
+            checked(self.transport, ["sh", "-c", _LINK_SECRETS, "sh", str(self.own), str(self.work)], f"write {path}")
 
     def hand_over(self, name: str, content: bytes, mode: int = 0o644) -> None:
         """Replace one file of the run: the control file, or the ledger."""
         put(self.transport, str(self.work / "run" / name), content, mode)
+
+    def begin(self, ledger: bytes, control: bytes) -> None:
+        """Replace the ledger, then the control file, which launchers follow."""
+        argv = ["sh", "-c", _BEGIN, "sh", str(self.work / "run"), str(len(ledger)), str(len(ledger) + len(control))]
+        checked(self.transport, argv, f"write into {self.work / 'run'}", ledger + control)
 
     def announce(self, node: int, report: Json | None) -> None:
         """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
@@ -179,7 +208,8 @@ class Site:
             file = str(self.work / "compose.yaml")
             words = [*self.docker, "compose", "-f", file, "up", "-d", "--no-recreate", "--quiet-pull", f"node-{node}"]
             argv = ["sh", "-c", 'JOBCTL_USER="$(id -u):$(id -g)" exec "$@"', "sh", *words]
-        result = self.transport.run(argv, timeout=STARTING)
+        wait = ["sh", "-c", _START, "sh", str(self.work / f"node-{node}" / "report.json"), *argv]
+        result = self.transport.run(wait, timeout=STARTING)
         if result.code != 0:
             raise self.cannot_start(f"start node {node}", result)
 
@@ -385,6 +415,27 @@ tar --no-recursion -cf - -- "$@" 2>/dev/null
 """
 )
 
+# Starts, and stays until the launcher reports, 5 s at most: it saves a look or two, and is no error if it does not.
+_START = """\
+report=$1; shift; "$@" || exit
+tries=50
+while [ $tries -gt 0 ]; do
+  [ ! -s "$report" ] || grep -q '"state": "launching"' "$report" || exit 0
+  sleep 0.1; tries=$((tries - 1))
+done
+"""
+
+# Writes two files from stdin, the first $2 of all $3 bytes and the rest, each whole, in this order.
+_BEGIN = """\
+set -eu; umask 077
+cd -- "$1"; new=$(mktemp -d "$1/.jobctl.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
+cat > "$new/all"
+[ "$(wc -c < "$new/all")" -eq "$3" ] || { echo "the connection broke off" >&2; exit 1; }
+head -c "$2" "$new/all" > "$new/ledger.json"; tail -c "+$(($2 + 1))" "$new/all" > "$new/control.json"
+chmod 644 "$new/control.json"
+mv -f -- "$new/ledger.json" .; mv -f -- "$new/control.json" .
+"""
+
 _COLLECT = """\
 cd -- "$1" 2>/dev/null || exit 0
 set --
@@ -395,27 +446,27 @@ for part in node-*/logs node-*/processes outputs; do [ ! -e "$part" ] || set -- 
 # The containers' mount is below the work directory; where the secrets lie elsewhere, a link leads there.
 _LINK_SECRETS = """\
 set -eu
-if [ -z "$3" ]; then rm -rf -- "$1/secrets" "$2/secrets"; exit 0; fi
 chmod 700 "$1/secrets"
 [ "$1" = "$2" ] || { rm -rf -- "$2/secrets"; ln -s -- "$1/secrets" "$2/secrets"; }
 """
 
-# Unpacks the tar on stdin (all $2 bytes of it, or nothing) beside the directory $1, then moves file by file into it.
+# Unpacks the tar on stdin (all $2 bytes of it, or nothing) beside the directory $1, then moves its files there.
 _SEND = """\
 set -eu; umask 022
-work=$1 size=$2; shift 2
-top=$(dirname -- "$(dirname -- "$work")")
-[ -d "$top" ] || (umask 077; mkdir -p -- "$top")
-mkdir -p -- "$work"; chmod 711 "$work"; cd -- "$work"
-for name do mkdir -p -- "$name"; done
+work=$1 size=$2 stale=$3; shift 3
+[ -z "$stale" ] || [ ! -e "$stale" ] || rm -rf -- "$stale" "$work/secrets"
+if [ ! -d "$work" ]; then
+  top=${work%/*/*}
+  [ -d "$top" ] || (umask 077; mkdir -p -- "$top")
+  mkdir -p -- "$work"
+fi
+chmod 711 "$work"; cd -- "$work"
+[ $# -eq 0 ] || mkdir -p -- "$@"
 new=$(mktemp -d "$work/.jobctl.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
-cat > "$new/tar"
-[ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
-mkdir "$new/files"; tar -xpf "$new/tar" -C "$new/files"
-cd "$new/files"
-find . -type f | while IFS= read -r file; do
-  mkdir -p -- "$work/$(dirname -- "$file")"; mv -f -- "$file" "$work/$file"
-done
+cat > "$new/.tar"
+[ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
+tar -C "$new" -xpf "$new/.tar"
+set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .
 """
 
 

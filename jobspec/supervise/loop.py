@@ -101,8 +101,8 @@ class Supervisor:
         try:
             with self.deployer.lock("supervisor"):
                 now = self.deployer.observe()
-                if self._outdated(observed, now):
-                    return
+                if self._outdated(observed, now) or type(self._decide(now)) is not type(decision):
+                    return  # what was seen is over, or was half of it
                 self._apply(decision, now)
         except Locked as locked:
             self._record("waiting", f"cannot act: the job is {locked}")

@@ -44,6 +44,7 @@ case "$1 $2" in
   owner=$(awk '/jobctl.owner/ { gsub(/"/, "", $2); print $2; exit }' "$3")
   mkdir -p "$state/$address"
   echo "$work ${last#node-} $spec $owner" > "$state/$address/$name"
+  echo '{"node": '${last#node-}', "generation": 0, "state": "waiting", "processes": [], "launcher": {}, "exit_code": null, "reason": null, "started_at": null, "progress": null, "failure": null}' > "$work/$last/report.json"
   ;;
 ps*) ls "$state/$address" 2>/dev/null; : ;;
 *) echo "stub docker: $*" >&2; exit 1 ;;

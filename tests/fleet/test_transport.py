@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.engine import docker_command, engine
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.reach import SshOptions
+from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError, Transport, put
 from jobctl.jobspec.spec.hosts import Host
@@ -310,7 +311,7 @@ def test_events_arrive_at_once(hosts: Fleet) -> None:
 
 def no_engine(transport: Transport, setting: str | None = None) -> tuple[str, str]:
     with pytest.raises(HostError) as caught:
-        engine(transport, docker_command(setting))
+        Site(Host("h1", docker=setting), transport, "job", "ssh").containers()
     assert caught.value.hint
     transport.close()
     return caught.value.code, caught.value.message
