@@ -57,12 +57,12 @@ def plan(
     Example: jobctl plan job.yaml --explain
     """
     from jobctl.bringup import tell_failures
-    from jobctl.jobs import Where, as_started, compile_job, plan_of
-    from jobctl.planning import deployer_for, explain_plan, steps_of
+    from jobctl.jobs import Where, as_started, compile_job
+    from jobctl.planning import deployer_for, explain_plan, planned, steps_of
 
     where = as_started(job, Where(target, hosts, on, exclude))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
-    made = plan_of(compiled)
+    made = planned(compiled)
     deployer = deployer_for(compiled, made, ssh_config, accept_new)
     steps, why_none = steps_of(deployer, made)
     tell_failures(deployer.failures)
@@ -114,12 +114,12 @@ def up(
     Example: jobctl up examples/torch-resnet/job.yaml --follow
     """
     from jobctl.bringup import Options, up_job
-    from jobctl.jobs import Where, as_started, compile_job, plan_of
-    from jobctl.planning import deployer_for, reach_for
+    from jobctl.jobs import Where, as_started, compile_job
+    from jobctl.planning import deployer_for, planned, reach_for
 
     where = as_started(job, Where(target, hosts, on, exclude))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
-    made = plan_of(compiled)
+    made = planned(compiled)
     options = Options(dry_run, follow, fresh, not no_supervise, not skip_check, break_lock, recreate, take_over, output)
     deployer = deployer_for(compiled, made, ssh_config, accept_new)
     code = up_job(deployer, compiled, made, reach_for(compiled, ssh_config, accept_new), options)

@@ -23,6 +23,30 @@ def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept
     return deployer_of(job_of_name(plan.job), plan.target, reach_for(compiled, ssh_config, accept_new), plan)
 
 
+def planned(compiled: Compiled) -> Plan:
+    """Return the plan of a compiled job whose nodes stay on the hosts where they were brought up.
+
+    A hosts file in another order moves nothing; a node whose host is not in it any more gets the first that is free.
+    """
+    from jobctl.jobs import job_of_name, plan_of
+
+    made = plan_of(compiled)
+    old = job_of_name(made.job).plan()
+    if old is None or made.target == "local" or old.target == "local":
+        return made
+    room = [host.name for host in compiled.hosts if not host.spare for _ in range(host.nodes)]
+    every = {host.name for host in compiled.hosts}
+    homes = {node.index: node.host.name for node in old.nodes[: len(made.nodes)] if node.host.name in every}
+    for host in homes.values():
+        if host in room:
+            room.remove(host)
+    rest = [node.index for node in made.nodes if node.index not in homes]
+    placement = homes | dict(zip(rest, room, strict=False))
+    if len(placement) < len(made.nodes) or all(node.host.name == placement[node.index] for node in made.nodes):
+        return made
+    return plan_of(compiled, placement)
+
+
 def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:
     """Return how the hosts of a compiled job are reached, None where it runs on this machine."""
     from jobctl.jobs import job_of_name, ssh_options

@@ -160,3 +160,13 @@ def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     assert [len(names) for names in jobs.containers()] == [2, 2]
     assert other.run("down").returncode == 0
     assert (jobs.phase(), [len(names) for names in jobs.containers()]) == ("running", [1, 1])
+
+
+def test_nodes_stay_where_they_are(jobs: Jobs) -> None:
+    assert jobs.up("--no-supervise").returncode == 0
+    path = jobs.code / "hosts.txt"
+    (jobs.code / ".dockerignore").write_text("*\n!counter.py\n")
+    assert jobs.run("up", "--no-supervise").returncode == 0
+    path.write_text("".join(f"{line}\n" for line in reversed(path.read_text().splitlines())))
+    plan = jobs.run("plan", "--hosts", "hosts.txt", "-o", "json")
+    assert [step["kind"] for step in json.loads(plan.stdout)["steps"]] == ["supervise"]
