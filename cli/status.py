@@ -45,6 +45,7 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
     from jobctl.jobspec.deploy.observed import phase
 
     plan, generation = deployer.plan, observed.control.generation
+    unreachable = [failure_json(host, error) for host, error in deployer.failures.items()]
     now, reason = phase(observed)
     return {
         "job": deployer.job.name,
@@ -57,7 +58,7 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
         "supervised": observed.supervised,
         "replicas": _replicas(deployer, observed),
         "nodes": [_node(node, observed) for node in observed.nodes],
-        "unreachable": [failure_json(host, error) for host, error in deployer.failures.items()],
+        **({"unreachable": unreachable} if unreachable else {}),
     }
 
 
