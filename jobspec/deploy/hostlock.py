@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,8 @@ from jobctl.jobspec.deploy.transport import HostError
 EXPIRY = 15  # seconds
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
+RETRY = 0.2  # seconds between two attempts at a lock that is taken
+FREED = 2.0  # seconds within which hosts that are still there free a lock
 
 # Says where the work directory is, then `held`, or `taken` with the holder's own words and the age of the lock. $1-$3:
 # as for FIND, $4: the file's name, $5: who wants it, $6: `break` to take it from whoever holds it. A file that was replaced
@@ -67,11 +70,18 @@ class Held:
                     self.lost.add(host)
 
     def release(self) -> None:
-        """Let go of it."""
+        """Let go of it. When this returns it is free on all hosts that answer: the shells that held it have ended."""
         self._end.set()
-        for channel in list(self.channels.values()):
+        channels = list(self.channels.values())
+        for channel in channels:
             with contextlib.suppress(OSError, EOFError):
-                channel.close()
+                channel.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + FREED
+        for channel in channels:
+            with contextlib.suppress(OSError, EOFError), contextlib.closing(channel):
+                channel.settimeout(max(0.0, deadline - time.monotonic()))
+                while channel.recv(4096):
+                    pass
 
 
 @contextlib.contextmanager
@@ -94,7 +104,7 @@ def hold_on(
             held.release()
             if time.monotonic() >= deadline:
                 raise
-            time.sleep(0.2)
+            time.sleep(RETRY)
         except BaseException:
             held.release()
             raise
