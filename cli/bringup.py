@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
-from jobctl.progress import Progress
+from jobctl.outcome import Applied, finish_up, tell_failures, wait_until_up
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.reach import Reach
     from jobctl.jobspec.deploy.reconcile import Step, Wanted
     from jobctl.jobspec.plan.types import Plan
-
-SETTLED = ("succeeded", "failed", "stopped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +73,61 @@ def refuse_owner(deployer: Deployer, observed: Observed, take_over: bool) -> Non
 
 def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
-    job = deployer.job
     if options.output is Format.text:
         _say_target(compiled, plan)
     if options.dry_run:
-        return _dry_run(deployer, plan, options)
-    offset = job.events.stat().st_size if job.events.exists() else 0
-    left = _left_out(deployer, plan, options)
+        change = change_of(deployer, plan, options)
+        tell_failures(deployer.failures)
+        show_steps({"job": plan.job}, change, options.output)
+        return 0
+    left = _left_out(deployer, plan, options) if options.check else {}
     with locked(deployer, "up", options.break_lock):
         done = _apply(deployer, compiled, plan, reach, options, left)
-    return _outcome(deployer, plan, options, done, offset)
+    return finish_up(deployer, done, follow=options.follow, output=options.output)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a command is about to do: the steps from what runs to what should."""
+
+    observed: Observed
+    want: Wanted
+    steps: tuple[Step, ...]
+
+
+def change_of(deployer: Deployer, plan: Plan, options: Options) -> Change:
+    """Look at what runs, and return what there is to do."""
+    from jobctl.jobspec.deploy.carry_out import wanted
+    from jobctl.jobspec.deploy.reconcile import reconcile
+
+    anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
+    replace = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
+    observed = deployer.observe()
+    want = wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise)
+    return Change(observed, want, reconcile(want, observed))
+
+
+def show_steps(whole: dict[str, Any], change: Change, output: Format) -> None:
+    """Print steps; in JSON beside `whole`."""
+    from jobctl.jobspec.deploy.observed import phase
+
+    if output is Format.json:
+        steps = [{"kind": step.kind, "target": step.target, "cause": step.cause} for step in change.steps]
+        console.out_json({**whole, "steps": steps})
+        return
+    for step in change.steps:
+        console.out(str(step))
+    if not change.steps:
+        console.say(f"nothing to do: job `{change.want.plan.job}` is {phase(change.observed)[0]} as the spec says")
 
 
 def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
     """Check the hosts that something is to be done on; return those that are not fit, and why. Ends with 3 if none is."""
-    from jobctl.jobspec.deploy.hosts import Hosts
-    from jobctl.jobspec.deploy.reconcile import reconcile
-
-    if not isinstance(deployer, Hosts) or not options.check:
-        return {}
     from jobctl.preflight import failures_of, show_findings
 
-    observed = deployer.observe()
-    refuse_owner(deployer, observed, options.take_over)
-    steps = reconcile(_wanted(deployer, plan, options), observed)
-    homes = {step.host for step in steps if step.kind in ("start", "replace")}
+    change = change_of(deployer, plan, options)
+    refuse_owner(deployer, change.observed, options.take_over)
+    homes = {step.host for step in change.steps if step.kind in ("start", "replace")}
     if not homes:
         return {}
     findings = deployer.preflight(plan, homes)
@@ -118,50 +145,12 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
     return left
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """What `up` did: its steps, and the hosts of the job that did not do their part."""
-
-    steps: tuple[Step, ...]
-    failed: Mapping[str, Any]
-    ready: bool  # whether a generation of the job is under way
-
-
 def _say_target(compiled: Compiled, plan: Plan) -> None:
     unused = compiled.path.parent / "hosts.txt"
     if compiled.hosts_path is None and unused.is_file():
         console.say(
             f"target local: {len(plan.nodes)} nodes on this machine ({unused} lies there unused; --hosts {unused} uses it)"
         )
-
-
-def _dry_run(deployer: Deployer, plan: Plan, options: Options) -> int:
-    from jobctl.jobspec.deploy.reconcile import reconcile
-
-    observed = deployer.observe()
-    steps = reconcile(_wanted(deployer, plan, options), observed)
-    tell_failures(deployer.failures)
-    if options.output is Format.json:
-        console.out_json(
-            {
-                "job": plan.job,
-                "steps": [{"kind": s.kind, "target": s.target, "cause": s.cause} for s in steps],
-            }
-        )
-        return 0
-    for step in steps:
-        console.out(str(step))
-    if not steps:
-        console.say("nothing to do")
-    return 0
-
-
-def _wanted(deployer: Deployer, plan: Plan, options: Options) -> Wanted:
-    from jobctl.jobspec.deploy.carry_out import wanted
-
-    anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
-    replace = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
-    return wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise)
 
 
 def _apply(
@@ -171,12 +160,10 @@ def _apply(
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.deployer import Start
     from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.reconcile import reconcile
 
-    observed = deployer.observe()
+    change = change_of(deployer, plan, options)
+    observed, steps = change.observed, change.steps
     refuse_owner(deployer, observed, options.take_over)
-    want = _wanted(deployer, plan, options)
-    steps = reconcile(want, observed)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
     secrets = secrets_of(compiled) if steps else {}
@@ -185,19 +172,19 @@ def _apply(
     deployer.job.remember(_about(compiled, plan, reach), plan)
     generation = observed.control.generation
     if not steps:
-        return Applied((), failed, generation is not None)
+        return Applied(plan, (), failed, generation is not None)
     fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
     note = teller(deployer, options.output)
     try:
         failed |= deployer.prepare(plan, Start(console.environ(), secrets))
         if fresh and fresh.checkpoint_dir:
             deployer.make_directory(fresh.checkpoint_dir)
-        done = carry_out(deployer, want, steps, observed, SystemClock(), note, fresh=fresh, failed=failed)
+        done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, fresh=fresh, failed=failed)
     except DeployError as error:
         raise Failed(error.message, 3, error.hint) from error
     if any(step.kind == "supervise" for step in steps) and set(done.failed) < {node.host.name for node in plan.nodes}:
         start_supervisor(deployer.job)
-    return Applied(steps, done.failed, generation is not None or done.generation is not None)
+    return Applied(plan, steps, done.failed, generation is not None or done.generation is not None)
 
 
 def _warn_of_another_spec(deployer: Deployer, compiled: Compiled) -> None:
@@ -264,128 +251,6 @@ def _is_supervised(job: JobDir) -> bool:
     from jobctl.jobspec.deploy.lock import read_holder
 
     return bool(read_holder(job.supervisor_lock))
-
-
-def tell_failures(failures: Failures) -> None:
-    """Report each host that did not do its part."""
-    for error in failures.values():
-        console.error(error.message, error.hint)
-
-
-def _outcome(deployer: Deployer, plan: Plan, options: Options, done: Applied, offset: int) -> int:
-    """Report what came of `up`, wait for what has to come, and return the exit code."""
-    tell_failures(done.failed)
-    partly = _code(plan, done)
-    if not done.steps and not done.failed:
-        return _nothing_to_do(deployer, plan, options)
-    if not done.ready or partly == 3:
-        if options.output is Format.json:
-            report(deployer, done.failed)
-        else:
-            _say_partly(plan, done)
-        return partly
-    if options.follow:
-        from jobctl.following import follow_job
-
-        return follow_job(deployer, options.output)
-    return wait_until_up(deployer, options.output, done.failed) or partly
-
-
-def _code(plan: Plan, done: Applied) -> int:
-    """Return 0 if all hosts did their part, 3 if none did, 4 if some did."""
-    homes = {node.host.name for node in plan.nodes}
-    if not done.failed:
-        return 0
-    return 3 if homes <= set(done.failed) else 4
-
-
-def _say_partly(plan: Plan, done: Applied) -> None:
-    homes = {node.host.name for node in plan.nodes}
-    count, failed = len(homes), len(homes & set(done.failed))
-    needed = "as many as are needed" if plan.elastic else "all of them"
-    if failed == count:
-        console.error(f"job `{plan.job}` is not up: no host could do its part")
-    else:
-        console.error(
-            f"{count - failed} of {count} hosts are ready; training begins when {needed} are",
-            f"mend what is reported above, then `jobctl up {plan.job}` again: it does only what is missing",
-        )
-
-
-def _nothing_to_do(deployer: Deployer, plan: Plan, options: Options) -> int:
-    from jobctl.jobspec.deploy.observed import phase
-
-    now, _ = phase(deployer.observe())
-    console.say(f"job `{plan.job}` is {now} as the spec says; nothing to do")
-    if options.output is Format.json:
-        report(deployer)
-    if options.follow and now != "succeeded":
-        from jobctl.following import follow_job
-
-        return follow_job(deployer, options.output)
-    return 0
-
-
-def wait_until_up(deployer: Deployer, output: Format, failed: Failures) -> int:
-    """Wait until every node runs, or the job has ended; show progress on a terminal."""
-    from jobctl.jobspec.deploy.observed import phase
-
-    with Progress(quiet=output is Format.json) as progress:
-        while True:
-            observed = deployer.observe()
-            now, reason = phase(observed)
-            if now in ("running", "degraded", *SETTLED):
-                break
-            progress.show(f"{now}: {reason or ''}", _counts(observed))
-            pause(0.1)
-    if output is Format.json:
-        report(deployer, failed)
-        return 1 if now in ("failed", "degraded") and not failed else 0
-    return _say_outcome(deployer, observed, now, reason)
-
-
-def _counts(observed: Observed) -> tuple[int, int]:
-    ready = [node for node in observed.members if node.state in ("running", "exited")]
-    return len(ready), len(observed.members)
-
-
-def report(deployer: Deployer, failed: Failures | None = None) -> None:
-    """Print the state of the job as JSON, with the hosts that did not do their part."""
-    from jobctl.status import failure_json, status_json
-
-    console.out_json({**status_json(deployer), "failed_hosts": [failure_json(h, e) for h, e in (failed or {}).items()]})
-
-
-def _say_outcome(deployer: Deployer, observed: Observed, now: str, reason: str | None) -> int:
-    name = deployer.job.name
-    if now == "running":
-        generation = observed.control.generation
-        number = generation.number if generation else 1
-        console.say(
-            f"job `{name}` runs: {_nodes(len(observed.members))}, generation {number}."
-            f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
-        )
-        return 0
-    if now == "succeeded":
-        console.say(f"job `{name}` succeeded")
-        return 0
-    console.error(f"job `{name}` {now}: {reason}", f"`jobctl logs {name}` shows what its processes printed")
-    show_tail(observed)
-    return 1
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'' if count == 1 else 's'}"
-
-
-def show_tail(observed: Observed) -> None:
-    """Print the last lines of whatever failed last."""
-    failures = observed.control.ledger.failures
-    if failures and failures[-1].tail:
-        failure = failures[-1]
-        console.say(f"last lines of node {failure.node}, {failure.log}:")
-        for line in failure.tail:
-            console.say(f"  {line}")
 
 
 def grace_of(deployer: Deployer, timeout: str | None) -> float:

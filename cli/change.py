@@ -56,32 +56,29 @@ def plan(
 
     Example: jobctl plan job.yaml --explain
     """
-    from jobctl.bringup import tell_failures
+    from jobctl.bringup import Options, change_of, show_steps
     from jobctl.jobs import Where, as_started, compile_job
-    from jobctl.planning import deployer_for, explain_plan, planned, steps_of
+    from jobctl.outcome import tell_failures
+    from jobctl.planning import deployer_for, explain_plan, planned
 
     where = as_started(job, Where(target, hosts, on, exclude))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
     made = planned(compiled)
     deployer = deployer_for(compiled, made, ssh_config, accept_new)
-    steps, why_none = steps_of(deployer, made)
+    change = change_of(deployer, made, Options())
     tell_failures(deployer.failures)
-    if output is Format.json:
+    whole = {"job": made.job}
+    if explain and output is Format.json:
         from jobctl.jobspec.plan.serial import plan_data
 
-        whole = plan_data(made) if explain else {"job": made.job}
-        console.out_json({**whole, "steps": [{"kind": s.kind, "target": s.target, "cause": s.cause} for s in steps]})
-    else:
-        if explain:
-            explain_plan(made)
-            console.out()
-        for step in steps:
-            console.out(str(step))
-        if not steps:
-            console.say(why_none)
+        whole = plan_data(made)
+    elif explain:
+        explain_plan(made)
+        console.out()
+    show_steps(whole, change, output)
     if deployer.failures:
         raise typer.Exit(4)
-    if steps:
+    if change.steps:
         raise typer.Exit(10)
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl import console
-from jobctl.bringup import SETTLED, grace_of, locked, locked_by, refuse_owner, report, tell_failures
+from jobctl.bringup import grace_of, locked, locked_by, refuse_owner
 from jobctl.console import Failed
 from jobctl.options import Format
+from jobctl.outcome import SETTLED, report, tell_failures
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.deployer import Deployer, Failures

@@ -18,8 +18,9 @@ INTERVAL = 0.1  # seconds between two looks
 
 def wait_for(deployer: Deployer, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
-    from jobctl.bringup import duration, show_tail
+    from jobctl.bringup import duration
     from jobctl.jobspec.deploy.observed import phase
+    from jobctl.outcome import show_tail
     from jobctl.status import look
 
     deadline = None if timeout is None else time.monotonic() + duration(timeout)

@@ -34,9 +34,6 @@ def run_like_node(
     from jobctl.bringup import secrets_of
     from jobctl.jobs import plan_of
     from jobctl.jobspec.deploy.deployer import Start
-    from jobctl.jobspec.deploy.foreground import run_in_foreground
-    from jobctl.jobspec.deploy.hosts import Hosts
-    from jobctl.jobspec.deploy.local import process_environ
     from jobctl.planning import deployer_for
 
     plan = plan_of(compiled)
@@ -44,11 +41,7 @@ def run_like_node(
     if index >= len(plan.nodes):
         raise Failed(f"the job has no node {index}", 2, f"its nodes are 0 to {len(plan.nodes) - 1}")
     deployer = deployer_for(compiled, plan, ssh_config, accept_new)
-    start = Start(console.environ(), secrets_of(compiled))
-    if isinstance(deployer, Hosts):
-        return deployer.look_around(plan, plan.nodes[index], start, argv)
-    environ = process_environ(plan, index, start.environ, start.secrets)
-    return run_in_foreground(argv, environ, plan.nodes[index].launch.workdir)
+    return deployer.look_around(plan, plan.nodes[index], Start(console.environ(), secrets_of(compiled)), argv)
 
 
 def _index(node: str | None) -> int:
@@ -59,7 +52,7 @@ def _index(node: str | None) -> int:
 
 def pull_job(deployer: Deployer, directory: Path | None, output: Format) -> None:
     """Copy logs and outputs of the job into `directory`."""
-    from jobctl.bringup import tell_failures
+    from jobctl.outcome import tell_failures
 
     target = directory or Path(f"{deployer.job.name}-pull")
     copied = deployer.fetch(target)

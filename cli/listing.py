@@ -40,12 +40,12 @@ def known_jobs_table(output: Format) -> None:
 
 def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output: Format) -> None:
     """Print the jobs on hosts with their owners and devices. Ends with 3 if no host answers, 4 if some do not."""
-    from jobctl.bringup import tell_failures
     from jobctl.console import Failed
     from jobctl.jobs import Where, job_of_name, known_hosts, ssh_options
     from jobctl.jobspec.deploy.fanout import fan_out
     from jobctl.jobspec.deploy.hosts import Hosts
     from jobctl.jobspec.deploy.reach import Reach
+    from jobctl.outcome import tell_failures
 
     reach = Reach(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
     sites = list(Hosts(job_of_name("list"), "ssh", reach).sites.values())

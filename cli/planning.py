@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.deployer import Deployer
     from jobctl.jobspec.deploy.reach import Reach
-    from jobctl.jobspec.deploy.reconcile import Step
     from jobctl.jobspec.plan.types import Generation, Plan
 
 
@@ -57,17 +56,6 @@ def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> 
     known = job_of_name(compiled.spec.name).reach()
     reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, known))
     return reach.with_hosts(known.hosts) if known else reach
-
-
-def steps_of(deployer: Deployer, plan: Plan) -> tuple[tuple[Step, ...], str]:
-    """Return the steps of `up`, and what to say if there are none."""
-    from jobctl.jobspec.deploy.carry_out import wanted
-    from jobctl.jobspec.deploy.observed import phase
-    from jobctl.jobspec.deploy.reconcile import reconcile
-
-    observed = deployer.observe()
-    now, _ = phase(observed)
-    return reconcile(wanted(deployer, plan), observed), f"nothing to do: job `{plan.job}` is {now} as the spec says"
 
 
 def explain_plan(plan: Plan) -> None:

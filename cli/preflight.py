@@ -12,9 +12,8 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobs import Where
-    from jobctl.jobspec.deploy.deployer import Failures
-    from jobctl.jobspec.deploy.hosts import Hosts
-    from jobctl.jobspec.deploy.preflight import Finding
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.findings import Finding
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -32,13 +31,13 @@ def check_job(
 
     where = as_started(job, where)
     deployer, plan = _deployer(job, overrides, where, ssh_config, accept_new, output)
-    findings = deployer.preflight(plan, deployer.sites, deep=deep)
+    findings = deployer.preflight(plan, deployer.where(), deep=deep)
     bad = failures_of(findings)
     if output is Format.json:
         console.out_json({"ok": not bad, "findings": [_json(finding) for finding in findings]})
     else:
         show_findings([f for f in findings if f.verdict != "ok"])
-        _summary(findings, len(deployer.sites), len(bad))
+        _summary(findings, len(deployer.where()), len(bad))
     if bad:
         raise Failed("", 3)
 
@@ -50,22 +49,21 @@ def _deployer(
     ssh_config: Path | None,
     accept_new: bool,
     output: Format,
-) -> tuple[Hosts, Plan | None]:
-    from jobctl.jobs import DEFAULT_SPEC, compile_job, job_of_name, known_hosts, plan_of, ssh_options
-    from jobctl.jobspec.deploy.hosts import Hosts
+) -> tuple[Deployer, Plan | None]:
+    from jobctl.jobs import DEFAULT_SPEC, compile_job, deployer_of, job_of_name, known_hosts, plan_of, ssh_options
     from jobctl.jobspec.deploy.reach import Reach
 
     if job is None and not Path(DEFAULT_SPEC).exists():
         if where.hosts is None:
             raise Failed("`check` looks at hosts", 2, "name them: `--hosts hosts.txt`")
         reach = Reach(known_hosts(where), ssh_options(ssh_config, accept_new, None))
-        return Hosts(job_of_name("check"), "ssh", reach), None
+        return deployer_of(job_of_name("check"), "ssh", reach), None
     if where.hosts is None:
         raise Failed("target `local` is this machine: it needs no check", 2, "`--hosts hosts.txt` checks hosts")
     compiled = compile_job(job, overrides, where, quiet=True, as_json=output is Format.json)
     plan = plan_of(compiled)
     reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, job_of_name(plan.job).reach()))
-    return Hosts(job_of_name(plan.job), "ssh" if plan.target == "ssh" else "compose", reach, plan), plan
+    return deployer_of(job_of_name(plan.job), plan.target, reach, plan), plan
 
 
 def failures_of(findings: Sequence[Finding]) -> Failures:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from jobctl.jobspec.deploy.control import Ledger
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.logs import Source
 from jobctl.jobspec.deploy.observed import Observed
@@ -93,6 +94,9 @@ class Deployer(Protocol):
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End and remove everything but logs, outputs and checkpoints; return where the logs went."""
 
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether hosts are fit for the job (None: for any); finds everything that is wrong, and changes nothing."""
+
     def exists(self, path: str) -> bool:
         """Say whether there is `path` where the job runs."""
 
@@ -104,6 +108,9 @@ class Deployer(Protocol):
 
     def enter(self, node: int, argv: Sequence[str]) -> int:
         """Run a command inside of a running node, with the terminal if there is one; return its exit code."""
+
+    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+        """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
     def fetch(self, into: Path) -> list[str]:
         """Copy logs and outputs below `into`; return what that was, in words."""

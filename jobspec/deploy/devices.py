@@ -38,10 +38,8 @@ def devices_in_use(site: Site) -> Mapping[str, str]:
 
 def jobs_of(site: Site) -> list[dict[str, Any]]:
     """Return the nodes of all jobs that run on a host: job, node, owner, devices."""
-    try:
-        found = site.client.containers(filters={"label": "jobctl.node"})
-    except Exception as error:
-        raise site.engine_failed(error) from error
+    with site.engine.asked() as client:
+        found = client.containers(filters={"label": "jobctl.node"})
     jobs = [
         {
             "job": labels.get("jobctl.job"),

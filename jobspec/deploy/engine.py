@@ -6,7 +6,8 @@ the user there hold, and nothing listens anywhere. Text of the command-line clie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.transport import HostError, Result, Transport
@@ -25,8 +26,40 @@ def docker_command(setting: str | None) -> tuple[str, ...]:
     return ("sudo", "-n", "docker") if setting == "sudo" else ("docker", "-H", setting)
 
 
-def engine(transport: Transport, command: Sequence[str] = ("docker",)) -> docker.APIClient:
-    """Return a client of the engine on the transport's host; it is dialled at the first request (see `diagnose`)."""
+class Engine:
+    """The Docker Engine of one host."""
+
+    def __init__(self, transport: Transport, setting: str | None = None) -> None:
+        self.transport, self.command = transport, docker_command(setting)
+        self._client: docker.APIClient | None = None
+
+    @contextmanager
+    def asked(self, refused: Callable[[str], HostError] | None = None) -> Iterator[Any]:
+        """Yield the SDK's client; whatever goes wrong with it becomes a HostError.
+
+        Where the engine does not answer, its host is asked why; where it answers with an error, `refused` makes a
+        HostError of its words. The engine is dialled at the first use, and anew after it failed.
+        """
+        from docker.errors import APIError
+
+        try:
+            if self._client is None:
+                self._client = _client(self.transport, self.command)
+            yield self._client
+        except HostError:
+            raise
+        except APIError as error:
+            words = str(error.explanation or error)
+            host = self.transport.host
+            raise (
+                refused(words) if refused else HostError(host, "engine-refused", f"its engine refuses: {words}")
+            ) from error
+        except Exception as error:  # of requests, urllib3, paramiko or a socket
+            self._client = None
+            raise diagnose(self.transport, self.command, str(error)) from error
+
+
+def _client(transport: Transport, command: Sequence[str]) -> docker.APIClient:
     import docker
 
     client: Any = docker.APIClient(base_url="http://localhost:2375", version=API, timeout=TIMEOUT)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.site import FIND, Site
+from jobctl.jobspec.deploy.scripts import FIND
+from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import checked
 
 # Prints KEY VALUE lines. $1-$3: as for FIND; $4: this check's token; then paths that should be there, `-`, names to resolve.

@@ -18,7 +18,8 @@ from typing import Any
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.lock import WAIT, Locked, who
-from jobctl.jobspec.deploy.site import FIND, Site
+from jobctl.jobspec.deploy.scripts import FIND
+from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
 
 EXPIRY = 15  # seconds

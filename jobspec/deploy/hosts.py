@@ -7,9 +7,6 @@ could not be read again: files and containers of the job lie on its hosts.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,35 +14,39 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from jobctl.jobspec.deploy import images, processes
+from jobctl.jobspec.deploy import images
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
-from jobctl.jobspec.deploy.control import Control, Ledger, age, ledger_json, newest, parse_control
+from jobctl.jobspec.deploy.containers import SeenContainer
+from jobctl.jobspec.deploy.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.deployer import Failures, Start
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
+from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.hostlock import Held, check, hold_on
 from jobctl.jobspec.deploy.hostlogs import HostLogs
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
+from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
 from jobctl.jobspec.deploy.logs import Source
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
+from jobctl.jobspec.deploy.look import look_around, terminal_flags
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.ports import used_ports
-from jobctl.jobspec.deploy.preflight import Finding, Preflight
+from jobctl.jobspec.deploy.preflight import Preflight
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import Step
-from jobctl.jobspec.deploy.site import Seen, SeenContainer, Site
+from jobctl.jobspec.deploy.seen import Seen, control_of, together
+from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError, Transport, checked
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, control_json, folder, hashes, render
-from jobctl.jobspec.render.shell import Look, look_script
 from jobctl.jobspec.spec.hosts import Host
 
 START_TIMEOUT = 60.0  # seconds within which a started launcher reports
+ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
 LOOK = 0.2  # seconds between two looks at what is waited for
 
 T = TypeVar("T")
@@ -86,44 +87,20 @@ class Hosts:
         failed = {**known, **{site.host.name: error for site, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self._seen, self._down = {}, failed
-            raise AllUnreachable(failed, self._observed({}, failed))
+            raise AllUnreachable(failed, self._together({}, failed))
         self._seen = {site.host.name: seen for site, seen in outcome.done.items()}
         self._down = failed
-        return self._observed(self._seen, failed)
+        return self._together(self._seen, failed)
 
     @property
     def failures(self) -> Failures:
         """Why hosts did not answer when last observed."""
         return self._down
 
-    def _observed(self, seen: Mapping[str, Seen], failed: Failures) -> Observed:
-        control = newest(parse_control(one.control, one.ledger) for one in seen.values())
-        homes = self._homes(control)
-        found = [node for host, one in seen.items() for node in _nodes(host, one)]
-        chosen: dict[int, ObservedNode] = {}
-        for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
-            chosen[node.node] = node
-        strays = tuple(node for node in found if chosen[node.node] is not node)
-        for index, host in homes.items():
-            if index not in chosen and host in failed:
-                reason = f"{host} cannot be reached"
-                chosen[index] = ObservedNode(index, "trainer", host, "lost", reason=reason, reachable=False)
-        members = {m.host for m in control.generation.members} if control.generation else set()
-        return Observed(
-            control,
-            tuple(chosen[index] for index in sorted(chosen)),
-            supervised=bool(read_holder(self.job.supervisor_lock)) or any(one.supervised for one in seen.values()),
-            unreachable={host: error.message for host, error in failed.items()},
-            outdated=tuple(sorted(host for host in members & set(seen) if _is_outdated(seen[host], control))),
-            strays=strays,
-            owners=frozenset(c.owner for one in seen.values() for c in one.containers if c.owner),
-        )
-
-    def _homes(self, control: Control) -> dict[int, str]:
-        """Return which host each node belongs on: as the generation has it, or else the plan."""
+    def _together(self, seen: Mapping[str, Seen], failed: Failures) -> Observed:
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
-        joined = {m.node: m.host for m in control.generation.members} if control.generation else {}
-        return planned | joined
+        unreachable = {host: error.message for host, error in failed.items()}
+        return together(seen, unreachable, planned, supervised=bool(read_holder(self.job.supervisor_lock)))
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
@@ -216,7 +193,8 @@ class Hosts:
         started = set()
         for step in steps:
             if step.node is None:
-                self._hand_over(site)
+                control = control_of(self._seen)
+                self._hand_over([site.host.name], control.generation, control.ledger)
                 continue
             if step.kind != "start" or seen is None or any(c.node == step.node for c in seen.containers):
                 site.end(step.node, step.grace)
@@ -228,11 +206,6 @@ class Hosts:
                 started.add(step.node)
         return started
 
-    def _hand_over(self, site: Site) -> None:
-        control = newest(parse_control(one.control, one.ledger) for one in self._seen.values())
-        if control.generation is not None:
-            site.begin(ledger_json(control.ledger), control_json(control.generation))
-
     def _settle(self, started: Mapping[str, set[int]]) -> dict[str, DeployError]:
         """Wait until every launcher that was started reports; return why others did not."""
 
@@ -242,9 +215,9 @@ class Hosts:
             while waiting:
                 seen = site.observe()
                 for container in seen.containers:
-                    if container.node in waiting and not container.running and not _has_ended(seen, container.node):
+                    if container.node in waiting and not container.running and not seen.ended(container.node):
                         raise _died(site, container)
-                waiting = {node for node in waiting if seen.reports.get(node, _BLANK)["state"] in ("launching", "")}
+                waiting = {node for node in waiting if not seen.started(node)}
                 if waiting and time.monotonic() > deadline:
                     node = min(waiting)
                     raise HostError(
@@ -261,7 +234,7 @@ class Hosts:
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
         self.command("stop", grace)
-        self._until(lambda node: node.state not in ("starting", "running"), grace + 2)
+        self._until(lambda node: node.state not in ("starting", "running"), grace + ENDING)
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with a port that is free on its first host."""
@@ -272,19 +245,21 @@ class Hosts:
     def begin(self, generation: Generation, ledger: Ledger) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
         check(self._held)
-        self.plan = self.plan or self.job.plan()
-        homes = {member.host for member in generation.members}
+        return self._failures(self._hand_over({member.host for member in generation.members}, generation, ledger))
 
-        def hand_over(site: Site) -> None:
-            site.begin(ledger_json(ledger), control_json(generation))
-
-        return self._failures(self._on(homes, hand_over))
+    def _hand_over(
+        self, hosts: Iterable[str], generation: Generation | None = None, ledger: Ledger | None = None
+    ) -> Outcome[Site, None]:
+        """Replace the files of the run, side by side: the ledger first, then the control file, as far as given."""
+        ours = ledger_json(ledger) if ledger else b""
+        theirs = control_json(generation) if generation else b""
+        return self._on(hosts, lambda site: site.hand_over(ours, theirs))
 
     def keep(self, ledger: Ledger) -> None:
         """Keep what recovery has to remember, on all hosts of the job."""
         check(self._held)
         homes = [host for host, seen in self._seen.items() if seen.control is not None or seen.directories]
-        self._raise_if_all(self._on(homes, lambda site: site.hand_over("ledger.json", ledger_json(ledger), 0o600)))
+        self._raise_if_all(self._hand_over(homes, ledger=ledger))
 
     def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
         """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
@@ -292,19 +267,14 @@ class Hosts:
         generation = self.observe().control.generation
         if generation is None:
             return
-        content = control_json(replace(generation, command=verb, grace=grace))
         homes = [host for host, seen in self._seen.items() if seen.directories]
-        self._raise_if_all(self._on(homes, lambda site: site.hand_over("control.json", content)))
+        self._raise_if_all(self._hand_over(homes, replace(generation, command=verb, grace=grace)))
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers; the containers stay, so that it can be seen how they ended."""
         self.command("finish", grace)
-        self._until(lambda node: not node.alive, grace + 2)
-        running = {host: [c for c in seen.containers if c.running] for host, seen in self._seen.items()}
-        self._on(
-            [host for host, containers in running.items() if containers],
-            lambda site: [site.client.kill(container.id) for container in running[site.host.name]],
-        )
+        self._until(lambda node: not node.alive, grace + ENDING)
+        self._on(self._seen, lambda site: site.containers.kill(self._seen[site.host.name].containers))
 
     def _until(self, done: Callable[[ObservedNode], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -315,7 +285,7 @@ class Hosts:
 
     def end_supervisor(self) -> None:
         """End the supervisor of the job that runs on this machine, if one does."""
-        end_process(read_holder(self.job.supervisor_lock))
+        end_holder(self.job.supervisor_lock)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""
@@ -324,10 +294,10 @@ class Hosts:
             self.finish(grace)
 
         def remove(site: Site) -> bool:
-            containers = site.containers()
-            site.stop_containers(containers, grace)
+            containers = site.containers.seen()
+            site.containers.stop(containers, grace)
             count = site.collect(into)
-            site.remove_containers(containers)
+            site.containers.remove(containers)
             site.erase([container.image for container in containers])
             return count > 0
 
@@ -365,30 +335,12 @@ class Hosts:
             for container in seen.containers:
                 if container.node == node and container.running:
                     site = self.sites[host]
-                    flags = ["-i", "-t"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-i"]
-                    return site.transport.interact([*site.docker, "exec", *flags, container.id, *argv])
+                    return site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
         raise DeployError(f"node {node} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
-        site = self.sites[node.host.name]
-        was_there = site.observe().there
-        code = pack_code(plan)
-        outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
-        try:
-            site.send([], outputs, secrets=bool(node.launch.secrets))
-            if code is not None:
-                code.send(site)
-            site.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
-            images.ensure(site, node.container)
-            flags = ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
-            look = Look(code=True, secrets=True, flags=flags)
-            name = f"jobctl-{plan.job}-run-{os.getpid()}"
-            script = look_script(plan, node, name, str(site.work), _with_secrets(node, argv), look)
-            return site.interact_script(script)
-        finally:
-            if not was_there:
-                site.erase([container.image for container in site.containers()])
+        return look_around(self.sites[node.host.name], plan, node, start, argv)
 
     def fetch(self, into: Path) -> list[str]:
         """Copy logs and outputs of all hosts that answer; those of a node lie in its folder."""
@@ -432,47 +384,11 @@ class AllUnreachable(HostError):
         self.failures, self.observed = failures, observed
 
 
-_BLANK = {"state": ""}
 _GONE = ("lost", "unreachable", "silent", "connection-refused")
 
 
-def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
-    """Yield the nodes on one host, each from its container and what its launcher reported."""
-    containers: dict[int, SeenContainer] = {}
-    for container in sorted(seen.containers, key=lambda container: container.running):
-        containers[container.node] = container
-    for index in sorted({*containers, *seen.reports, *seen.directories}):
-        if index < 0:
-            continue
-        found = containers.get(index)
-        alive = 1 if found is not None and found.running else None
-        role = found.role if found else "trainer"
-        node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
-        yield replace(node, container=found.id if found else None)
-
-
-def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the argv that runs `argv` with the values of secrets, which are in a file."""
-    if not node.launch.secrets:
-        return tuple(argv)
-    load = (
-        "import json, os, sys; os.environ.update(json.load(open('/jobctl/secrets/secrets.json')));"
-        " os.execvp(sys.argv[1], sys.argv[1:])"
-    )
-    return (node.container.python, "-c", load, *argv)
-
-
-def _is_outdated(seen: Seen, control: Control) -> bool:
-    mine = parse_control(seen.control, None).generation
-    return control.generation is not None and (mine is None or age(mine) < age(control.generation))
-
-
-def _has_ended(seen: Seen, node: int) -> bool:
-    return seen.reports.get(node, _BLANK)["state"] in ("succeeded", "failed", "stopped")
-
-
 def _died(site: Site, container: SeenContainer) -> HostError:
-    code, text = site.last_words(container)
+    code, text = site.containers.last_words(container)
     words = f": {text.splitlines()[-1]}" if text else ""
     return HostError(
         site.host.name,
@@ -485,18 +401,3 @@ def _died(site: Site, container: SeenContainer) -> HostError:
 def make_directory(site: Site, path: str) -> None:
     """Make a directory on a host."""
     checked(site.transport, ["mkdir", "-p", "--", path], f"make {path}")
-
-
-def end_process(holder: Mapping[str, object]) -> None:
-    """End the process that holds a lock on this machine: SIGTERM, 5 seconds, SIGKILL."""
-    pid, ticks = holder.get("pid"), holder.get("start_ticks")
-    if not isinstance(pid, int) or not isinstance(ticks, int):
-        return
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + 5
-    while processes.alive(pid, ticks):
-        if time.monotonic() > deadline:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
@@ -30,30 +30,22 @@ def ensure(site: Site, container: Container) -> str:
 
 def image_id(site: Site, image: str) -> str | None:
     """Return the id of an image on the host, None if it is not there."""
-    from docker.errors import APIError, ImageNotFound
+    from docker.errors import ImageNotFound
 
-    try:
-        return str(site.client.inspect_image(image)["Id"])
-    except ImageNotFound:
-        return None
-    except APIError as error:
-        raise HostError(site.host.name, "bad-image", f"`{image}`: {error.explanation or error}") from error
-    except Exception as error:
-        raise site.engine_failed(error) from error
+    def refused(words: str) -> HostError:
+        return HostError(site.host.name, "bad-image", f"`{image}`: {words}")
+
+    with site.engine.asked(refused) as client:
+        try:
+            return str(client.inspect_image(image)["Id"])
+        except ImageNotFound:
+            return None
 
 
 def can_be_pulled(site: Site, image: str) -> None:
     """Ask the registry, through the host's engine, whether it would give the image. Raises HostError if not."""
-    from docker.errors import APIError
-
-    try:
-        site.client.inspect_distribution(image, auth_config=_credentials(site, image))
-    except APIError as error:
-        raise _refused(site, image, str(error.explanation or error)) from error
-    except HostError:
-        raise
-    except Exception as error:
-        raise site.engine_failed(error) from error
+    with site.engine.asked(partial(_refused, site, image)) as client:
+        client.inspect_distribution(image, auth_config=_credentials(site, image))
 
 
 def _credentials(site: Site, image: str) -> dict[str, str] | None:
@@ -76,25 +68,18 @@ def _credentials(site: Site, image: str) -> dict[str, str] | None:
 
 
 def _pull(site: Site, image: str) -> None:
-    from docker.errors import APIError
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(image)
     credentials = _credentials(site, image)
-    client: Any = site.client
-    timeout, client.timeout = client.timeout, SILENCE
-    try:
-        for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
-            if "error" in line:
-                raise _refused(site, image, str(line["error"]))
-    except APIError as error:
-        raise _refused(site, image, str(error.explanation or error)) from error
-    except HostError:
-        raise
-    except Exception as error:
-        raise site.engine_failed(error) from error
-    finally:
-        client.timeout = timeout
+    with site.engine.asked(partial(_refused, site, image)) as client:
+        timeout, client.timeout = client.timeout, SILENCE
+        try:
+            for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
+                if "error" in line:
+                    raise _refused(site, image, str(line["error"]))
+        finally:
+            client.timeout = timeout
 
 
 _CAUSES = (

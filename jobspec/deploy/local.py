@@ -6,16 +6,14 @@ processes.py) as containers carry labels, so what runs is always found, whatever
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from hashlib import sha256
@@ -30,9 +28,10 @@ from jobctl.jobspec.deploy.control import Control, Ledger, read_control, write_g
 from jobctl.jobspec.deploy.deployer import Failures, Start
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
+from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Source
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.reconcile import Step
@@ -43,6 +42,8 @@ from jobctl.jobspec.render.artefact import Artefact, render
 
 HOST = "localhost"
 START_TIMEOUT = 30.0  # seconds within which a started launcher reports
+ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
+LOOK = 0.02  # seconds between two looks at what is waited for
 ALREADY_RUNS = 75  # exit code of a launcher that found another one of its node
 
 
@@ -186,22 +187,19 @@ class Local:
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
         self.command("stop", grace)
-        deadline = time.monotonic() + grace + 2
-        while self._busy() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self._until(lambda node: node.state not in ("starting", "running"), grace)
 
-    def _busy(self) -> bool:
-        return any(node.alive and node.state in ("starting", "running") for node in self.observe().nodes)
+    def _until(self, done: Callable[[ObservedNode], bool], grace: float) -> None:
+        """Wait until `done` is true of every node that lives, as long as launchers take at most."""
+        deadline = time.monotonic() + grace + ENDING
+        while not all(done(node) for node in self.observe().nodes if node.alive) and time.monotonic() < deadline:
+            time.sleep(LOOK)
 
     def _end_launcher(self, node: int, grace: float) -> None:
         """End the launcher of `node` and all its processes: SIGTERM, `grace` seconds, SIGKILL."""
         observed = self._observe_node(node)
         if observed.launcher is not None:
-            ticks = processes.start_ticks(observed.launcher)
-            _terminate(observed.launcher)
-            deadline = time.monotonic() + grace + 2
-            while processes.alive(observed.launcher, ticks) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            processes.end(observed.launcher, processes.start_ticks(observed.launcher), grace + ENDING)
         processes.kill_marked(self.work, node)
 
     def begin(self, generation: Generation, ledger: Ledger) -> Failures:
@@ -227,22 +225,12 @@ class Local:
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
         self.command("finish", grace)
-        deadline = time.monotonic() + grace + 2
-        while any(node.alive for node in self.observe().nodes) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        self._until(lambda node: not node.alive, grace)
         processes.kill_marked(self.work)
 
     def end_supervisor(self) -> None:
         """End the supervisor of the job, if one runs."""
-        holder = read_holder(self.job.supervisor_lock)
-        if holder:
-            _terminate(holder["pid"])
-        deadline = time.monotonic() + 5
-        while processes.alive(holder.get("pid"), holder.get("start_ticks")):
-            if time.monotonic() > deadline:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(holder["pid"], signal.SIGKILL)
-            time.sleep(0.02)
+        end_holder(self.job.supervisor_lock)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
@@ -252,6 +240,10 @@ class Local:
         return collected, {}
 
     # Looking around.
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """There is nothing to find: whoever runs a job on this machine is there."""
+        return []
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on this machine."""
@@ -284,6 +276,10 @@ class Local:
             )
         pid = running[0]
         return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
+
+    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+        """Run a command with the environment and in the directory that the processes of `node` would have."""
+        return run_in_foreground(argv, _process_environ(plan, node, start), node.launch.workdir)
 
     def fetch(self, into: Path) -> list[str]:
         """Copy logs and outputs."""
@@ -323,11 +319,6 @@ def _script(node: int) -> str:
     return f"node-{node}.sh"
 
 
-def _terminate(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-
-
 def _environ(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     """Return `up`'s environment, with the interpreter that has the framework first on PATH.
 
@@ -340,18 +331,18 @@ def _environ(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
     return result
 
 
-def process_environ(plan: Plan, node: int, environ: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
+def _process_environ(plan: Plan, node: Node, start: Start) -> dict[str, str]:
     """Return what a process of `node` has in its environment, less what only a generation knows."""
-    job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node)}
+    job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node.index)}
     checkpoint = {"JOBCTL_CHECKPOINT_DIR": plan.checkpoint.dir} if plan.checkpoint else {}
-    static = {name: value for name, value in plan.nodes[node].launch.env if isinstance(value, str)}
+    static = {name: value for name, value in node.launch.env if isinstance(value, str)}
     return {
-        **_environ(plan, environ),
-        **dict(plan.nodes[node].container.env),
+        **_environ(plan, start.environ),
+        **dict(node.container.env),
         **static,
         **checkpoint,
         **job,
-        **secrets,
+        **start.secrets,
     }
 
 

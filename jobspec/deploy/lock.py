@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jobctl.jobspec.deploy.processes import alive, start_ticks
+from jobctl.jobspec.deploy.processes import alive, end, start_ticks
 
 WAIT = 30.0  # seconds that a command waits for the lock
+LET_GO = 5.0  # seconds that a holder gets to end, when it is told to
 
 
 class Locked(Exception):
@@ -102,6 +103,13 @@ def read_holder(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return holder if alive(holder.get("pid"), holder.get("start_ticks")) else {}
+
+
+def end_holder(path: Path) -> None:
+    """End the process that holds the lock, if there is one: SIGTERM, then SIGKILL."""
+    holder = read_holder(path)
+    if holder:
+        end(holder["pid"], holder["start_ticks"], LET_GO)
 
 
 def break_lock(path: Path) -> None:

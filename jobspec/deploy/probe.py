@@ -12,14 +12,18 @@ import json
 import os
 import re
 import resource
-import select
 import socket
 import subprocess
 import sys
+import threading
 import time
-from typing import Any, Dict
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Dict, List, Set
 
 Json = Dict[str, Any]
+CALLS = 16  # peers that are called at the same time
+ANSWER = 2.0  # seconds within which a peer answers
+AGAIN = 0.05  # seconds between two calls
 DEVICES = {
     "gpu": r"nvidia\d+",
     "xpu": r"xpu\d+",
@@ -87,45 +91,68 @@ def resolves(name: str) -> str | None:
         return None
 
 
-def meet(address: str, port: int, peers: list[Json], seconds: float) -> Json:
-    """Listen at `port`, connect to all peers, and stay until all have been here or the time is up."""
-    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+class Meeting:
+    """Hosts that call each other: who listens here answers, and stays until all who can come have been here.
+
+    `missing` says why peers were not reached. Nobody listening there yet is no answer: its container may still be on
+    its way, for `patience` seconds; other answers are believed after `seconds`.
+    """
+
+    def __init__(self, address: str, port: int, peers: List[Json], seconds: float, patience: float) -> None:
+        self.port, self.seconds, self.deadline = port, seconds, time.monotonic() + patience
+        self.missing = {peer["host"]: "no answer" for peer in peers}
+        self.awaited = set(self.missing)
+        self.came: Set[str] = set()
+        self.listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((address, port))
+        self.listener.listen(1024)
+
+    def meet(self, peers: List[Json]) -> None:
+        """Call all peers, and answer those who call."""
+        threading.Thread(target=self._answer, daemon=True).start()
+        with ThreadPoolExecutor(CALLS) as pool:
+            list(pool.map(self._call, peers))
+        while self.awaited - self.came and time.monotonic() < self.deadline:
+            time.sleep(AGAIN)
+
+    def _answer(self) -> None:
+        while True:
+            link, _ = self.listener.accept()
+            try:
+                with link:
+                    link.settimeout(ANSWER)
+                    name = link.recv(256).decode("utf-8", "replace").strip()
+                    link.sendall(b"ok")
+                    self.came.add(name)
+            except OSError:
+                continue
+
+    def _call(self, peer: Json) -> None:
+        host, late = peer["host"], time.monotonic() + self.seconds
+        while host in self.missing and time.monotonic() < self.deadline:
+            try:
+                with socket.create_connection((peer["address"], self.port), ANSWER) as link:
+                    link.sendall(("%s\n" % peer["me"]).encode())
+                    link.settimeout(ANSWER)
+                    if link.recv(2) == b"ok":
+                        del self.missing[host]
+            except OSError as error:
+                self.missing[host] = error.strerror or str(error)
+                if not isinstance(error, ConnectionRefusedError) and time.monotonic() > late:
+                    self.awaited.discard(host)
+                    return
+                time.sleep(AGAIN)
+
+
+def meet(task: Json) -> Json:
+    """Meet the peers; return why those were not reached that were not."""
     try:
-        listener.bind((address, port))
+        meeting = Meeting(task["address"], task["port"], task["peers"], task["seconds"], task["patience"])
     except OSError as error:
         return {"listen": error.strerror or str(error), "unreached": {}}
-    listener.listen(1024)
-    listener.setblocking(False)
-    missing = {peer["host"]: "no answer" for peer in peers}
-    came: set[str] = set()
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and (missing or len(came) < len(peers)):
-        for peer in [peer for peer in peers if peer["host"] in missing]:
-            welcome(listener, came)
-            try:
-                with socket.create_connection((peer["address"], port), 1.0) as link:
-                    link.sendall(("%s\n" % peer["me"]).encode())
-                    link.settimeout(1.0)
-                    if link.recv(2) == b"ok":
-                        del missing[peer["host"]]
-            except OSError as error:
-                missing[peer["host"]] = error.strerror or str(error)
-        welcome(listener, came, 0.05)
-    return {"listen": None, "unreached": missing}
-
-
-def welcome(listener: socket.socket, came: set[str], wait: float = 0.0) -> None:
-    """Answer whoever has called."""
-    while select.select([listener], [], [], wait)[0]:
-        try:
-            link, _ = listener.accept()
-            with link:
-                link.settimeout(1.0)
-                came.add(link.recv(256).decode("utf-8", "replace").strip())
-                link.sendall(b"ok")
-        except OSError:
-            continue
+    meeting.meet(task["peers"])
+    return {"listen": None, "unreached": meeting.missing}
 
 
 def version_of(module: str) -> str | None:
@@ -148,7 +175,7 @@ def main() -> None:
         "paths": {path: access(path, write) for path, write in task["paths"]},
         "module": version_of(task["module"]) if task["module"] else None,
     }
-    found["meet"] = meet(task["address"], task["port"], task["peers"], task["seconds"]) if task["port"] else None
+    found["meet"] = meet(task) if task["port"] else None
     sys.stdout.write(json.dumps(found) + "\n")
 
 

@@ -86,6 +86,27 @@ def kill_marked(
     return len(seen)
 
 
+def end(
+    pid: int,
+    ticks: int | None,
+    grace: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """End the process that had `pid` and started at `ticks`: SIGTERM, `grace` seconds, SIGKILL. Returns once it is gone."""
+    number: signal.Signals | None = signal.SIGTERM
+    deadline = clock() + grace
+    while alive(pid, ticks):
+        if number is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            number = None
+        pause(0.02)
+        if clock() > deadline:
+            number = signal.SIGKILL
+
+
 def working_directory(pid: int) -> str | None:
     """Return the directory that `pid` runs in, None if it is gone."""
     try:

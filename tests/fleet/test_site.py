@@ -99,7 +99,7 @@ class Job:
                 site.start(node)
 
         self.on_all(start)
-        self.on_all(lambda site: site.hand_over("control.json", control_json(self.generation)))
+        self.on_all(lambda site: site.hand_over(b"", control_json(self.generation)))
 
     def are(self, state: str) -> bool:
         """Say whether both nodes report `state`; fails for one that reports a failure."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.engine import docker_command, engine
+from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.reach import SshOptions
@@ -150,7 +150,8 @@ def test_through_a_jump_host(hosts: Fleet) -> None:
     transport = ssh(hosts, "h2")
     try:
         assert transport.run(["hostname"]).out == b"h2\n"
-        assert engine(transport).ping()
+        with Engine(transport).asked() as client:
+            assert client.ping()
     finally:
         transport.close()
         host.kill_sshd()
@@ -282,21 +283,34 @@ def test_one_bad_host_does_not_hide_the_others(hosts: Fleet, tmp_path: Path) -> 
 
 def test_the_engine_answers_over_ssh(hosts: Fleet) -> None:
     transport = ssh(hosts)
-    client = engine(transport)
-    container = client.create_container(IMAGE, ["sh", "-c", "echo out; echo err >&2; exit 3"], labels={"a": "b"})
-    client.start(container)
-    assert client.wait(container)["StatusCode"] == 3
-    assert client.logs(container, stderr=False) == b"out\n"
-    assert [c["Id"] for c in client.containers(all=True, filters={"label": "a=b"})] == [container["Id"]]
-    client.remove_container(container)
+    with Engine(transport).asked() as client:
+        container = client.create_container(IMAGE, ["sh", "-c", "echo out; echo err >&2; exit 3"], labels={"a": "b"})
+        client.start(container)
+        assert client.wait(container)["StatusCode"] == 3
+        assert client.logs(container, stderr=False) == b"out\n"
+        assert [c["Id"] for c in client.containers(all=True, filters={"label": "a=b"})] == [container["Id"]]
+        client.remove_container(container)
+    transport.close()
+
+
+def test_what_the_engine_refuses_is_told_in_its_words(hosts: Fleet) -> None:
+    transport = ssh(hosts)
+    with pytest.raises(HostError) as caught, Engine(transport).asked() as client:
+        client.create_container("no/such/image:here", ["true"])
+    assert (caught.value.code, caught.value.message) == (
+        "engine-refused",
+        "h1: its engine refuses: No such image: no/such/image:here",
+    )
+    with pytest.raises(HostError) as caught, Engine(transport).asked(lambda words: HostError("h1", "mine", words)) as c:
+        c.create_container("no/such/image:here", ["true"])
+    assert caught.value.code == "mine"
     transport.close()
 
 
 def test_events_arrive_at_once(hosts: Fleet) -> None:
     transport = ssh(hosts)
-    client, watcher = engine(transport), engine(transport)
-    stream = watcher.events(decode=True, filters={"event": "die"})
-    with ThreadPoolExecutor(1) as pool:
+    with Engine(transport).asked() as client, Engine(transport).asked() as watcher, ThreadPoolExecutor(1) as pool:
+        stream = watcher.events(decode=True, filters={"event": "die"})
         first = pool.submit(next, stream)
         container = client.create_container(IMAGE, ["sleep", "600"])
         client.start(container)
@@ -305,13 +319,13 @@ def test_events_arrive_at_once(hosts: Fleet) -> None:
         client.kill(container)
         assert first.result(10)["id"] == container["Id"]
         assert time.monotonic() - begin < 2
-    client.remove_container(container)
+        client.remove_container(container)
     transport.close()
 
 
 def no_engine(transport: Transport, setting: str | None = None) -> tuple[str, str]:
     with pytest.raises(HostError) as caught:
-        Site(Host("h1", docker=setting), transport, "job", "ssh").containers()
+        Site(Host("h1", docker=setting), transport, "job", "ssh").containers.seen()
     assert caught.value.hint
     transport.close()
     return caught.value.code, caught.value.message
@@ -339,7 +353,8 @@ def test_a_host_without_docker(hosts: Fleet) -> None:
 
 def test_a_user_who_may_not_talk_to_the_engine(hosts: Fleet) -> None:
     allowed = ssh(hosts, user=USER)
-    assert engine(allowed).ping()
+    with Engine(allowed).asked() as client:
+        assert client.ping()
     allowed.close()
     hosts[0].socket.chmod(0o600)
     try:
@@ -350,5 +365,6 @@ def test_a_user_who_may_not_talk_to_the_engine(hosts: Fleet) -> None:
 
 def test_the_engine_of_this_machine(hosts: Fleet) -> None:
     url = f"unix://{hosts[0].socket}"
-    assert engine(Here(), docker_command(url)).ping()
+    with Engine(Here(), url).asked() as client:
+        assert client.ping()
     assert no_engine(Here(), "unix:///no/such/socket")[0] == "docker-down"

@@ -1,0 +1,330 @@
+"""The table of what `check` looks at: each check reads what was found out, and says what a user does about it.
+
+docs/check.md has a section for each code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from jobctl.jobspec.deploy.findings import Finding, Found, Seat, Survey, Verdict, binds
+from jobctl.jobspec.deploy.ports import used_ports
+from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.render.container import is_address
+
+SKEW = 0.5  # seconds between the clocks of two hosts
+LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
+OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
+
+# One host. Each check yields one finding at least, where it can tell anything.
+
+
+def _ssh(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.site.host.local else "answers")
+    if "tools" not in seat.facts.values:
+        yield Finding(
+            seat.name,
+            "tools",
+            "error",
+            "there is no `flock` or no `timeout` on its PATH",
+            "tools-missing",
+            "install util-linux and coreutils there",
+        )
+    if "writable" not in seat.facts.values:
+        yield Finding(
+            seat.name,
+            "work-directory",
+            "error",
+            f"cannot write into {seat.site.work.parent.parent}",
+            "dir-not-writable",
+            "choose another directory with `dir=` in the hosts file",
+        )
+
+
+def _engine_version(run: Survey, seat: Seat) -> Found:
+    if seat.engine is None:
+        return
+    version = str(seat.engine.get("Version", "?"))
+    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if parts < OLDEST_ENGINE:
+        text = f"Docker Engine {version} is older than {'.'.join(map(str, OLDEST_ENGINE))}"
+        yield Finding(seat.name, "engine", "error", text, "engine-old", "install a newer Docker Engine there")
+    elif any("rootless" in option for option in seat.engine.get("SecurityOptions") or ()):
+        yield Finding(
+            seat.name,
+            "engine",
+            "error",
+            "its Docker Engine is rootless: a container's host network is not the host's",
+            "engine-rootless",
+            "use the system's engine: `docker=unix:///var/run/docker.sock` in the hosts file",
+        )
+    else:
+        yield Finding(seat.name, "engine", "ok", f"Docker Engine {version}")
+
+
+def _compose(run: Survey, seat: Seat) -> Found:
+    if seat.engine is None or seat.site.target != "compose":
+        return
+    result = seat.site.transport.run([*seat.site.docker, "compose", "version", "--short"])
+    if result.code == 0:
+        yield Finding(seat.name, "compose", "ok", f"Compose {result.out.decode().strip()}")
+    else:
+        hint = "install the Compose plugin there (https://docs.docker.com/compose/install/), or use `--target ssh`"
+        yield Finding(seat.name, "compose", "error", "its docker has no Compose plugin", "compose-missing", hint)
+
+
+def _image_there(run: Survey, seat: Seat) -> Found:
+    if seat.nodes and seat.engine is not None and not run.failed(seat, "image"):
+        image = seat.nodes[0].container.image
+        yield Finding(seat.name, "image", "ok", f"{image} {'is there' if seat.image else 'can be pulled'}")
+
+
+def _mounts(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    for path in dict.fromkeys(mount.source for mount in binds(run.plan, seat.nodes)):
+        if path in seat.facts.there:
+            continue
+        if any(path == mount.source for node in seat.nodes for mount in node.container.mounts):
+            hint = "make it there: jobctl creates nothing in its place"
+            yield Finding(seat.name, "volumes", "error", f"there is no {path}", "no-such-path", hint)
+        else:
+            hint = "install the driver of its devices on the host, or name a container runtime: `container.runtime`"
+            yield Finding(seat.name, "devices", "error", f"there is no {path}", "driver-missing", hint)
+    for path, problem in (seat.probe or {}).get("paths", {}).items():
+        if problem:
+            check = "checkpoint" if run.plan and run.plan.checkpoint and path == run.plan.checkpoint.dir else "volumes"
+            hint = "change its owner or mode there, or the container's user: `container.user`"
+            yield Finding(seat.name, check, "error", f"{path} {problem} in the container", "path-no-permission", hint)
+
+
+def _devices(run: Survey, seat: Seat) -> Found:
+    for node in seat.nodes[:1]:
+        wanted = node.container.devices
+        if wanted.kind == "cpu" or seat.probe is None:
+            return
+        has, need = seat.probe["devices"], len(wanted.ids or ())
+        if seat.probe["driver"]:
+            hint = "does `nvidia-smi` work on the host? The NVIDIA Container Toolkit brings the driver into containers"
+            yield Finding(seat.name, "devices", "error", seat.probe["driver"], "driver-broken", hint)
+        elif has < need:
+            text = f"a container sees {has} of {need} devices of kind `{wanted.kind}`"
+            hint = "is the driver loaded on the host, and the vendor's container runtime installed?"
+            yield Finding(seat.name, "devices", "error", text, "devices-missing", hint)
+        else:
+            yield Finding(seat.name, "devices", "ok", f"{has} of kind `{wanted.kind}` in a container")
+
+
+def _idle(run: Survey, seat: Seat) -> Found:
+    used = {**(seat.busy or {})}
+    mine = {f"{node.container.devices.kind}:{i}" for node in seat.nodes for i in node.container.devices.ids or ()}
+    for index, process in (seat.facts.busy if seat.facts else {}).items():
+        used.setdefault(f"gpu:{index}", f"process {process}")
+    job = run.plan.job if run.plan else ""
+    others = {device: who for device, who in used.items() if device in mine and who.split(" ")[0] != job}
+    if not others:
+        return
+    yield Finding(
+        seat.name,
+        "idle",
+        "error",
+        "in use: " + ", ".join(f"{device} by {who}" for device, who in sorted(others.items())),
+        "devices-busy",
+        "wait for it, choose others (`devices=` in the hosts file), or other hosts: `jobctl list --hosts` shows what is free",
+    )
+
+
+def _ports(run: Survey, seat: Seat) -> Found:
+    plan = run.plan
+    if plan is None or plan.rendezvous.port is None or not seat.nodes or seat.nodes[0].index != plan.nodes[0].index:
+        return
+    with contextlib.suppress(HostError):
+        if plan.rendezvous.port in used_ports(seat.site) and not seat.site.containers.seen():
+            text = f"port {plan.rendezvous.port} of `rendezvous.port` is taken"
+            hint = "choose another, or leave `rendezvous.port` out: a free one is found for each generation"
+            yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
+
+
+def _listens(run: Survey, seat: Seat) -> Found:
+    meeting = (seat.probe or {}).get("meet")
+    if meeting is not None and meeting["listen"]:
+        text = f"cannot listen at {seat.nodes[0].host.address}: {meeting['listen']}"
+        hint = "is that its address? `addr=` in the hosts file says where the other nodes reach it"
+        yield Finding(seat.name, "network", "error", text, "address-wrong", hint)
+
+
+def _interface(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None or not seat.nodes:
+        return
+    wanted = seat.nodes[0].launch.interface
+    address = seat.nodes[0].host.address
+    if wanted is not None and wanted not in seat.facts.mtu:
+        text = f"there is no network interface `{wanted}`; it has {', '.join(sorted(seat.facts.mtu))}"
+        hint = "`network.interface` in the spec, or `interface=` in the hosts file"
+        yield Finding(seat.name, "interface", "error", text, "no-such-interface", hint)
+    elif seat.facts.addresses and is_address(address) and address not in seat.facts.addresses:
+        text = f"none of its interfaces has the address {address}"
+        hint = "`addr=` in the hosts file says where the other nodes reach it"
+        yield Finding(seat.name, "interface", "error", text, "address-wrong", hint)
+
+
+def _names_resolve(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    for name, address in seat.facts.names.items():
+        if not address or address.startswith("127."):
+            text = f"{name} {'is ' + address if address else 'cannot be resolved'} there"
+            hint = "give addresses: `addr=` in the hosts file; or mend its DNS or /etc/hosts"
+            yield Finding(seat.name, "names", "error", text, "name-unresolved", hint)
+    if seat.probe is not None and seat.probe["name"] is None:
+        hint = "give addresses: `addr=` in the hosts file"
+        yield Finding(
+            seat.name,
+            "names",
+            "warning",
+            "a container's own name cannot be resolved in it",
+            "own-name-unresolved",
+            hint,
+        )
+
+
+def _room(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    free = seat.facts.number("free")
+    if free is not None and free < LITTLE:
+        text = f"{free >> 10} MiB of disk left where {seat.site.work.parent} lies"
+        hint = "make room there, or choose another directory with `dir=` in the hosts file"
+        verdict: Verdict = "error" if free < TOO_LITTLE else "warning"
+        yield Finding(seat.name, "disk", verdict, text, "disk-low", hint)
+    total = seat.facts.number("memory-MemTotal:")
+    wanted = sum(node.container.memory or 0 for node in seat.nodes) >> 10
+    if total is not None and wanted > total:
+        text = f"`resources.memory` asks for {wanted >> 10} MiB, and it has {total >> 10}"
+        yield Finding(seat.name, "memory", "error", text, "memory-low", "ask for less, or leave `resources.memory` out")
+    shm = sum(node.container.shm_size or 0 for node in seat.nodes) >> 10
+    if total is not None and shm > total:
+        text = f"`resources.shm_size` is {shm >> 10} MiB, and it has {total >> 10} of memory"
+        yield Finding(seat.name, "shm", "warning", text, "shm-large", "shared memory is memory: lower it")
+
+
+def _limits(run: Survey, seat: Seat) -> Found:
+    if seat.probe is None or not seat.nodes:
+        return
+    shm = seat.probe["shm"]
+    node = seat.nodes[0]
+    if shm is not None and shm <= 64 << 20 and len(node.launch.devices) > 1 and node.container.devices.kind != "cpu":
+        text = f"/dev/shm has {shm >> 20} MiB, and data loaders and NCCL use it for all processes of the node"
+        yield Finding(seat.name, "shm", "warning", text, "shm-small", "`resources: {shm_size: 16g}`")
+    if "infiniband" in (seat.facts.values if seat.facts else {}) and 0 <= seat.probe["memlock"] < 1 << 30:
+        text = f"locked memory is limited to {seat.probe['memlock']} bytes, and RDMA registers all its buffers"
+        yield Finding(seat.name, "memlock", "warning", text, "memlock-small", "leave out `resources.ulimits.memlock`")
+    if tuple(seat.probe["python"]) < (3, 8):
+        text = f"the image's Python is {'.'.join(map(str, seat.probe['python']))}"
+        hint = "jobctl needs 3.8 or later: `container.python` names another interpreter"
+        yield Finding(seat.name, "image", "error", text, "python-old", hint)
+    if run.deep and run.plan is not None:
+        module = framework(run.plan.framework).module
+        if seat.probe["module"] is None:
+            text = f"the image's {node.container.python} cannot import `{module}`"
+            yield Finding(seat.name, "framework", "error", text, "framework-missing", "is it the right image?")
+        else:
+            yield Finding(seat.name, "framework", "ok", f"{module} {seat.probe['module']}")
+
+
+OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
+    _ssh,
+    _engine_version,
+    _compose,
+    _image_there,
+    _mounts,
+    _devices,
+    _idle,
+    _ports,
+    _listens,
+    _interface,
+    _names_resolve,
+    _room,
+    _limits,
+)
+
+
+# All hosts against each other.
+
+
+def _reach(run: Survey, seats: Sequence[Seat]) -> Found:
+    """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
+
+    A host that has an error of its own explains its missing links.
+    """
+    met = {seat.name: seat.probe["meet"] for seat in seats if seat.probe and seat.probe["meet"]}
+    cut = [(a, b, why) for a, meeting in met.items() for b, why in meeting["unreached"].items()]
+    blamed = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
+    explained = set(blamed)
+    order = list(met)
+    while left := [(a, b) for a, b, _ in cut if a not in blamed and b not in blamed]:
+        # Of two hosts with as many cut links, the one that is not reached, and then the later one, gives way.
+        ends, inner = Counter(host for link in left for host in link), Counter(b for _, b in left)
+        blamed.add(max(order, key=lambda host: (ends[host], inner[host], order.index(host))))
+    for host in order:
+        if host not in blamed:
+            yield Finding(host, "network", "ok", "reaches all others")
+        elif host not in explained:
+            inward = [f"{a} cannot reach it ({why})" for a, b, why in cut if b == host and a not in explained]
+            outward = [f"it cannot reach {b} ({why})" for a, b, why in cut if a == host and b not in explained]
+            hint = (
+                "is a firewall between them, or the wrong `addr=` in the hosts file? Ports 20000-29999 have to be open"
+            )
+            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", hint)
+
+
+def _clocks(run: Survey, seats: Sequence[Seat]) -> Found:
+    skews = {seat.name: seat.facts.skew for seat in seats if seat.facts}
+    if not skews:
+        return
+    middle = sorted(skews.values())[len(skews) // 2]
+    for seat in seats:
+        off = skews[seat.name] - middle
+        if abs(off) > SKEW:
+            text = f"its clock is {abs(off):.1f} s {'ahead' if off > 0 else 'behind'}"
+            hint = "logs of several hosts are merged by time: start chrony or systemd-timesyncd there"
+            yield Finding(seat.name, "clock", "warning", text, "clock-skew", hint)
+
+
+def _images_alike(run: Survey, seats: Sequence[Seat]) -> Found:
+    found = {seat.name: seat.image for seat in seats if seat.image}
+    ids = sorted(set(found.values()), key=lambda image: -sum(1 for other in found.values() if other == image))
+    if len(ids) < 2:
+        return
+    for name, image in found.items():
+        if image != ids[0]:
+            text = f"its image is {image[7:19] if image else ''}, that of most others {(ids[0] or '')[7:19]}"
+            yield Finding(
+                name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
+            )
+
+
+def _mtus(run: Survey, seats: Sequence[Seat]) -> Found:
+    found: dict[str, int] = {}
+    for seat in seats:
+        if seat.facts and seat.nodes:
+            name = seat.nodes[0].launch.interface or seat.facts.addresses.get(seat.nodes[0].host.address)
+            if name is not None and name in seat.facts.mtu:
+                found[seat.name] = seat.facts.mtu[name]
+    if len(set(found.values())) < 2:
+        return
+    usual = max(set(found.values()), key=lambda mtu: sum(1 for other in found.values() if other == mtu))
+    for host, mtu in found.items():
+        if mtu != usual:
+            text = f"the MTU of its interface is {mtu}, that of most others {usual}"
+            yield Finding(
+                host, "interface", "warning", text, "mtu-differs", "large packets vanish: set the same everywhere"
+            )
+
+
+OF_ALL: tuple[Callable[[Survey, Sequence[Seat]], Found], ...] = (_reach, _clocks, _images_alike, _mtus)

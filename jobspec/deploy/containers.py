@@ -1,0 +1,111 @@
+"""The containers of one job on one host: found by their labels, whatever became of files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from jobctl.jobspec.deploy.engine import Engine
+from jobctl.jobspec.deploy.fanout import fan_out
+
+
+@dataclass(frozen=True, slots=True)
+class SeenContainer:
+    """A container of the job, as its host's engine tells. `artefact` is the hash of what it was started from."""
+
+    node: int
+    role: str
+    id: str
+    running: bool
+    artefact: str | None
+    owner: str | None
+    image: str = ""
+
+
+class Containers:
+    """The containers of one job on one host. Every method raises HostError."""
+
+    def __init__(self, engine: Engine, job: str) -> None:
+        self.engine, self.job = engine, job
+
+    def seen(self) -> tuple[SeenContainer, ...]:
+        """Return them all, running or not, in order of their nodes."""
+        with self.engine.asked() as client:
+            found = client.containers(all=True, filters={"label": f"jobctl.job={self.job}"})
+        return tuple(sorted((_seen(container) for container in found), key=lambda seen: (seen.node, seen.id)))
+
+    def stop(self, containers: Sequence[SeenContainer], grace: float) -> None:
+        """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that is gone is fine."""
+        from docker.errors import NotFound
+
+        def stop(seen: SeenContainer) -> None:
+            with self.engine.asked() as client, suppress(NotFound):
+                client.stop(seen.id, timeout=math.ceil(grace))
+
+        for error in fan_out([seen for seen in containers if seen.running], stop).failed.values():
+            raise error
+
+    def kill(self, containers: Sequence[SeenContainer]) -> None:
+        """End those that run at once; one that has ended meanwhile is fine."""
+        from docker.errors import APIError
+
+        for seen in containers:
+            if seen.running:
+                with self.engine.asked() as client, suppress(APIError):
+                    client.kill(seen.id)
+
+    def remove(self, containers: Sequence[SeenContainer]) -> None:
+        """Remove containers, whether they run or not; one that is gone, or on its way, is fine."""
+        from docker.errors import APIError, NotFound
+
+        for seen in containers:
+            with self.engine.asked() as client, suppress(NotFound):
+                try:
+                    client.remove_container(seen.id, force=True)
+                except APIError as error:
+                    if "already in progress" not in str(error):
+                        raise
+
+    def last_words(self, seen: SeenContainer) -> tuple[int | None, str]:
+        """Return the exit code of a container and the last lines that it printed itself."""
+        with self.engine.asked() as client:
+            state = client.inspect_container(seen.id)["State"]
+            text = client.logs(seen.id, tail=5).decode("utf-8", "replace").strip()
+        return state.get("ExitCode"), text or state.get("Error") or ""
+
+    def empty(self, folders: Sequence[str], image: str) -> bool:
+        """Remove as root what is in `folders`, in a container of `image`; say whether that went well."""
+        from docker.errors import APIError
+
+        with self.engine.asked() as client:
+            try:
+                config = client.create_host_config(
+                    binds=[f"{path}:/erase/{number}" for number, path in enumerate(folders)], network_mode="none"
+                )
+                script = ["sh", "-c", "find /erase -mindepth 2 -delete"]
+                made = client.create_container(
+                    image, script, name=f"jobctl-{self.job}-erase", user="0:0", entrypoint=[], host_config=config
+                )
+                try:
+                    client.start(made["Id"])
+                    return bool(client.wait(made["Id"])["StatusCode"] == 0)
+                finally:
+                    client.remove_container(made["Id"], force=True)
+            except APIError:
+                return False
+
+
+def _seen(container: dict[str, Any]) -> SeenContainer:
+    labels = container.get("Labels") or {}
+    return SeenContainer(
+        node=int(labels.get("jobctl.node", -1)),
+        role=labels.get("jobctl.role", "trainer"),
+        id=container["Id"],
+        running=container["State"] in ("running", "restarting", "paused"),
+        artefact=labels.get("jobctl.spec"),
+        owner=labels.get("jobctl.owner"),
+        image=container.get("ImageID") or container.get("Image") or "",
+    )

@@ -1,0 +1,90 @@
+"""What is run on hosts by `sh`: small scripts for any POSIX shell, coreutils, tar and util-linux.
+
+Values reach them as arguments ($1 …), never as text of the script.
+"""
+
+SUPERVISED = 76
+
+# Finds the work directory (`~` is the home), and where what must be the host's own lies.
+FIND = """\
+case $1 in
+"~") work=$HOME ;;
+"~/"*) work=$HOME/${1#"~/"} ;;
+/*) work=$1 ;;
+*) work=$HOME/$1 ;;
+esac
+at=$work
+while [ ! -d "$at" ]; do at=$(dirname -- "$at"); done
+work=$work/$2/$3
+case $(stat -f -c %T -- "$at" 2>/dev/null) in
+""|ext*|xfs|btrfs|zfs|f2fs|jfs|reiserfs|overlay*|tmpfs|ramfs) own=$work ;;
+*) own=/var/tmp/jobctl-$(id -u)/$2/$3 ;;
+esac
+"""
+PLACE = FIND + 'printf \'%s\\n\' "$work" "$own"\n'
+OBSERVE = (
+    FIND
+    + f"""\
+cd -- "$work" 2>/dev/null || exit 0
+set -- . run/*.json node-*/report.json
+for node in node-*/; do set -- "$@" "$node"; done
+tar --no-recursion -cf - -- "$@" 2>/dev/null
+[ ! -s "$own/supervisor.lock" ] || flock -n "$own/supervisor.lock" true 2>/dev/null || exit {SUPERVISED}
+:
+"""
+)
+
+# Starts, and stays until the launcher reports, 5 s at most: it saves a look or two, and is no error if it does not.
+START = """\
+report=$1; shift; "$@" || exit
+tries=50
+while [ $tries -gt 0 ]; do
+  [ ! -s "$report" ] || grep -q '"state": "launching"' "$report" || exit 0
+  sleep 0.1; tries=$((tries - 1))
+done
+"""
+
+# Writes two files from stdin, the first $2 bytes and the following $3, each whole and in this order; none of no bytes.
+HAND_OVER = """\
+set -eu; umask 077
+cd -- "$1"; new=$(mktemp -d "$1/.jobctl.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
+cat > "$new/all"
+[ "$(wc -c < "$new/all")" -eq $(($2 + $3)) ] || { echo "the connection broke off" >&2; exit 1; }
+if [ "$2" -gt 0 ]; then head -c "$2" "$new/all" > "$new/ledger.json"; mv -f -- "$new/ledger.json" .; fi
+if [ "$3" -gt 0 ]; then
+  tail -c "$3" "$new/all" > "$new/control.json"; chmod 644 "$new/control.json"; mv -f -- "$new/control.json" .
+fi
+"""
+
+COLLECT = """\
+cd -- "$1" 2>/dev/null || exit 0
+set --
+for part in node-*/logs node-*/processes outputs; do [ ! -e "$part" ] || set -- "$@" "$part"; done
+[ $# -eq 0 ] || exec tar -cf - -- "$@"
+"""
+
+# The containers' mount is below the work directory; where the secrets lie elsewhere, a link leads there.
+LINK_SECRETS = """\
+set -eu
+chmod 700 "$1/secrets"
+[ "$1" = "$2" ] || { rm -rf -- "$2/secrets"; ln -s -- "$1/secrets" "$2/secrets"; }
+"""
+
+# Unpacks the tar on stdin (all $2 bytes of it, or nothing) beside the directory $1, then moves its files there.
+SEND = """\
+set -eu; umask 022
+work=$1 size=$2 stale=$3; shift 3
+[ -z "$stale" ] || [ ! -e "$stale" ] || rm -rf -- "$stale" "$work/secrets"
+if [ ! -d "$work" ]; then
+  top=${work%/*/*}
+  [ -d "$top" ] || (umask 077; mkdir -p -- "$top")
+  mkdir -p -- "$work"
+fi
+chmod 711 "$work"; cd -- "$work"
+[ $# -eq 0 ] || mkdir -p -- "$@"
+new=$(mktemp -d "$work/.jobctl.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
+cat > "$new/.tar"
+[ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
+tar -C "$new" -xpf "$new/.tar"
+set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .
+"""

@@ -1,0 +1,95 @@
+"""What was seen on each host of a job, and the one picture that this makes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobctl.jobspec.deploy.containers import SeenContainer
+from jobctl.jobspec.deploy.control import Control, age, newest, parse_control
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is on one host of a job: its containers, the control file, the ledger, and each node's report."""
+
+    containers: tuple[SeenContainer, ...]
+    control: Json | None
+    ledger: Json | None
+    reports: Mapping[int, Json]
+    supervised: bool = False
+    directories: frozenset[int] = field(default_factory=frozenset)  # nodes that have one
+    there: bool = False  # whether the job has a work directory
+
+    def started(self, node: int) -> bool:
+        """Whether the launcher of `node` has reported since its container was started."""
+        return _state(self, node) not in ("launching", "")
+
+    def ended(self, node: int) -> bool:
+        """Whether the launcher of `node` has reported how its node ended."""
+        return _state(self, node) in ("succeeded", "failed", "stopped")
+
+
+def _state(seen: Seen, node: int) -> str:
+    report = seen.reports.get(node)
+    return str(report["state"]) if report else ""
+
+
+def control_of(seen: Mapping[str, Seen]) -> Control:
+    """Return the newest generation and ledger that a host has."""
+    return newest(parse_control(one.control, one.ledger) for one in seen.values())
+
+
+def together(
+    seen: Mapping[str, Seen], unreachable: Mapping[str, str], planned: Mapping[int, str], *, supervised: bool
+) -> Observed:
+    """Return the job as `seen` on its hosts, by their names.
+
+    `unreachable` says why others did not answer, `planned` on which host the plan has each node; `supervised`: a
+    supervisor runs here, whatever the hosts say.
+    """
+    control = control_of(seen)
+    members = {m.node: m.host for m in control.generation.members} if control.generation else {}
+    homes = {**planned, **members}
+    found = [node for host, one in seen.items() for node in _nodes(host, one)]
+    chosen: dict[int, ObservedNode] = {}
+    for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
+        chosen[node.node] = node
+    strays = tuple(node for node in found if chosen[node.node] is not node)
+    for index, host in homes.items():
+        if index not in chosen and host in unreachable:
+            reason = f"{host} cannot be reached"
+            chosen[index] = ObservedNode(index, "trainer", host, "lost", reason=reason, reachable=False)
+    return Observed(
+        control,
+        tuple(chosen[index] for index in sorted(chosen)),
+        supervised=supervised or any(one.supervised for one in seen.values()),
+        unreachable=unreachable,
+        outdated=tuple(sorted(host for host in {*members.values()} & set(seen) if _is_outdated(seen[host], control))),
+        strays=strays,
+        owners=frozenset(c.owner for one in seen.values() for c in one.containers if c.owner),
+    )
+
+
+def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
+    """Yield the nodes on one host, each from its container and what its launcher reported."""
+    containers: dict[int, SeenContainer] = {}
+    for container in sorted(seen.containers, key=lambda container: container.running):
+        containers[container.node] = container
+    for index in sorted({*containers, *seen.reports, *seen.directories}):
+        if index < 0:
+            continue
+        found = containers.get(index)
+        alive = 1 if found is not None and found.running else None
+        role = found.role if found else "trainer"
+        node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
+        yield replace(node, container=found.id if found else None)
+
+
+def _is_outdated(seen: Seen, control: Control) -> bool:
+    mine = parse_control(seen.control, None).generation
+    return control.generation is not None and (mine is None or age(mine) < age(control.generation))
