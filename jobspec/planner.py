@@ -345,7 +345,8 @@ def _code(spec: Spec, context: Context) -> types.Code | None:
         return None
     source = os.path.normpath(os.path.join(context.directory, spec.code.source))
     folders = tuple(path.rstrip("/") for path in spec.outputs if path.endswith("/") or not PurePosixPath(path).suffix)
-    return types.Code(source, spec.code.target, spec.code.exclude, folders)
+    files = tuple(path for path in spec.outputs if path.rstrip("/") not in folders)
+    return types.Code(source, spec.code.target, spec.code.exclude, folders, files)
 
 
 def _script(spec: Spec, context: Context) -> str | None:

@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.control import Failure, Ledger
 from jobctl.jobspec.deploy.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, Wanted
-from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.plan.types import Generation, Node, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ def carry_out(
     """
     failures = dict(failed or {})
     todo = [step for step in steps if step.host and step.host not in failures]
+    if any(step.kind == "generation" for step in steps) and len(_ready(want, observed, failures)) < want.plan.min_nodes:
+        todo = [step for step in todo if step.kind == "start"]  # what runs is not ended for what cannot begin
     if any(step.kind in ("replace", "remove") for step in todo):
         deployer.stop_processes(want.plan.stop_grace)
     for step in todo:
@@ -67,16 +69,23 @@ def carry_out(
     failures |= deployer.apply(todo)
     for step in steps:
         if step.kind == "generation":
-            ready = [n for n in want.plan.nodes if n.host.name not in {*failures, *observed.unreachable}]
+            ready = _ready(want, observed, failures)
             if len(ready) < want.plan.min_nodes:
                 break
             note(step)
-            ledger = _ledger(want, observed, clock, failure)
+            ledger = replace(
+                _ledger(want, observed, clock, failure), image=deployer.image or observed.control.ledger.image
+            )
             generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
             if fresh is not None:
                 generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
             return Done(generation, failures | dict(deployer.begin(generation, ledger)))
     return Done(None, failures)
+
+
+def _ready(want: Wanted, observed: Observed, failed: Failures) -> list[Node]:
+    """Return the nodes that can take part: those of hosts that answer and did their part."""
+    return [node for node in want.plan.nodes if node.host.name not in {*failed, *observed.unreachable}]
 
 
 def _ledger(want: Wanted, observed: Observed, clock: Clock, failure: Failure | None) -> Ledger:

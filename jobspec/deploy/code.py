@@ -118,7 +118,9 @@ class Package:
         packed = self._pack(frozenset(same))
         kept = b"".join(name + b"\0" for name in same)
         folders = [f"./{path}" for path in self.code.outputs]
-        argv = ["sh", "-c", _SEND, "sh", top, version, os.fsdecode(base), str(len(kept)), str(len(packed)), *folders]
+        sizes = [str(len(kept)), str(len(packed)), str(len(folders))]
+        results = [f"./{path}" for path in self.code.results]
+        argv = ["sh", "-c", _SEND, "sh", top, version, os.fsdecode(base), *sizes, *folders, *results]
         checked(site.transport, argv, f"write code into {top}", kept + packed)
 
     def _pack(self, without: frozenset[bytes]) -> bytes:
@@ -164,7 +166,7 @@ def _listing(text: bytes) -> dict[bytes, str]:
 # Answers `here` if version $2 is below $1; else the name of the newest other one and the digests of its files.
 _ASK = """\
 cd -- "$1" 2>/dev/null || exit 0
-if [ -d "$2" ]; then echo here; exit 0; fi
+if [ -d "$2" ]; then touch -- "$2"; echo here; exit 0; fi
 base=$(ls -t | head -n 1); [ -n "$base" ] && cd -- "$base" || exit 0
 printf '%s\\n' "$base"
 find . -type f -exec sha256sum -- {} + 2>/dev/null; :
@@ -172,9 +174,10 @@ find . -type f -exec sha256sum -- {} + 2>/dev/null; :
 
 # Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar of $5 bytes
 # behind them. It has its name when it is whole. Older versions than $3 are removed: nothing runs from them any more.
+# Of the other arguments $6 are folders to make, the rest files that version $3 may have written, and this one keeps.
 _SEND = """\
 set -eu; umask 022
-top=$1 version=$2 base=$3 names=$4 size=$5; shift 5
+top=$1 version=$2 base=$3 names=$4 size=$5 folders=$6; shift 6
 mkdir -p -- "$top"; cd -- "$top"
 new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
 mkdir "$new/files"
@@ -182,7 +185,15 @@ head -c "$names" > "$new/names"; cat > "$new/tar"
 [ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 [ "$names" -eq 0 ] || tar -C "$base" --null --no-recursion -T "$new/names" -cf - | tar -xpf - -C "$new/files"
 tar -xpf "$new/tar" -C "$new/files"
-for folder do mkdir -p -- "$new/files/$folder"; done
+while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((folders - 1)); done
+: > "$new/results"
+for path do
+  printf '%s\\0' "$path" >> "$new/results"
+  if [ -n "$base" ] && [ -f "$base/$path" ] && mkdir -p -- "$(dirname -- "$new/files/$path")"; then
+    cp -p -- "$base/$path" "$new/files/$path" || :
+  fi
+done
+mv -f -- "$new/results" "$top/../.results"
 touch "$new/files"; mv -T -- "$new/files" "$top/$version"
 for old in *; do
   case $old in "$version"|"$base") ;; *) rm -rf -- "$old" 2>/dev/null || : ;; esac

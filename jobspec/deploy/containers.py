@@ -76,18 +76,22 @@ class Containers:
             text = client.logs(seen.id, tail=5).decode("utf-8", "replace").strip()
         return state.get("ExitCode"), text or state.get("Error") or ""
 
-    def empty(self, folders: Sequence[str], image: str) -> bool:
-        """Remove as root what is in `folders`, in a container of `image`; say whether that went well."""
+    def as_root(self, code: str, folders: Sequence[str], image: str, python: str, *args: str) -> bool:
+        """Run Python code as root in a container of `image` that has `folders` at /at/0 …; say whether it went well."""
         from docker.errors import APIError
 
         with self.engine.asked() as client:
             try:
                 config = client.create_host_config(
-                    binds=[f"{path}:/erase/{number}" for number, path in enumerate(folders)], network_mode="none"
+                    binds=[f"{path}:/at/{number}" for number, path in enumerate(folders)], network_mode="none"
                 )
-                script = ["sh", "-c", "find /erase -mindepth 2 -delete"]
                 made = client.create_container(
-                    image, script, name=f"jobctl-{self.job}-erase", user="0:0", entrypoint=[], host_config=config
+                    image,
+                    [python, "-c", code, *args],
+                    name=f"jobctl-{self.job}-root",
+                    user="0:0",
+                    entrypoint=[],
+                    host_config=config,
                 )
                 try:
                     client.start(made["Id"])

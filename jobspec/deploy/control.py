@@ -51,6 +51,19 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """What the name of the job's image meant when `up` looked: restarts and spares use no other.
+
+    `ids` are those of the hosts' engines (several, where hosts have built it themselves), `digests` how registries
+    know it (`repository@sha256:…`; none for an image that was never pushed or pulled).
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Ledger:
     """What recovery remembers: the budget counts `failures`, which begins empty with every `up` that starts anew.
 
@@ -61,6 +74,7 @@ class Ledger:
     code: str | None = None
     failures: tuple[Failure, ...] = ()
     result: Result | None = None
+    image: Image | None = None
 
     def with_failure(self, failure: Failure) -> Ledger:
         """Return the ledger with `failure` noted, once for each generation."""
@@ -139,4 +153,6 @@ def _ledger(data: dict[str, Any] | None) -> Ledger:
         for f in data["failures"]
     )
     result = Result(**data["result"]) if data["result"] else None
-    return Ledger(data["began"], data["code"], failures, result)
+    image = data.get("image")
+    pinned = Image(image["name"], tuple(image["ids"]), tuple(image["digests"])) if image else None
+    return Ledger(data["began"], data["code"], failures, result, pinned)

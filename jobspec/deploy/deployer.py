@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from jobctl.jobspec.deploy.control import Ledger
+from jobctl.jobspec.deploy.control import Image, Ledger
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.jobdir import JobDir
@@ -34,11 +34,13 @@ class Start:
 class Deployer(Protocol):
     """One job in the world. What fails on one host is reported for it and does not keep the others from going on.
 
-    `plan` is what the job was last brought up with (None: not known here), `interval` how many seconds the supervisor
-    waits between two looks.
+    `plan` is what the job was last brought up with (None: not known here), `image` what the last `prepare` found its
+    image to be (None: nothing was prepared, or there are no images), `interval` how many seconds the supervisor waits
+    between two looks.
     """
 
     job: JobDir
+    image: Image | None
     plan: Plan | None
     interval: float
 

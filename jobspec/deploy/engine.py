@@ -70,6 +70,9 @@ def _client(transport: Transport, command: Sequence[str]) -> docker.APIClient:
     return found
 
 
+_ENGINE = "engine"
+
+
 def _adapter(dial: Callable[[], Any]) -> Any:
     from docker.transport import sshconn
 
@@ -94,10 +97,11 @@ def _adapter(dial: Callable[[], Any]) -> Any:
             pass
 
         def get_connection(self, url: str, proxies: Any = None) -> Any:
+            # One pool for all: by URL, as the SDK has it, every request would dial, and leave its session behind.
             with self.pools.lock:
-                pool = self.pools.get(url)
+                pool = self.pools.get(_ENGINE)
                 if pool is None:
-                    pool = self.pools[url] = Pool(timeout=self.timeout, maxsize=self.max_pool_size)
+                    pool = self.pools[_ENGINE] = Pool(timeout=self.timeout, maxsize=self.max_pool_size)
                 return pool
 
     return Adapter("ssh://localhost", timeout=TIMEOUT)

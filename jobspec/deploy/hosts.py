@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Ledger, ledger_json
+from jobctl.jobspec.deploy.control import Image, Ledger, ledger_json
 from jobctl.jobspec.deploy.deployer import Failures, Start
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
@@ -65,6 +65,7 @@ class Hosts:
     def __init__(self, job: JobDir, target: Literal["compose", "ssh"], reach: Reach, plan: Plan | None = None) -> None:
         self.job, self.plan, self.reach = job, plan or job.plan(), reach
         self.sites = {h.name: Site(h, transport_to(h, reach.ssh), job.name, target) for h in reach.hosts}
+        self.image: Image | None = None
         self._held: Held | None = None
         self._seen: Mapping[str, Seen] = {}
         self._down: dict[str, DeployError] = {}
@@ -149,7 +150,7 @@ class Hosts:
         names = sorted({name for node in plan.nodes for name in node.launch.secrets})
         secrets = {name: start.secrets[name] for name in names}
 
-        def send(site: Site) -> None:
+        def send(site: Site) -> Image:
             nodes = [node for node in plan.nodes if node.host.name == site.host.name]
             directories = ["run", *(f"node-{node.index}" for node in nodes)]
             outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
@@ -159,11 +160,14 @@ class Hosts:
             site.send_secrets(secrets)
             if plan.checkpoint:
                 make_directory(site, plan.checkpoint.dir)
-            if nodes[0].container.pull != "never":  # then whatever starts the container says so
-                images.ensure(site, nodes[0].container)
+            image = images.ensure(site, nodes[0].container)
+            site.give(nodes[0].container)
+            return image
 
         homes = {node.host.name for node in plan.nodes} - set(self._down)
-        return self._failures(self._on(homes, send))
+        outcome = self._on(homes, send)
+        self.image = images.together(outcome.done.values())
+        return self._failures(outcome)
 
     def _artefacts(self, plan: Plan) -> dict[str, list[Artefact]]:
         """Return the files of each host: its own folder of what `render` prints, and the launcher."""
@@ -202,9 +206,16 @@ class Hosts:
                 site.forget(step.node)
             if step.kind in ("replace", "start"):
                 site.announce(step.node, reports.get(step.node))
-                site.start(step.node)
+                site.start(step.node, self._instead(site, step.node))
                 started.add(step.node)
         return started
+
+    def _instead(self, site: Site, node: int) -> str | None:
+        """Return the image to start a node with if its name means another one by now than at `up`."""
+        if self.image is not None or self.plan is None:  # this is `up`: it has just looked
+            return None
+        container = next((n.container for n in self.plan.nodes if n.index == node), None)
+        return images.instead(site, container, control_of(self._seen).ledger.image) if container else None
 
     def _settle(self, started: Mapping[str, set[int]]) -> dict[str, DeployError]:
         """Wait until every launcher that was started reports; return why others did not."""

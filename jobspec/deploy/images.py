@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
+from jobctl.jobspec.deploy.control import Image
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import Container
@@ -11,13 +13,13 @@ from jobctl.jobspec.plan.types import Container
 SILENCE = 600.0  # seconds without progress after which a pull is given up
 
 
-def ensure(site: Site, container: Container) -> str:
-    """Have the container's image on the host, as its `pull` says; return the image's id. Raises HostError."""
+def ensure(site: Site, container: Container) -> Image:
+    """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError."""
     image = container.image
-    found = image_id(site, image)
+    found = look(site, image)
     if container.pull == "always" or (found is None and container.pull == "missing"):
         _pull(site, image)
-        found = image_id(site, image)
+        found = look(site, image)
     if found is None:
         raise HostError(
             site.host.name,
@@ -28,8 +30,42 @@ def ensure(site: Site, container: Container) -> str:
     return found
 
 
-def image_id(site: Site, image: str) -> str | None:
-    """Return the id of an image on the host, None if it is not there."""
+def together(found: Iterable[Image]) -> Image | None:
+    """Return what an image's name means on several hosts, None for no host."""
+    every = list(found)
+    if not every:
+        return None
+    ids = sorted({image_id for image in every for image_id in image.ids})
+    return Image(every[0].name, tuple(ids), tuple(sorted({digest for image in every for digest in image.digests})))
+
+
+def instead(site: Site, container: Container, pinned: Image | None) -> str | None:
+    """Return what to start instead of the container's image so that it is the `pinned` one, None if it is as it is.
+
+    The name may mean something newer on the host by now, or nothing; the image is pulled by its digest where it is not
+    there. Raises HostError where it cannot be had.
+    """
+    if pinned is None or pinned.name != container.image:
+        return None
+    now = look(site, container.image)
+    if now is not None and set(now.ids) & set(pinned.ids):
+        return None
+    for reference in (*pinned.ids, *pinned.digests):
+        if look(site, reference) is not None:
+            return reference
+    for digest in pinned.digests if container.pull != "never" else ():
+        _pull(site, digest)
+        return digest
+    raise HostError(
+        site.host.name,
+        "image-missing",
+        f"it has not the image that `{container.image}` meant at `up`",
+        "`docker load` it there, or `jobctl up` with the image that the name means now",
+    )
+
+
+def look(site: Site, image: str) -> Image | None:
+    """Return what a name (or id, or digest) of an image means on the host, None if nothing."""
     from docker.errors import ImageNotFound
 
     def refused(words: str) -> HostError:
@@ -37,9 +73,10 @@ def image_id(site: Site, image: str) -> str | None:
 
     with site.engine.asked(refused) as client:
         try:
-            return str(client.inspect_image(image)["Id"])
+            data = client.inspect_image(image)
         except ImageNotFound:
             return None
+    return Image(image, (str(data["Id"]),), tuple(data.get("RepoDigests") or ()))
 
 
 def can_be_pulled(site: Site, image: str) -> None:

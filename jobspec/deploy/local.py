@@ -24,7 +24,7 @@ from typing import Literal
 from jobctl.jobspec.deploy import processes
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.collect import collect_logs
-from jobctl.jobspec.deploy.control import Control, Ledger, read_control, write_generation, write_ledger
+from jobctl.jobspec.deploy.control import Control, Image, Ledger, read_control, write_generation, write_ledger
 from jobctl.jobspec.deploy.deployer import Failures, Start
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
@@ -50,6 +50,7 @@ ALREADY_RUNS = 75  # exit code of a launcher that found another one of its node
 class Local:
     """The deployer of one job on this machine."""
 
+    image: Image | None = None
     interval = 0.1  # reading the reports of a few nodes costs well under a millisecond
 
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:

@@ -30,6 +30,7 @@ def look_around(site: Site, plan: Plan, node: Node, start: Start, argv: Sequence
             code.send(site)
         site.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
         images.ensure(site, node.container)
+        site.give(node.container)
         look = Look(code=True, secrets=True, flags=terminal_flags())
         name = f"jobctl-{plan.job}-run-{os.getpid()}"
         return site.interact_script(look_script(plan, node, name, str(site.work), _with_secrets(node, argv), look))

@@ -91,7 +91,8 @@ class Preflight:
         if not seat.nodes:
             return
         container = seat.nodes[0].container
-        seat.image = images.image_id(seat.site, container.image)
+        found = images.look(seat.site, container.image)
+        seat.image = found.ids[0] if found else None
         if container.pull == "never" and seat.image is None:
             images.ensure(seat.site, container)
         if container.pull == "always" or (container.pull == "missing" and seat.image is None):

@@ -1,6 +1,6 @@
-"""What is run on hosts by `sh`: small scripts for any POSIX shell, coreutils, tar and util-linux.
+"""What is run on hosts: small scripts for any POSIX shell with coreutils, tar and util-linux, and for Python in containers.
 
-Values reach them as arguments ($1 …), never as text of the script.
+Values reach them as arguments, never as text of the script.
 """
 
 SUPERVISED = 76
@@ -44,6 +44,13 @@ while [ $tries -gt 0 ]; do
 done
 """
 
+# Runs Compose, with what its files ask of the host in variables.
+COMPOSE = """\
+JOBCTL_USER=$(id -u):$(id -g); export JOBCTL_USER
+[ ! -d /dev/infiniband ] || { JOBCTL_INFINIBAND=/dev/infiniband; export JOBCTL_INFINIBAND; }
+exec "$@"
+"""
+
 # Writes two files from stdin, the first $2 bytes and the following $3, each whole and in this order; none of no bytes.
 HAND_OVER = """\
 set -eu; umask 077
@@ -56,8 +63,13 @@ if [ "$3" -gt 0 ]; then
 fi
 """
 
+# Results are files of the newest version of the code; they lie with the other outputs then.
 COLLECT = """\
 cd -- "$1" 2>/dev/null || exit 0
+set -- "$PWD" "$(ls -t code 2>/dev/null | head -n 1)"
+if [ -s .results ] && mkdir -p outputs; then
+  tar -C "code/$2" --null -T "$1/.results" -cf - 2>/dev/null | tar -C outputs -xpf - 2>/dev/null
+fi
 set --
 for part in node-*/logs node-*/processes outputs; do [ ! -e "$part" ] || set -- "$@" "$part"; done
 [ $# -eq 0 ] || exec tar -cf - -- "$@"
@@ -87,4 +99,33 @@ cat > "$new/.tar"
 [ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 tar -C "$new" -xpf "$new/.tar"
 set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .
+"""
+
+# Python, in a container: removes all that is in the folders below /at.
+EMPTY = """\
+import os, shutil
+for top in os.scandir("/at"):
+    for entry in os.scandir(top.path):
+        shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+"""
+
+# Python, in a container that has the work directory and where the host's own things lie: lets the user of the job's
+# containers, uid and gid, write where they have to; the directories stay those of the user who made them.
+GIVE = """\
+import glob, os, sys
+uid, gid = int(sys.argv[1]), int(sys.argv[2])
+def share(path, folder, file):
+    if not os.path.islink(path):
+        os.chown(path, -1, gid)
+        os.chmod(path, os.stat(path).st_mode | (folder if os.path.isdir(path) else file))
+for top in glob.glob("/at/0/node-*/"):
+    share(top.rstrip("/"), 0o2070, 0o060)
+for top in ("/at/0/code", "/at/0/outputs"):
+    for folder, folders, files in os.walk(top):
+        for name in ["", *folders, *files]:
+            share(os.path.join(folder, name).rstrip("/"), 0o2070, 0o060)
+for secret in glob.glob("/at/*/secrets/secrets.json"):
+    if not os.path.islink(os.path.dirname(secret)):
+        share(os.path.dirname(secret), 0o010, 0)
+        os.chown(secret, uid, gid)
 """

@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.containers import Containers
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.transport import HostError, Result, Transport, checked, problem, put
+from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
@@ -138,6 +139,16 @@ class Site:
                 self.transport, ["sh", "-c", scripts.LINK_SECRETS, "sh", str(self.own), str(self.work)], f"write {path}"
             )
 
+    def give(self, container: Container) -> None:
+        """Let the user of the job's containers write below the work directory, where `container.user` is a number."""
+        uid, _, gid = (container.user or "").partition(":")
+        if not uid.isdigit() or uid == "0":
+            return
+        folders = list(dict.fromkeys([str(self.work), str(self.own)]))
+        if not self.containers.as_root(scripts.GIVE, folders, container.image, container.python, uid, gid or "0"):
+            message = f"cannot let user {container.user} of `container.user` write into {self.work}"
+            raise HostError(self.host.name, "cannot-give", message, "`container.user: self` needs no such thing")
+
     def hand_over(self, ledger: bytes, control: bytes) -> None:
         """Replace the ledger, then the control file, which launchers follow; one that is empty here stays."""
         sizes = [str(len(ledger)), str(len(control))]
@@ -150,17 +161,23 @@ class Site:
             new = {**report, "state": "launching", "launcher": {}, "failure": None, "reason": None}
             put(self.transport, str(self.work / f"node-{node}" / "report.json"), json.dumps(new).encode(), 0o644)
 
-    def start(self, node: int) -> None:
-        """Start the container of `node` as its artefact says; one that runs from the same artefact stays."""
-        user = _user(self.host.docker)
+    def start(self, node: int, image: str | None = None) -> None:
+        """Start the container of `node` as its artefact says; one that runs from the same artefact stays.
+
+        `image`: what to start where the artefact's name of it means another one by now.
+        """
+        user, other = _user(self.host.docker), b""
         if self.target == "ssh":
-            argv = [*user, "sh", str(self.work / f"node-{node}.sh")]
+            argv = [*user, "env", f"JOBCTL_IMAGE={image or ''}", "sh", str(self.work / f"node-{node}.sh")]
         else:
             file = str(self.work / "compose.yaml")
-            words = [*self.docker, "compose", "-f", file, "up", "-d", "--no-recreate", "--quiet-pull", f"node-{node}"]
-            argv = ["sh", "-c", 'JOBCTL_USER="$(id -u):$(id -g)" exec "$@"', "sh", *words]
+            if image:
+                other = json.dumps({"services": {f"node-{node}": {"image": image}}}).encode()
+            files = ["-f", file, "-f", "-"] if image else ["-f", file]
+            words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", f"node-{node}"]
+            argv = ["sh", "-c", scripts.COMPOSE, "sh", *words]
         wait = ["sh", "-c", scripts.START, "sh", str(self.work / f"node-{node}" / "report.json"), *argv]
-        result = self.transport.run(wait, timeout=STARTING)
+        result = self.transport.run(wait, other, timeout=STARTING)
         if result.code != 0:
             raise self.cannot_start(f"start node {node}", result)
 
@@ -210,7 +227,7 @@ class Site:
             return
         for image in dict.fromkeys(images):
             folders = [path for path in paths if self.transport.run(["test", "-d", path]).code == 0]
-            if self.containers.empty(folders, image):
+            if self.containers.as_root(scripts.EMPTY, folders, image, "python3"):
                 result = self.transport.run(["rm", "-rf", "--", *paths])
                 if result.code == 0:
                     return

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.reach import SshOptions
+from jobctl.jobspec.deploy.shell import LARGEST_INPUT, Command
 from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
 from jobctl.jobspec.spec.hosts import Host
 
@@ -36,6 +37,7 @@ class Ssh:
         self._host, self._options = host, options
         self._connection: fabric.Connection | None = None
         self._lock = threading.Lock()
+        self._shells: list[paramiko.Channel] = []  # that wait for a command
 
     @property
     def host(self) -> str:
@@ -45,12 +47,42 @@ class Ssh:
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
         with self._problems(f"run {argv[0]}"):
-            channel = self._channel(min(timeout, CONNECT_TIMEOUT))
+            if len(stdin) > LARGEST_INPUT:
+                return self._run_alone(argv, stdin, timeout)
+            command, channel = Command(argv, stdin), self._shell(min(timeout, CONNECT_TIMEOUT))
             try:
-                channel.exec_command(quote(argv))
-                return self._exchange(channel, argv, stdin, timeout)
-            finally:
+                result = self._talk(channel, command.text, argv, timeout, command.result)
+            except BaseException:
                 channel.close()
+                raise
+            self._shells.append(channel)
+            return result
+
+    def _run_alone(self, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
+        """Run a command in a session of its own."""
+        channel = self._channel(min(timeout, CONNECT_TIMEOUT))
+
+        try:
+            channel.exec_command(quote(argv))
+            return self._talk(channel, stdin, argv, timeout, None)
+        finally:
+            channel.close()
+
+    def _held(self) -> paramiko.Channel | None:
+        try:
+            return self._shells.pop()
+        except IndexError:
+            return None
+
+    def _shell(self, timeout: float) -> paramiko.Channel:
+        """Return a shell that waits for a command, held from an earlier one or new."""
+        while (channel := self._held()) is not None:
+            if channel.get_transport().is_active() and not channel.closed and not channel.eof_received:
+                return channel
+            channel.close()
+        channel = self._channel(timeout)
+        channel.exec_command(quote(["sh"]))
+        return channel
 
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return its channel, which is like a socket."""
@@ -85,27 +117,36 @@ class Ssh:
     def _open(self) -> fabric.Connection:
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
+                self._shells.clear()
                 self._connection = connection = connect(self._host, self._options)
                 connection.open()
             return self._connection
 
     # Talking.
 
-    def _exchange(self, channel: paramiko.Channel, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
-        out: list[bytes] = []
-        err: list[bytes] = []
+    def _talk(
+        self,
+        channel: paramiko.Channel,
+        data: bytes,
+        argv: Sequence[str],
+        timeout: float,
+        ended: Callable[[bytearray, bytearray], Result | None] | None,
+    ) -> Result:
+        """Send `data` and read until the command has ended, as `ended` says; None: with its session, as does its input."""
+        out, err = bytearray(), bytearray()
         channel.settimeout(0.0)
-        left = memoryview(stdin)
+        left = memoryview(data)
         heard = asked = time.monotonic()
         while True:
+            over = channel.closed or (ended is not None and channel.eof_received)
             moved = _drain(channel, out, err)
-            left, sent = _send(channel, left)
+            left, sent = _send(channel, left, last=ended is None)
+            result = ended(out, err) if ended else _ended(channel, out, err)
+            if result is not None:
+                return result
             if moved or sent:
                 heard = asked = time.monotonic()
-            elif channel.eof_received and channel.exit_status_ready():
-                _drain(channel, out, err)  # what came between the last look and the end
-                break
-            elif channel.closed and not channel.exit_status_ready():
+            elif over:  # before the last look
                 raise EOFError
             elif time.monotonic() - heard > timeout:
                 message = f"`{argv[0]}` has said nothing for {timeout:g} s"
@@ -116,7 +157,6 @@ class Ssh:
             else:
                 # A channel wakes select when there is something to read; for room to write it must be asked again.
                 select.select([channel], [], [], 0.02 if left else 0.5)
-        return Result(_exit_code(channel), b"".join(out), b"".join(err))
 
     def _ping(self, channel: paramiko.Channel) -> None:
         """Raise EOFError if the link is dead: a command may be silent for long, a host answers at once.
@@ -157,34 +197,39 @@ class Ssh:
             threading.Thread(target=connection.close, daemon=True).start()  # which waits for a dead peer
 
 
-def _drain(channel: paramiko.Channel, out: list[bytes], err: list[bytes]) -> bool:
+def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
     moved = False
     while channel.recv_ready():
-        out.append(channel.recv(CHUNK))
+        out += channel.recv(CHUNK)
         moved = True
     while channel.recv_stderr_ready():
-        err.append(channel.recv_stderr(CHUNK))
+        err += channel.recv_stderr(CHUNK)
         moved = True
     return moved
 
 
-def _send(channel: paramiko.Channel, left: memoryview) -> tuple[memoryview, bool]:
-    """Send what can be sent now; the end of input follows the last byte."""
+def _send(channel: paramiko.Channel, left: memoryview, *, last: bool) -> tuple[memoryview, bool]:
+    """Send what can be sent now; the end of input follows the last byte if it is the `last`."""
     sent = False
     try:
         while left and channel.send_ready():
             count = channel.send(bytes(left[:CHUNK]))
             left, sent = left[count:], True
-        if not left and not channel.eof_sent:
+        if last and not left and not channel.eof_sent:
             channel.shutdown_write()
     except OSError:  # the command has ended, and left its input alone
         return left[:0], sent
     return left, sent
 
 
-def _exit_code(channel: paramiko.Channel) -> int:
+def _ended(channel: paramiko.Channel, out: bytearray, err: bytearray) -> Result | None:
+    """Return what the command of a session did, None while it goes on."""
+    if not (channel.eof_received and channel.exit_status_ready()):
+        return None
+    _drain(channel, out, err)  # what came between the last look and the end
     code = channel.recv_exit_status()
-    return code if code >= 0 else 255  # ended without a status, by a signal: sshd does not say which to paramiko
+    # Ended without a status, by a signal: sshd does not say which to paramiko.
+    return Result(code if code >= 0 else 255, bytes(out), bytes(err))
 
 
 # Opening a connection as OpenSSH would.

@@ -186,13 +186,14 @@ class Checkpoint:
 class Code:
     """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
 
-    `outputs` are folders below `target` that are kept when the code changes.
+    `outputs` are folders below `target` that are kept when the code changes, `results` files that are.
     """
 
     source: str
     target: str
     exclude: tuple[str, ...]
     outputs: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
     version: str | None = None
 
 

@@ -15,6 +15,9 @@ from jobctl.jobspec.render.quote import Rendered
 # Who `self` is, only the host knows; whoever runs Compose there says so.
 _SELF = Rendered("${JOBCTL_USER:?set it to the UID:GID that the job runs as}")
 
+# Whether there are RDMA devices, only the host knows, too; Compose has no other way to leave a device out.
+_RDMA = Rendered("${JOBCTL_INFINIBAND:-/dev/null}")
+
 
 def compose_file(plan: Plan, nodes: Iterable[Node]) -> bytes:
     """Return the compose file of the host where `nodes` run. Raises RenderError for what Compose cannot say."""
@@ -69,7 +72,7 @@ def _values(code: Code | None, given: Container, workdir: str | None, secrets: b
         "command": container.command(given, secrets),
         "workdir": workdir,
         "user": _SELF if user == "self" else user,
-        "devices": container.devices(given),
+        "devices": container.devices(given) + ((_RDMA,) if container.wants_rdma(given) else ()),
         "groups": container.groups(given) + _added(options, "group_add"),
         "gpus": container.gpus(given),
         "grace": container.duration(given.stop_grace),

@@ -79,6 +79,12 @@ def devices(container: Container) -> tuple[str, ...]:
     return access(container.devices, container.runtime).devices + container.extra_devices
 
 
+def wants_rdma(container: Container) -> bool:
+    """Say whether a container gets the host's RDMA devices, where there are any: if it has accelerators that use them."""
+    named = any(device.startswith("/dev/infiniband") for device in container.extra_devices)
+    return container.devices.kind != "cpu" and not named
+
+
 def groups(container: Container) -> tuple[str, ...]:
     """Return the further groups of the container's user."""
     return access(container.devices, container.runtime).groups

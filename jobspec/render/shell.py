@@ -57,6 +57,7 @@ def _run(plan: Plan, node: Node) -> str:
         own_mount=_below_work(container.node_mount(node.index)),
         alike=_alike(plan.code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
         launch=container.launch_variable(node.launch),
+        rdma=container.wants_rdma(node.container),
         image=node.container.image,
         command=container.command(node.container, bool(node.launch.secrets)),
     )
@@ -72,6 +73,7 @@ def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str
     labels = (("jobctl.job", plan.job), ("jobctl.role", "look"), ("jobctl.owner", plan.owner))
     text = shell_template("look.sh.j2").render(
         work=work,
+        rdma=container.wants_rdma(given),
         flags=look.flags,
         options=[
             ("--name", name),

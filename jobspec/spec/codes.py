@@ -87,6 +87,7 @@ CODES: dict[str, tuple[str, str]] = {
     "image-missing": ("error", "a target with containers and no `image`"),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
     "relative-volume": ("error", "a bind source relative to the spec, on a target with hosts"),
+    "outputs-not-kept": ("warning", "outputs of a job whose containers have no code folder"),
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),
     "not-mounted": ("warning", "a volume or code target that `local` does not mount"),
     "more-processes-than-cores": ("warning", "more processes on this machine than it has cores"),

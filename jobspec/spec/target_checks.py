@@ -38,6 +38,7 @@ def check_target(
         lambda: _image(spec, source),
         lambda: _relative_volumes(spec, source),
         lambda: _script_not_sent(spec, source, loaded.directory),
+        lambda: _outputs_not_kept(spec, source),
     )
     if target in ("compose", "ssh") and hosts_path is None:
         message = f"target `{target}` needs hosts"
@@ -110,6 +111,13 @@ def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
             hint = "give an absolute path on the hosts, or send files with `code`"
             yield Diagnostic("error", "relative-volume", message, source.value_span(("volumes", number)), hint)
+
+
+def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.outputs and spec.code is None:
+        message = "`outputs` lie in the folder of `code`, and there is none: nothing keeps or fetches them"
+        hint = "add `code: .`, or write to a volume"
+        yield Diagnostic("warning", "outputs-not-kept", message, source.value_span(("outputs",)), hint)
 
 
 def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -13,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from .fleet import Fleet
-from .jobs import SPEC, Jobs, eventually
+from .jobs import COUNTER, SPEC, Jobs, eventually
+from .machine import IMAGE
 
 VALUE = "s3cr3t-9f8e7d6c5b4a"
 
@@ -76,7 +78,8 @@ def test_code_is_sent_where_it_changed(jobs: Jobs) -> None:
     (jobs.code / "left-out.log").write_text("no")
     (jobs.code / ".dockerignore").write_text("*.log\n")
     jobs.ok("validate")
-    assert jobs.up().returncode == 0
+    up = jobs.up()
+    assert up.returncode == 0, up.stderr
     code = jobs.fleet[0].home / ".jobctl" / "h1" / "counter" / "code"
     (first,) = code.iterdir()
     names = sorted(path.relative_to(first).as_posix() for path in first.rglob("*"))
@@ -168,3 +171,58 @@ def test_events_and_status_as_json(jobs: Jobs) -> None:
     jobs.end()
     watch = jobs.ok("status", "--watch", "-o", "json").splitlines()
     assert json.loads(watch[-1])["phase"] == "succeeded"
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_restarts_use_the_image_that_up_found(jobs: Jobs, target: str) -> None:
+    """Somebody gives the image's name to another one, and a container dies: the new one is as the old one was."""
+    name = f"jobctl-test-pinned:{target}"
+    for host in jobs.fleet.hosts:
+        host.docker("tag", IMAGE, name)
+    jobs.spec(SPEC.replace(IMAGE, name))
+    assert jobs.up("--target", target).returncode == 0
+    host = jobs.fleet[1]
+    (container,) = host.containers()
+    meant = host.docker("inspect", "--format", "{{.Image}}", container)
+    host.docker("commit", "--change", "LABEL newer=1", container, name)
+    assert host.docker("image", "inspect", "--format", "{{.Id}}", name) != meant
+    host.docker("kill", container)
+    eventually(lambda: jobs.status()["generation"] == 2 and jobs.phase() == "running")
+    assert host.docker("inspect", "--format", "{{.Image}}", container) == meant
+    assert jobs.steps() == []
+    assert jobs.run("restart", "--node", "1").returncode == 0
+    assert host.docker("inspect", "--format", "{{.Image}}", container) == meant
+    assert jobs.run("up", "--recreate").returncode == 0  # which looks anew
+    assert host.docker("inspect", "--format", "{{.Image}}", container) != meant
+    assert jobs.run("down").returncode == 0
+    for host in jobs.fleet.hosts:
+        host.docker("rmi", name)
+
+
+@pytest.mark.parametrize("login", ["root", "ml"])
+def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None:
+    text = jobs.fleet.ssh_config.read_text()
+    jobs.fleet.ssh_config.write_text(text.replace("User root", f"User {login}"))
+    jobs.checkpoints = jobs.fleet.dir / f"checkpoints-{login}"
+    jobs.checkpoints.mkdir()
+    jobs.checkpoints.chmod(0o777)
+    jobs.environ["TOKEN"] = VALUE
+    script = "import os\nassert os.environ['TOKEN'] and os.getuid() == 4343\nopen('runs/file', 'w').write('kept')\n"
+    (jobs.code / "counter.py").write_text(script + (jobs.code / "counter.py").read_text())
+    try:
+        for host in jobs.fleet.hosts:
+            os.chmod(host.socket, 0o660)
+        jobs.spec(SPEC + "container: {{user: '4343:4344'}}\nsecrets: [TOKEN]\noutputs: [runs/]\n")
+        up = jobs.up("--target", "ssh")
+        assert up.returncode == 0, up.stderr
+        (jobs.code / "counter.py").write_text(script + COUNTER + "# changed\n")
+        jobs.ok("up")
+        homes = [host.dir / "ml" if login == "ml" else host.home for host in jobs.fleet.hosts]
+        secret = homes[0] / ".jobctl" / "h1" / "counter" / "secrets" / "secrets.json"
+        assert (stat.S_IMODE(secret.stat().st_mode), secret.stat().st_uid) == (0o600, 4343)
+        report = json.loads(jobs.ok("down", "-o", "json"))
+        assert (Path(report["logs"]) / "outputs" / "h2" / "runs" / "file").read_text() == "kept"
+        assert [path for home in homes for path in home.glob(".jobctl/**/*")] == []
+    finally:
+        jobs.fleet.ssh_config.write_text(text)
+        shutil.rmtree(jobs.checkpoints)

@@ -134,18 +134,39 @@ def test_another_owner_is_left_alone(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
-    jobs.spec(SPEC + "outputs: [runs/]\n")
+    jobs.spec(SPEC + "outputs: [runs/, deep/result.txt]\n")
     assert jobs.up().returncode == 0
-    done = jobs.run("exec", "--node", "1", "--", "sh", "-c", "hostname; echo kept > runs/file; exit 7")
+    script = "hostname; echo kept > runs/file; mkdir deep; echo 0.9 > deep/result.txt; exit 7"
+    done = jobs.run("exec", "--node", "1", "--", "sh", "-c", script)
     assert (done.returncode, done.stdout) == (7, "counter-1\n")
     jobs.ok("pull", "counter", str(tmp_path / "pulled"))
     assert (tmp_path / "pulled" / "outputs" / "h2" / "runs" / "file").read_text() == "kept\n"
     assert jobs.run("exec", "--node", "5", "--", "true").returncode == 2
     (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
     jobs.ok("up")
-    assert jobs.ok("exec", "--node", "1", "--", "cat", "runs/file") == "kept\n"
+    assert jobs.ok("exec", "--node", "1", "--", "cat", "runs/file", "deep/result.txt") == "kept\n0.9\n"
     report = json.loads(jobs.ok("down", "-o", "json"))
-    assert (Path(report["logs"]) / "outputs" / "h2" / "runs" / "file").read_text() == "kept\n"
+    outputs = Path(report["logs"]) / "outputs" / "h2"
+    assert {path.relative_to(outputs).as_posix(): path.read_text() for path in outputs.rglob("*.*")} == {
+        "deep/result.txt": "0.9\n"
+    }
+    assert (outputs / "runs" / "file").read_text() == "kept\n"
+
+
+def test_a_change_that_cannot_begin_ends_nothing(jobs: Jobs) -> None:
+    assert jobs.up().returncode == 0
+    before = jobs.containers()
+    (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
+    hosts = (jobs.code / "hosts.txt").read_text().splitlines()
+    (jobs.code / "hosts.txt").write_text("\n".join([hosts[0], hosts[1] + " interface=ib7"]))
+    done = jobs.run("up", "-o", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["phase"], report["generation"]) == (4, "running", 1), done.stderr
+    assert [failed["host"] for failed in report["failed_hosts"]] == ["h2"]
+    assert jobs.containers() == before
+    (jobs.code / "hosts.txt").write_text("\n".join(hosts))
+    jobs.ok("up")
+    assert jobs.status()["generation"] == 2
 
 
 def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:

@@ -97,6 +97,20 @@ def test_commands_side_by_side(transport: Transport) -> None:
     assert results == [b"%d\n" % n for n in range(8)]
 
 
+def test_a_slow_bashrc_costs_once(hosts: Fleet) -> None:
+    """bash reads it for commands of SSH, too; ten commands one after the other need one shell."""
+    bashrc, ran = hosts[0].home / ".bashrc", hosts[0].home / "ran"
+    bashrc.write_text("echo ran >> ~/ran\n")
+    transport = ssh(hosts)
+    try:
+        assert [transport.run(["sh", "-c", f"exit {n}"], b"input").code for n in range(10)] == list(range(10))
+        assert ran.read_text() == "ran\n"
+    finally:
+        transport.close()
+        bashrc.unlink()
+        ran.unlink()
+
+
 def test_files_are_put_whole(transport: Transport, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = f"/tmp/jobctl-test-{os.getpid()}/a dir/it's $x"
     put(transport, path, b"first", 0o644)

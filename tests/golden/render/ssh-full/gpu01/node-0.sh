@@ -4,6 +4,7 @@
 # shellcheck disable=SC1003,SC2016 # every value is meant literally
 set -eu
 dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+image=pytorch/pytorch:2.13.0
 
 set -- \
   --name jobctl-resnet-0 \
@@ -54,15 +55,15 @@ set -- \
   --group-add=video \
   --privileged \
   --env 'JOBCTL_LAUNCH={"node":0,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":["pip install -e ."],"secrets":["WANDB_API_KEY"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
-  -- pytorch/pytorch:2.13.0 /opt/conda/bin/python /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
+  -- "${JOBCTL_IMAGE:-$image}" /opt/conda/bin/python /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
 
 name=jobctl-resnet-0
-spec=3503fc593cfe24caa7ddc8c711534aac6c4ee2502470eabfadf4b820b187397b
+spec=0a1162174b5cf26670aa9ab18a756871a7498c953cee04f23b32b4ac1ddb9efb
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=3503fc593cfe24caa7ddc8c711534aac6c4ee2502470eabfadf4b820b187397b "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=0a1162174b5cf26670aa9ab18a756871a7498c953cee04f23b32b4ac1ddb9efb "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -1,0 +1,38 @@
+"""A shell that is held on a host, and given one command after another.
+
+Each new session of SSH begins with the login's shell, and its `.bashrc` can cost more than the command; the
+supervisor looks every second. What a command prints ends with a mark that nobody can guess, on both streams.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Sequence
+
+from jobctl.jobspec.deploy.transport import Result, quote
+
+LARGEST_INPUT = 64 << 10  # bytes of input that are worth to be encoded for it; more has a session of its own
+
+
+class Command:
+    """One command for a held shell: `text` is what the shell reads; fed with what it prints, it knows its `result`."""
+
+    def __init__(self, argv: Sequence[str], stdin: bytes = b"") -> None:
+        mark = secrets.token_hex(16)
+        self._out_mark, self._err_mark = f"\n{mark} ".encode(), f"\n{mark}\n".encode()
+        run = f"( {quote(argv)} ) </dev/null"
+        if stdin:
+            # In lines, for a here-document; the shell itself must not read on, so nothing follows on its own stdin.
+            lines = base64.encodebytes(stdin).decode()
+            run = f"base64 -d <<'{mark}' | ( {quote(argv)} )\n{lines}{mark}"
+        ending = f"code=$?; printf '\\n{mark} %d\\n' \"$code\"; printf '\\n{mark}\\n' >&2"
+        self.text = f"{run}\n{ending}\n".encode(errors="surrogateescape")
+
+    def result(self, out: bytearray, err: bytearray) -> Result | None:
+        """Return what the command did, None while it goes on."""
+        at = out.rfind(self._out_mark, max(0, len(out) - len(self._out_mark) - 8))
+        if at < 0 or not out.endswith(b"\n") or not err.endswith(self._err_mark):
+            return None
+        code = int(out[at + len(self._out_mark) : -1])
+        return Result(code, bytes(out[:at]), bytes(err[: -len(self._err_mark)]))
