@@ -14,6 +14,7 @@ from jobctl import console
 from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.outcome import Applied, finish_up, tell_failures, wait_until_up
+from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
@@ -176,7 +177,9 @@ def _apply(
     fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
     note = teller(deployer, options.output)
     try:
-        failed |= deployer.prepare(plan, Start(console.environ(), secrets))
+        with Progress(quiet=options.output is Format.json) as progress:
+            deployer.tell = progress.show
+            failed |= deployer.prepare(plan, Start(console.environ(), secrets))
         if fresh and fresh.checkpoint_dir:
             deployer.make_directory(fresh.checkpoint_dir)
         done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, fresh=fresh, failed=failed)

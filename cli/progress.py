@@ -19,8 +19,8 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def show(self, text: str, done: tuple[int, int]) -> None:
-        """Say what is waited for: `done` of so many."""
+    def show(self, text: str, done: tuple[int, int] | None = None) -> None:
+        """Say what is waited for, and of how many nodes so many are `done`."""
         if not self.wanted:
             return
         if self.live is None:
@@ -31,7 +31,8 @@ class Progress:
             self.live.start()
         from rich.markup import escape
 
-        self.live.update(f"{done[0]}/{done[1]} nodes · {escape(text)}")
+        count = f"{done[0]}/{done[1]} nodes · " if done else ""
+        self.live.update(count + escape(text))
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,10 +36,11 @@ class Deployer(Protocol):
 
     `plan` is what the job was last brought up with (None: not known here), `image` what the last `prepare` found its
     image to be (None: nothing was prepared, or there are no images), `interval` how many seconds the supervisor waits
-    between two looks.
+    between two looks. `tell` is told what takes long, in words.
     """
 
     job: JobDir
+    tell: Callable[[str], None]
     image: Image | None
     plan: Plan | None
     interval: float

@@ -64,7 +64,11 @@ class Hosts:
 
     def __init__(self, job: JobDir, target: Literal["compose", "ssh"], reach: Reach, plan: Plan | None = None) -> None:
         self.job, self.plan, self.reach = job, plan or job.plan(), reach
-        self.sites = {h.name: Site(h, transport_to(h, reach.ssh), job.name, target) for h in reach.hosts}
+        self.tell: Callable[[str], None] = lambda text: None
+        self.sites = {
+            h.name: Site(h, transport_to(h, reach.ssh), job.name, target, lambda text: self.tell(text))
+            for h in reach.hosts
+        }
         self.image: Image | None = None
         self._held: Held | None = None
         self._seen: Mapping[str, Seen] = {}

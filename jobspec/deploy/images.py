@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from jobctl.jobspec.deploy.control import Image
 from jobctl.jobspec.deploy.site import Site
@@ -109,19 +110,46 @@ def _pull(site: Site, image: str) -> None:
 
     repository, tag = parse_repository_tag(image)
     credentials = _credentials(site, image)
+    progress = Progress()
     with site.engine.asked(partial(_refused, site, image)) as client:
         timeout, client.timeout = client.timeout, SILENCE
         try:
             for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
                 if "error" in line:
                     raise _refused(site, image, str(line["error"]))
+                if progress.add(line):
+                    site.tell(f"{site.host.name} pulls {image}: {progress}")
         finally:
             client.timeout = timeout
+
+
+class Progress:
+    """How far a pull is, added up over the layers that the engine has told of."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, tuple[int, int]] = {}
+
+    def add(self, line: Mapping[str, Any]) -> bool:
+        """Take note of a line of the engine's; say whether it tells anything new."""
+        layer, detail = line.get("id"), line.get("progressDetail") or {}
+        before = dict(self._layers)
+        if layer is not None and line.get("status") == "Downloading" and detail.get("total"):
+            self._layers[layer] = (int(detail.get("current", 0)), int(detail["total"]))
+        elif layer in self._layers and line.get("status") in ("Download complete", "Pull complete"):
+            total = self._layers[layer][1]
+            self._layers[layer] = (total, total)
+        return self._layers != before
+
+    def __str__(self) -> str:
+        done, total = (sum(layer[part] for layer in self._layers.values()) for part in (0, 1))
+        return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
 
 
 _CAUSES = (
     ("no space left", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
     ("denied", "image-refused", "is the name right? `docker login` here: your credentials are used, not the host's"),
+    ("no basic auth credentials", "image-refused", "`docker login` here: your credentials are used, not the host's"),
+    ("authentication required", "image-refused", "`docker login` here: your credentials are used, not the host's"),
     ("unauthorized", "image-refused", "`docker login` here: your credentials are used, not the host's"),
     ("manifest unknown", "image-unknown", "is the tag right?"),
     ("not found", "image-unknown", "is the name right?"),

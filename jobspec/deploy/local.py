@@ -55,6 +55,7 @@ class Local:
 
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:
         self.job, self.work = job, job.host
+        self.tell: Callable[[str], None] = lambda text: None
         self.plan = plan or job.plan()
         self._starting: dict[int, subprocess.Popen[bytes]] = {}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -32,8 +32,15 @@ FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest 
 class Site:
     """One host of one job. Every method raises HostError, and says what the host could not do."""
 
-    def __init__(self, host: Host, transport: Transport, job: str, target: Literal["compose", "ssh"]) -> None:
-        self.host, self.transport, self.job, self.target = host, transport, job, target
+    def __init__(
+        self,
+        host: Host,
+        transport: Transport,
+        job: str,
+        target: Literal["compose", "ssh"],
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.host, self.transport, self.job, self.target, self.tell = host, transport, job, target, tell
         self.engine = Engine(transport, host.docker)
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.

@@ -17,10 +17,6 @@ ENGINE_START = 60.0  # seconds
 USER, UID = "ml", 4242  # who is not root, but in the group docker
 
 
-class NotHere(Exception):
-    """A fault that this machine cannot play, and why."""
-
-
 @dataclass
 class Host:
     """A network namespace with an address, sshd and a Docker Engine; files below `dir`.
@@ -242,15 +238,12 @@ class Host:
         """Connect it again."""
         sh("ip", "link", "set", self.cable, "up")
 
-    def slow_link(self, delay: str | None) -> None:
-        """Delay what it sends (`100ms`); None: no more."""
+    def slow_link(self, rate: str | None) -> None:
+        """Let it send no more than `rate` (`256kbit`, per second); None: as much as it can."""
         inside = ("nsenter", f"--net=/run/netns/{self.namespace}", "tc", "qdisc")
         sh(*inside, "del", "dev", "eth0", "root", check=False)
-        if delay:
-            try:
-                sh(*inside, "add", "dev", "eth0", "root", "netem", "delay", delay)
-            except subprocess.CalledProcessError as error:
-                raise NotHere(f"this kernel cannot delay packets: {error.stderr.strip()}") from error
+        if rate:
+            sh(*inside, "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kbit", "latency", "2s")
 
     def kill_engine(self) -> None:
         """SIGKILL the engine; what runs in containers goes on, or not, as a real crash has it."""

@@ -1,0 +1,99 @@
+"""Images that come from a real registry, with credentials of the user's own."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from .fleet import Fleet
+from .jobs import SPEC, Jobs
+from .machine import IMAGE
+
+# Engines ask for TLS everywhere but on the loopback: each host has a door of its own to the one store.
+REGISTRY = "127.0.0.1:5055"
+USER, PASSWORD = "ada", "correct-horse-battery"
+NAME = f"{REGISTRY}/lab/torch:1"
+CONFIG = """\
+version: 0.1
+storage: {{filesystem: {{rootdirectory: {store}}}}}
+http: {{addr: {registry}}}
+auth: {{htpasswd: {{realm: test, path: {users}}}}}
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+    if not shutil.which("docker-registry"):
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(
+            "docker-registry is not installed"
+        )
+    made = Jobs(tmp_path, hosts, SPEC.replace(IMAGE, NAME).replace("pull: never", "pull: missing"))
+    users, config = tmp_path / "users", tmp_path / "registry.yml"
+    users.write_bytes(USER.encode() + b":" + bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)) + b"\n")
+    config.write_text(CONFIG.format(store=tmp_path / "store", registry=REGISTRY, users=users))
+    for host in hosts.hosts:
+        host.start("registry", ["docker-registry", "serve", str(config)])
+    try:
+        log_in(tmp_path)
+        push(hosts, tmp_path)
+        yield made
+        down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+        assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
+    finally:
+        for host in hosts.hosts:
+            host._kill("registry")
+            subprocess.run(docker(hosts, host.name, tmp_path, "rmi", NAME), capture_output=True, check=False)
+
+
+def log_in(home: Path) -> None:
+    """Write the file that `docker login` writes."""
+    (home / ".docker").mkdir()
+    (home / ".docker" / "config.json").write_text(json.dumps({"auths": {REGISTRY: {"auth": auth()}}}))
+
+
+def auth() -> str:
+    return base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+
+
+def docker(hosts: Fleet, name: str, home: Path, *args: str) -> list[str]:
+    host = next(host for host in hosts.hosts if host.name == name)
+    return ["docker", "--config", str(home / ".docker"), "-H", f"unix://{host.socket}", *args]
+
+
+def push(hosts: Fleet, home: Path) -> None:
+    """Put the image there from the first host, whose engine forgets its name again."""
+    for args in (("tag", IMAGE, NAME), ("push", "--quiet", NAME), ("rmi", NAME)):
+        subprocess.run(docker(hosts, "h1", home, *args), capture_output=True, check=True)
+
+
+def test_an_image_is_pulled_with_the_users_credentials(jobs: Jobs) -> None:
+    check = jobs.run("check", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+    assert check.returncode == 0, check.stderr
+    up = jobs.up()
+    assert up.returncode == 0, up.stderr
+    for host in jobs.fleet.hosts:
+        (digest,) = json.loads(host.docker("image", "inspect", "--format", "{{json .RepoDigests}}", NAME))
+        assert digest.startswith(f"{REGISTRY}/lab/torch@sha256:")
+        ledger = host.home / ".jobctl" / host.name / "counter" / "run" / "ledger.json"
+        assert json.loads(ledger.read_text())["image"]["digests"] == [digest]
+        words = ["-e", PASSWORD, "-e", auth()]
+        left = subprocess.run(["grep", "-rlF", *words, host.home], capture_output=True, text=True, check=False)
+        assert left.stdout == ""
+
+
+def test_without_credentials_or_a_tag(jobs: Jobs) -> None:
+    jobs.spec(SPEC.replace(IMAGE, NAME.replace("torch:1", "torch:2")).replace("pull: never", "pull: missing"))
+    done = jobs.up()
+    assert (done.returncode, "is the tag right?" in done.stderr) == (3, True), done.stderr
+    shutil.rmtree(jobs.directory / ".docker")
+    done = jobs.up()
+    assert (done.returncode, "`docker login` here" in done.stderr) == (3, True), done.stderr
+    assert jobs.containers() == [[], []]
