@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 from jobctl.console import Failed
 from jobctl.options import Format
-from jobctl.outcome import Applied, finish_up, tell_failures, wait_until_up
+from jobctl.outcome import Applied, finish_up, raise_code, tell_failures, wait_until_up
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
@@ -222,6 +222,7 @@ def _about(compiled: Compiled, plan: Plan, reach: Reach | None) -> dict[str, Any
         "hosts": str(compiled.hosts_path.absolute()) if compiled.hosts_path else None,
         "on": compiled.on,
         "exclude": compiled.exclude,
+        "set": list(compiled.overrides),
         "reach": dump_reach(reach) if reach else None,
         "owner": plan.owner,
         "started_at": time.time(),
@@ -300,12 +301,6 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
     if done.generation is None:
         raise Failed("", 4)
     raise_code(wait_until_up(deployer, output, failed) or (4 if failed else 0))
-
-
-def raise_code(code: int) -> None:
-    """End the command with `code`, if it is not 0."""
-    if code:
-        raise Failed("", code)
 
 
 def node_number(text: str, count: int) -> int:

@@ -47,6 +47,7 @@ class Compiled:
     on: str | None
     exclude: str | None
     warnings: tuple[Diagnostic, ...]
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,16 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     if loaded.spec is None or has_errors(diagnostics):
         return Checked(None, diagnostics, files, loaded)
     compiled = Compiled(
-        loaded.spec, loaded.directory, path, chosen, known, where.hosts, where.on, where.exclude, diagnostics
+        loaded.spec,
+        loaded.directory,
+        path,
+        chosen,
+        known,
+        where.hosts,
+        where.on,
+        where.exclude,
+        diagnostics,
+        tuple(overrides or ()),
     )
     return Checked(compiled, diagnostics, files, loaded)
 
@@ -262,8 +272,8 @@ def owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None) -> Plan:
-    """Return the plan of a compiled job, its nodes placed as given. Ends with 2 where it cannot be planned."""
+def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None, count: int | None = None) -> Plan:
+    """Return the plan of a compiled job, its nodes placed and counted as given. Ends with 2 where it cannot be planned."""
     from jobctl.jobspec.deploy.devices import count_devices
     from jobctl.jobspec.planner import Context, PlanError, planner
     from jobctl.version import version
@@ -276,7 +286,7 @@ def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None) -> P
     context = Context(compiled.target, str(directory), owner(), version(), here)
     devices = count_devices(spec.devices.kind) if compiled.target == "local" else None
     try:
-        plan = planner(spec, compiled.hosts, placement, context, devices)
+        plan = planner(spec, compiled.hosts, placement, context, devices, count)
     except PlanError as error:
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None or plan.target == "local":

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl import console
+from jobctl.console import Failed
 from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 from jobctl.progress import Progress
@@ -151,3 +152,9 @@ def show_tail(observed: Observed) -> None:
         console.say(f"last lines of node {failure.node}, {failure.log}:")
         for line in failure.tail:
             console.say(f"  {line}")
+
+
+def raise_code(code: int) -> None:
+    """End the command with `code`, if it is not 0."""
+    if code:
+        raise Failed("", code)

@@ -22,14 +22,15 @@ def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept
     return deployer_of(job_of_name(plan.job), plan.target, reach_for(compiled, ssh_config, accept_new), plan)
 
 
-def planned(compiled: Compiled) -> Plan:
+def planned(compiled: Compiled, count: int | None = None) -> Plan:
     """Return the plan of a compiled job whose nodes stay on the hosts where they were brought up.
 
     A hosts file in another order moves nothing; a node whose host is not in it any more gets the first that is free.
+    `count`: how many nodes of its range an elastic job gets, default as many as there is room for.
     """
     from jobctl.jobs import job_of_name, plan_of
 
-    made = plan_of(compiled)
+    made = plan_of(compiled, count=count)
     old = job_of_name(made.job).plan()
     if old is None or made.target == "local" or old.target == "local":
         return made
@@ -43,7 +44,7 @@ def planned(compiled: Compiled) -> Plan:
     placement = homes | dict(zip(rest, room, strict=False))
     if len(placement) < len(made.nodes) or all(node.host.name == placement[node.index] for node in made.nodes):
         return made
-    return plan_of(compiled, placement)
+    return plan_of(compiled, placement, count)
 
 
 def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:

@@ -26,8 +26,11 @@ import argparse
 import contextlib
 import errno
 import fcntl
+import glob
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import struct
@@ -43,6 +46,8 @@ FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between 
 SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+STACKS = 5.0  # seconds in which hung processes are asked where they stand
+NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_FILE
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -378,6 +383,8 @@ class Launcher:
         if order["command"] == "stop" or member is None:
             self.stop(float(order["grace"]), member is None)
         elif order["number"] > self.generation:
+            if self.run_ is not None and self.run_.stands_still():
+                self.run_.write_stacks()  # another node was the first to call it a hang
             self.end_processes(float(order["grace"]))
             self.begin(order, member)
         elif order["number"] == self.generation and self.run_ is None and self.report["state"] == "waiting":
@@ -496,6 +503,8 @@ class Launcher:
         failure = run.failure()
         if failure is not None:
             reason = run.reason(failure)
+            if failure.kind == "hang":
+                run.write_stacks()
             self.end_processes(FAILED_GRACE)
             return self.fail(failure, reason)
         if run.succeeded():
@@ -594,6 +603,7 @@ class Run:
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
         self.processes: List[Json] = []
         self.hang = Hang(self.launch["hang_timeout"])
+        self.places: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children = self.start()
 
     # Slots and environment.
@@ -719,6 +729,8 @@ class Run:
             "started_at": None,
             "finished_at": None,
             "signal": None,
+            "step": self.hang.steps_of.get(local),
+            "where": self.places.get(local),
         }
         if record is None:
             return blank
@@ -737,6 +749,24 @@ class Run:
     def progress_fields(self) -> Json:
         """Return progress for the report."""
         return {"progress": self.hang.progress, "progress_at": self.hang.at}
+
+    def stands_still(self) -> bool:
+        """Say whether there was no progress for so long that it may become a hang."""
+        return self.hang.at is not None and time.time() - self.hang.at > self.hang.limit() / 2
+
+    def write_stacks(self) -> None:
+        """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
+        running = {p["local_rank"]: p["pid"] for p in self.processes if p["state"] == "running"}
+        logs = {local: os.path.join(self.logs, "%s.%d" % (self.launch["log_name"], local)) for local in running}
+        for local, text in stacks(running, logs).items():
+            with open(os.path.join(self.logs, "stack.%d" % local), "w", encoding="utf-8") as file:
+                file.write(text)
+            place = innermost(text)
+            if place is not None:
+                self.places[local] = place
+        for path in glob.glob(self.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", NCCL_RECORDS) + "*"):
+            with contextlib.suppress(OSError):  # NCCL's flight recorder, where it is switched on
+                shutil.copy(path, self.logs)
 
     # Judging.
 
@@ -885,11 +915,13 @@ class Hang:
         self.progress: Optional[int] = None
         self.at: Optional[float] = None
         self.steps: List[float] = []  # seconds per step, as seen
+        self.steps_of: Dict[int, int] = {}  # by local rank
 
     def look(self, folder: str, now: float) -> bool:
         """Read the progress files; say whether there was progress."""
-        steps = [step for step in (read_step(path) for path in files_in(folder)) if step is not None]
-        newest = max(steps, default=None)
+        found = {os.path.basename(path): read_step(path) for path in files_in(folder)}
+        self.steps_of = {int(name): step for name, step in found.items() if step is not None and name.isdigit()}
+        newest = max((step for step in found.values() if step is not None), default=None)
         if newest is None or newest == self.progress:
             return False
         if self.progress is not None and self.at is not None and newest > self.progress:
@@ -928,6 +960,100 @@ def read_step(path: str) -> Optional[int]:
             return int(file.read(32).split()[0])
     except (OSError, ValueError, IndexError):
         return None
+
+
+# --- Where processes stand -------------------------------------------------------------------------------------
+
+# py-spy's dump, then faulthandler's: the innermost function of the main thread.
+PLACES = (
+    re.compile(
+        r'Process (?P<pid>\d+):[\s\S]*?\nThread (?:(?P=pid) \(|[^\n]*"MainThread")[^\n]*\n'
+        r"\s+(?P<function>\S+) \((?P<file>.+):(?P<line>\d+)\)"
+    ),
+    re.compile(r'Current thread.*\n\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>\S+)'),
+)
+
+
+def stacks(running: Dict[int, int], logs: Dict[int, str]) -> Dict[int, str]:
+    """Return the stacks of processes, by local rank; of those that neither py-spy nor the script itself can show, none."""
+    found = spied(running)
+    rest = {local: pid for local, pid in running.items() if local not in found}
+    before = {local: size_of(logs[local]) for local in rest}
+    asked = [local for local, pid in rest.items() if ask_for_stack(pid)]
+    deadline = time.monotonic() + STACKS
+    while any(innermost(since(logs[local], before[local])) is None for local in asked) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    found.update({local: since(logs[local], before[local]) for local in asked})
+    return {local: text for local, text in found.items() if text.strip()}
+
+
+def spied(running: Dict[int, int]) -> Dict[int, str]:
+    """Return what py-spy says of processes, where there is one that may look into them."""
+    tool = shutil.which("py-spy")
+    if tool is None:
+        return {}
+    quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    spies = {
+        local: subprocess.Popen([tool, "dump", "--full-filenames", "--pid", str(pid)], **quiet)
+        for local, pid in running.items()
+    }
+    found = {}
+    for local, spy in spies.items():
+        try:
+            out = spy.communicate(timeout=STACKS)[0]
+        except subprocess.TimeoutExpired:
+            spy.kill()
+            out = spy.communicate()[0]
+        if spy.returncode == 0:
+            found[local] = out.decode("utf-8", "replace")
+    return found
+
+
+def ask_for_stack(pid: int) -> bool:
+    """Send the signal at which a script prints its stack, if it has asked faulthandler for that; say whether it has."""
+    mask = caught_signals(pid)
+    for number in (signal.SIGUSR1, signal.SIGABRT):  # faulthandler.register(SIGUSR1), faulthandler.enable()
+        if mask >> (number - 1) & 1:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+            return True
+    return False
+
+
+def caught_signals(pid: int) -> int:
+    """Return the mask of the signals that a process has handlers for."""
+    try:
+        with open("/proc/%d/status" % pid) as file:
+            return next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file, 0 if there is none."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def since(path: str, start: int) -> str:
+    """Return what was written into a file from byte `start` on."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(start)
+            return file.read(1 << 20).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def innermost(text: str) -> Optional[str]:
+    """Return the function that the main thread of a dumped process is in, None if it does not say."""
+    for pattern in PLACES:
+        match = pattern.search(text)
+        if match:
+            return "%s (%s:%s)" % (match.group("function"), match.group("file"), match.group("line"))
+    return None
 
 
 # --- The network interface of an address -----------------------------------------------------------------------

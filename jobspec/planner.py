@@ -70,15 +70,19 @@ def planner(
     placement: Mapping[int, str] | None,
     context: Context,
     local_devices: int | None = None,
+    count: int | None = None,
 ) -> types.Plan:
     """Return the plan of `spec` on `hosts` (none for target `local`).
 
     `placement` maps node numbers to host names where that is already decided. `local_devices` is how many
-    devices of the spec's kind this machine has, None if unknown. Raises PlanError.
+    devices of the spec's kind this machine has, None if unknown. `count` is how many nodes of its range an elastic
+    job gets; default as many as there is room for. Raises PlanError.
     """
     known = framework(spec.framework)
     _refuse_unsupported(spec, known)
-    places = _local_places(spec, local_devices) if context.target == "local" else _places(spec, hosts, placement)
+    most = spec.nodes.max if count is None else _counted(spec, count)
+    local = context.target == "local"
+    places = _local_places(most, local_devices) if local else _places(spec, most, hosts, placement)
     build = _Builder(spec, known, context)
     nodes = tuple(build.node(index, place) for index, place in enumerate(places))
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
@@ -115,27 +119,46 @@ def _refuse_unsupported(spec: Spec, known: Framework) -> None:
         )
 
 
+def _counted(spec: Spec, count: int) -> int:
+    """Return `count` if the spec lets the job have so many nodes."""
+    least, most = spec.nodes.min, spec.nodes.max
+    if least <= count <= most:
+        return count
+    if least == most:
+        message, hint = (
+            f"the job has a fixed number of nodes, {most}",
+            f'`nodes: "{min(count, most)}:{max(count, most)}"` makes it elastic',
+        )
+    else:
+        message, hint = (
+            f"the job has {least} to {most} nodes, not {count}",
+            "`nodes` in the spec says how many it may have",
+        )
+    raise PlanError("nodes-out-of-range", message, ("nodes",), hint)
+
+
 # Places: which host has room for which node, and with which of its devices.
 
 
-def _local_places(spec: Spec, devices: int | None) -> list[_Place]:
+def _local_places(nodes: int, devices: int | None) -> list[_Place]:
     slots = None if devices is None else tuple(range(devices))
-    shares = _split(slots, spec.nodes.max)
-    return [_Place(host, share, None) for host, share in zip(local_hosts(spec.nodes.max), shares, strict=True)]
+    shares = _split(slots, nodes)
+    return [_Place(host, share, None) for host, share in zip(local_hosts(nodes), shares, strict=True)]
 
 
-def _places(spec: Spec, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
+def _places(spec: Spec, most: int, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
     rooms = [place for host in hosts if not host.spare or placement for place in _rooms(host)]
     if placement:
         return _placed(rooms, placement)
-    if len(rooms) < spec.nodes.min:
+    least = most if most < spec.nodes.max else spec.nodes.min
+    if len(rooms) < least:
         raise PlanError(
             "too-few-hosts",
-            f"the job needs {spec.nodes.min} nodes and the hosts file has room for {len(rooms)}",
+            f"the job needs {least} nodes and the hosts file has room for {len(rooms)}",
             ("nodes",),
             "add hosts, or lower `nodes`",
         )
-    return rooms[: spec.nodes.max]
+    return rooms[:most]
 
 
 def _placed(rooms: list[_Place], placement: Mapping[int, str]) -> list[_Place]:

@@ -18,7 +18,10 @@ State = Literal["pending", "starting", "running", "exited", "failed", "lost", "f
 
 @dataclass(frozen=True, slots=True)
 class ObservedProcess:
-    """One process of a node, by its global rank."""
+    """One process of a node, by its global rank.
+
+    `step` is the last that it wrote to its progress file, `where` the function that it stood in when it was called hung.
+    """
 
     rank: int
     local_rank: int
@@ -26,6 +29,8 @@ class ObservedProcess:
     pid: int | None
     exit_code: int | None
     device: str | None
+    step: int | None = None
+    where: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,8 @@ def _process(p: dict[str, Any], *, dead: bool) -> ObservedProcess:
         None if gone else p["pid"],
         p["exit_code"],
         p["device"],
+        p.get("step"),
+        p.get("where"),
     )
 
 

@@ -102,6 +102,7 @@ CODES: dict[str, tuple[str, str]] = {
 
 LATER: dict[str, str] = {
     # Planning.
+    "nodes-out-of-range": "`scale` to a number of nodes that the spec does not allow",
     "not-yet": "valid, but this version of jobctl does not run it",
     "devices-unknown": "nothing says how many devices a host has",
     "no-room": "a node is on a host that has no room for it any more",

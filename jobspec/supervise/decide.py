@@ -6,6 +6,7 @@ The rules are those of the spec's `recovery`; docs/recovery.md tells them to use
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -115,7 +116,30 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
     unfinished = [node for node in observed.members if node.alive and node.state == "running"]
     if unfinished and first.kind != "launcher" and now - first.at < SETTLE:
         return None
+    if first.kind == "hang":
+        return replace(first, reason="; ".join(filter(None, (first.reason, odd_rank_out(observed)))))
     return first
+
+
+def odd_rank_out(observed: Observed) -> str | None:
+    """Say which rank is not where the others are, in a job that stands still; None if none stands out.
+
+    The one that is a step behind keeps the others waiting; where all are at the same step, the one that is in another
+    function than they.
+    """
+    processes = [process for node in observed.members for process in node.processes]
+    steps = {p.rank: p.step for p in processes if p.step is not None}
+    behind = [rank for rank, step in steps.items() if step == min(steps.values())]
+    if len(behind) == 1 and len(steps) > 1:
+        others = sorted({str(step) for rank, step in steps.items() if rank != behind[0]})
+        return f"rank {behind[0]} stands at step {steps[behind[0]]}, the others at {' and '.join(others)}"
+    places = {p.rank: p.where for p in processes if p.where}
+    counts = Counter(places.values())
+    if len(counts) != 2 or len(places) < 3:
+        return None
+    (usual, _), (other, count) = counts.most_common()
+    rank = next(rank for rank, place in places.items() if place == other)
+    return f"rank {rank} is in {other}, the others in {usual}" if count == 1 else None
 
 
 def _order(failure: Failure) -> tuple[bool, float]:

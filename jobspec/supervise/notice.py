@@ -27,7 +27,7 @@ def _message(node: ObservedNode) -> str | None:
         case "running":
             return f"{where} runs generation {node.generation}"
         case "starting":
-            return f"{where} runs its setup"
+            return f"{where} starts generation {node.generation}"
         case "exited":
             return f"{where} " + ("was stopped" if node.exit_code is None else f"ended with code {node.exit_code}")
         case "failed":

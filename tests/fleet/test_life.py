@@ -169,6 +169,29 @@ def test_a_change_that_cannot_begin_ends_nothing(jobs: Jobs) -> None:
     assert jobs.status()["generation"] == 2
 
 
+def test_a_job_grows_with_the_hosts_file_and_is_scaled(jobs: Jobs) -> None:
+    jobs.spec(SPEC.replace("nodes: 2", 'nodes: "1:2"'))
+    hosts = (jobs.code / "hosts.txt").read_text()
+    (jobs.code / "hosts.txt").write_text(hosts.splitlines()[0] + "\n")
+    (jobs.code / ".dockerignore").write_text("hosts.txt\n")
+    assert jobs.up().returncode == 0
+    before = ids(jobs, 0)
+    (jobs.code / "hosts.txt").write_text(hosts)
+    assert jobs.steps() == [
+        "start node 1 on h2: not running",
+        "generation 2: nodes changed from 1 to 2",
+    ]
+    jobs.ok("up")
+    assert (jobs.status()["replicas"], ids(jobs, 0)) == ("2[1:2]", before)
+    jobs.ok("scale", "1")
+    state = jobs.status()
+    assert (state["replicas"], state["generation"], ids(jobs, 0), ids(jobs, 1)) == ("1[1:2]", 3, before, "")
+
+
+def ids(jobs: Jobs, host: int) -> str:
+    return jobs.fleet[host].docker("ps", "-q", "--filter", "label=jobctl.job=counter")
+
+
 def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     other = Jobs(tmp_path / "second", jobs.fleet, SPEC.replace("name: counter", "name: second"))
     assert (jobs.up().returncode, other.up().returncode) == (0, 0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -107,3 +109,58 @@ def test_automatic_needs_samples_and_has_a_least(launcher: ModuleType, tmp_path:
         (tmp_path / "0").write_text(str(step))
         hang.look(str(tmp_path), 100.0 + step * 0.01)
     assert hang.limit() == 30.0
+
+
+HUNG = """\
+import faulthandler, os, signal, sys, time
+if True:
+    {ask}
+def waits_for_a_peer():
+    time.sleep(600)
+with open(os.environ['JOBCTL_PROGRESS_FILE'], 'w') as file:
+    file.write(str(7 + int(os.environ['JOBCTL_ROLE_RANK'])))
+waits_for_a_peer()
+"""
+
+
+@pytest.mark.parametrize("ask", ["faulthandler.register(signal.SIGUSR1)", "faulthandler.enable()"])
+def test_where_a_hung_process_stands(node: Any, ask: str) -> None:
+    node.start(
+        command=node.script(HUNG.format(ask=ask)), hang_timeout=0.5, environ={"PATH": "/usr/bin:/bin"}
+    )  # where there is no py-spy
+    node.order(1)
+    report = node.until("failed")
+    (process,) = report["processes"]
+    where = f"waits_for_a_peer ({node.dir.parent}/script-0.py:5)"
+    assert (report["failure"]["kind"], process["step"], process["where"]) == ("hang", 7, where)
+    assert "in waits_for_a_peer" in (node.dir / "logs" / "1" / "stack.0").read_text()
+
+
+def test_py_spy_shows_where_a_process_stands_that_shows_nothing(node: Any) -> None:
+    if shutil.which("py-spy") is None:
+        pytest.skip("py-spy is not installed")
+    node.start(command=node.script(HUNG.format(ask="pass")), hang_timeout=0.5)
+    node.order(1)
+    (process,) = node.until("failed")["processes"]
+    assert process["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:5)"
+
+
+def test_a_process_that_asked_for_nothing_is_sent_nothing(node: Any) -> None:
+    node.start(command=node.script(HUNG.format(ask="pass")), hang_timeout=0.5, environ={"PATH": "/usr/bin:/bin"})
+    node.order(1)
+    (process,) = node.until("failed")["processes"]
+    assert (process["where"], process["signal"]) == (None, signal.SIGTERM)
+
+
+def test_nodes_that_stood_still_too_say_where(node: Any) -> None:
+    """The first node to call it a hang has everything restarted: the others tell before they end."""
+    node.start(command=node.script(HUNG.format(ask="faulthandler.enable()")), hang_timeout=20.0)
+    node.order(1)
+    node.until("running")
+    stack = node.dir / "logs" / "1" / "stack.0"
+    time.sleep(11.0)  # more than half of what makes a hang
+    node.order(2)
+    deadline = time.monotonic() + 20
+    while not stack.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.control import Control, Failure, Ledger, Result
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.plan.types import Generation, Meeting, Member, Recovery, Rule
 from jobctl.jobspec.supervise.decide import (
     SETTLE,
@@ -295,3 +295,36 @@ def test_no_run_takes_more_restarts_than_its_budget(faults: list[tuple[int, int,
         assert 0.0 <= decision.delay <= 30.0
         earlier.append(now)
     assert len(earlier) <= budget
+
+
+def hung(*ranks: tuple[int, int | None, str | None]) -> Observed:
+    """A job of one node per rank that was called hung; of each its step, and where it stood."""
+    common = failure(kind="hang", rank=None, exit_code=None, reason="no progress for 30 s (hang_timeout)")
+    nodes = [
+        node(
+            rank,
+            "failed",
+            failure=replace(common, node=rank),
+            processes=(ObservedProcess(rank, 0, "failed", None, -9, None, step, where),),
+        )
+        for rank, step, where in ranks
+    ]
+    return job(*nodes)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "more"),
+    [
+        ([(0, 8, None), (1, 7, None), (2, 8, None)], "; rank 1 stands at step 7, the others at 8"),
+        ([(0, 9, None), (1, 7, None), (2, 8, None)], "; rank 1 stands at step 7, the others at 8 and 9"),
+        ([(0, 8, "f"), (1, 8, "f"), (2, 8, "g")], "; rank 2 is in g, the others in f"),
+        ([(0, 8, "f"), (1, 8, "g")], ""),
+        ([(0, 7, "f"), (1, 7, "f"), (2, 8, "f")], ""),
+        ([(0, 8, "f"), (1, None, "f"), (2, None, "h"), (3, None, "g")], ""),
+        ([(0, None, None)], ""),
+    ],
+)
+def test_the_odd_rank_out_of_a_hang_is_named(ranks: list[tuple[int, int | None, str | None]], more: str) -> None:
+    first = first_failure(hung(*ranks), NOW)
+    assert first is not None
+    assert first.reason == "no progress for 30 s (hang_timeout)" + more

@@ -1,0 +1,76 @@
+"""An elastic job with more and fewer nodes: a new generation each time, and launchers that stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def elastic(jobs: Any) -> Any:
+    spec = jobs.directory / "job.yaml"
+    spec.write_text(spec.read_text().replace("nodes: 2", 'nodes: "1:3"'))
+    jobs.set(STEPS="10000", DELAY="0.02")
+    jobs.ok("up")
+    return jobs
+
+
+def replicas(jobs: Any) -> tuple[int, str, list[int]]:
+    state = jobs.status()
+    return state["generation"], state["replicas"], [node["processes"][0]["rank"] for node in state["nodes"]]
+
+
+def launchers(jobs: Any) -> dict[str, int]:
+    reports = sorted(Path(jobs.environ["JOBCTL_STATE_DIR"]).rglob("node-*/report.json"))
+    return {path.parent.name: json.loads(path.read_text())["launcher"]["pid"] for path in reports}
+
+
+def test_down_and_up_again(elastic: Any) -> None:
+    assert replicas(elastic) == (1, "3[1:3]", [0, 1, 2])
+    before = launchers(elastic)
+    elastic.ok("scale", "1")
+    assert replicas(elastic) == (2, "1[1:3]", [0])
+    assert launchers(elastic) == {"node-0": before["node-0"]}
+    elastic.ok("scale", "counter", "2")
+    assert replicas(elastic) == (3, "2[1:3]", [0, 1])
+    assert launchers(elastic)["node-0"] == before["node-0"]
+    assert elastic.run("scale", "2").stderr.startswith("job `counter` is running as the spec says; nothing to do")
+    elastic.ok("up")
+    assert replicas(elastic) == (4, "3[1:3]", [0, 1, 2])
+    log = elastic.ok("logs", "--node", "0").splitlines()
+    assert [line.split(" | ")[1].split(" from")[0] for line in log if " | generation" in line] == [
+        f"generation {number}" for number in (1, 2, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["4"], "error: job.yaml: the job has 1 to 3 nodes, not 4 [nodes-out-of-range]"),
+        (["0"], "error: `scale` takes a job and a number of nodes"),
+        (["counter", "three"], "error: `scale` takes a job and a number of nodes"),
+        (["other", "2"], "error: job `other` is not up"),
+    ],
+)
+def test_what_cannot_be(elastic: Any, arguments: list[str], message: str) -> None:
+    done = elastic.run("scale", *arguments)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, message)
+    assert replicas(elastic) == (1, "3[1:3]", [0, 1, 2])
+
+
+def test_a_fixed_job(jobs: Any) -> None:
+    jobs.set(STEPS="10000", DELAY="0.02")
+    jobs.ok("up")
+    done = jobs.run("scale", "3")
+    assert (done.returncode, done.stderr.splitlines()) == (
+        2,
+        [
+            "error: job.yaml: the job has a fixed number of nodes, 2 [nodes-out-of-range]",
+            'hint: `nodes: "2:3"` makes it elastic',
+        ],
+    )
+    jobs.ok("stop")
+    assert jobs.run("scale", "2").stderr.splitlines()[0] == "error: job `counter` is stopped: there is nothing to scale"
