@@ -148,6 +148,36 @@ def scale(
 
 
 @command
+def drill(
+    job: Job = None,
+    hosts: Hosts = None,
+    container: Annotated[
+        bool, typer.Option("--container", help="Kill the node's container (on local, its launcher), not a process.")
+    ] = False,
+    node: Node = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    timeout: Annotated[str, typer.Option("--timeout", metavar="T", help="Give up after T.")] = "10m",
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+    output: Output = Format.text,
+) -> None:
+    """Rehearse a failure before the long run.
+
+    Kills a process of the running job, and tells how long it took to notice, to stop and to go on, and whether
+    training went on from its checkpoint. Asks first. Exit code 1: it did not.
+
+    Example: jobctl drill my-job --container --node 1
+    """
+    from jobctl.drilling import drill_job
+    from jobctl.jobs import Reached, running_job
+
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
+    code = drill_job(deployer, "container" if container else "process", node, yes, timeout, output)
+    if code:
+        raise typer.Exit(code)
+
+
+@command
 def supervise(
     job: Job = None,
     background: Annotated[bool, typer.Option("--background", hidden=True)] = False,
@@ -238,6 +268,7 @@ COMMANDS: Commands = {
     "plan": plan,
     "up": up,
     "scale": scale,
+    "drill": drill,
     "supervise": supervise,
     "stop": stop,
     "restart": restart,

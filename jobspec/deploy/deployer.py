@@ -115,6 +115,9 @@ class Deployer(Protocol):
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
+    def strike(self, node: int, what: Literal["process", "container"]) -> None:
+        """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError."""
+
     def fetch(self, into: Path) -> list[str]:
         """Copy logs and outputs below `into`; return what that was, in words."""
 

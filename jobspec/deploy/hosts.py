@@ -202,7 +202,7 @@ class Hosts:
         for step in steps:
             if step.node is None:
                 control = control_of(self._seen)
-                self._hand_over([site.host.name], control.generation, control.ledger)
+                self._raise_if_all(self._hand_over([site.host.name], control.generation, control.ledger))
                 continue
             if step.kind != "start" or seen is None or any(c.node == step.node for c in seen.containers):
                 site.end(step.node, step.grace)
@@ -345,13 +345,31 @@ class Hosts:
 
     def enter(self, node: int, argv: Sequence[str]) -> int:
         """Run a command inside of a node's container."""
+        site, container = self._running(node)
+        return site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
+
+    def _running(self, node: int) -> tuple[Site, SeenContainer]:
+        """Return where the container of a node runs. Raises DeployError if it does not."""
         self.observe()
         for host, seen in self._seen.items():
             for container in seen.containers:
                 if container.node == node and container.running:
-                    site = self.sites[host]
-                    return site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
+                    return self.sites[host], container
         raise DeployError(f"node {node} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
+
+    def strike(self, node: int, what: Literal["process", "container"]) -> None:
+        """SIGKILL the first process of a node, or its container."""
+        site, container = self._running(node)
+        if what == "container":
+            site.containers.kill([container])
+            return
+        report = self._seen[site.host.name].reports.get(node) or {}
+        pids = [process["pid"] for process in report.get("processes", ()) if process["state"] == "running"]
+        python = next(
+            (n.container.python for n in (self.plan.nodes if self.plan else ()) if n.index == node), "python3"
+        )
+        kill = [python, "-c", "import os, sys; os.kill(int(sys.argv[1]), 9)", str(pids[0] if pids else "")]
+        checked(site.transport, [*site.docker, "exec", container.id, *kill], f"kill a process of node {node}")
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""

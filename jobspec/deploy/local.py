@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -266,6 +267,11 @@ class Local:
 
     def enter(self, node: int, argv: Sequence[str]) -> int:
         """Run a command with the environment of a node's first process, in its directory."""
+        pid = self._first_process(node)
+        return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
+
+    def _first_process(self, node: int) -> int:
+        """Return the pid of the first running process of a node. Raises DeployError if it has none."""
         found = self.observe().node(node)
         if found is None:
             raise DeployError(
@@ -276,8 +282,14 @@ class Local:
             raise DeployError(
                 f"node {node} is {found.state}: it has no running process", "`jobctl run` needs no running job"
             )
-        pid = running[0]
-        return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
+        return running[0]
+
+    def strike(self, node: int, what: Literal["process", "container"]) -> None:
+        """SIGKILL the first process of a node, or its launcher with all its processes."""
+        if what == "container":
+            processes.kill_marked(self.work, node)
+        else:
+            os.kill(self._first_process(node), signal.SIGKILL)
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with the environment and in the directory that the processes of `node` would have."""

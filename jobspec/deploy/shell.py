@@ -1,33 +1,26 @@
 """A shell that is held on a host, and given one command after another.
 
 Each new session of SSH begins with the login's shell, and its `.bashrc` can cost more than the command; the
-supervisor looks every second. What a command prints ends with a mark that nobody can guess, on both streams.
+supervisor looks every second. What a command prints ends with a mark that nobody can guess, on both streams. Commands with input have
+a session of their own: what is put into a file, secrets too, is not for a shell to read.
 """
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections.abc import Sequence
 
 from jobctl.jobspec.deploy.transport import Result, quote
 
-LARGEST_INPUT = 64 << 10  # bytes of input that are worth to be encoded for it; more has a session of its own
-
 
 class Command:
     """One command for a held shell: `text` is what the shell reads; fed with what it prints, it knows its `result`."""
 
-    def __init__(self, argv: Sequence[str], stdin: bytes = b"") -> None:
+    def __init__(self, argv: Sequence[str]) -> None:
         mark = secrets.token_hex(16)
         self._out_mark, self._err_mark = f"\n{mark} ".encode(), f"\n{mark}\n".encode()
-        run = f"( {quote(argv)} ) </dev/null"
-        if stdin:
-            # In lines, for a here-document; the shell itself must not read on, so nothing follows on its own stdin.
-            lines = base64.encodebytes(stdin).decode()
-            run = f"base64 -d <<'{mark}' | ( {quote(argv)} )\n{lines}{mark}"
         ending = f"code=$?; printf '\\n{mark} %d\\n' \"$code\"; printf '\\n{mark}\\n' >&2"
-        self.text = f"{run}\n{ending}\n".encode(errors="surrogateescape")
+        self.text = f"( {quote(argv)} ) </dev/null\n{ending}\n".encode(errors="surrogateescape")
 
     def result(self, out: bytearray, err: bytearray) -> Result | None:
         """Return what the command did, None while it goes on."""

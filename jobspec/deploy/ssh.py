@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.reach import SshOptions
-from jobctl.jobspec.deploy.shell import LARGEST_INPUT, Command
+from jobctl.jobspec.deploy.shell import Command
 from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
 from jobctl.jobspec.spec.hosts import Host
 
@@ -47,9 +47,9 @@ class Ssh:
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
         with self._problems(f"run {argv[0]}"):
-            if len(stdin) > LARGEST_INPUT:
+            if stdin:
                 return self._run_alone(argv, stdin, timeout)
-            command, channel = Command(argv, stdin), self._shell(min(timeout, CONNECT_TIMEOUT))
+            command, channel = Command(argv), self._shell(min(timeout, CONNECT_TIMEOUT))
             try:
                 result = self._talk(channel, command.text, argv, timeout, command.result)
             except BaseException:
@@ -61,7 +61,6 @@ class Ssh:
     def _run_alone(self, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
         """Run a command in a session of its own."""
         channel = self._channel(min(timeout, CONNECT_TIMEOUT))
-
         try:
             channel.exec_command(quote(argv))
             return self._talk(channel, stdin, argv, timeout, None)

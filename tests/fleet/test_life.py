@@ -192,6 +192,18 @@ def ids(jobs: Jobs, host: int) -> str:
     return jobs.fleet[host].docker("ps", "-q", "--filter", "label=jobctl.job=counter")
 
 
+def test_a_drill(jobs: Jobs) -> None:
+    assert jobs.up().returncode == 0
+    for generation, options in ((1, ()), (2, ("--container",))):
+        eventually(lambda: all((node["progress"] or 0) > 100 for node in jobs.status()["nodes"]))
+        done = jobs.run("drill", "--yes", "--node", "1", *options, "-o", "json")
+        report = json.loads(done.stdout)
+        assert (done.returncode, report["host"], report["generation"]) == (0, "h2", generation), done.stderr
+        assert report["continued"] is not False
+        assert report["after"] > 50
+        assert 0 <= report["seconds"]["detected"] <= report["seconds"]["training"]
+
+
 def test_two_jobs_live_side_by_side(jobs: Jobs, tmp_path: Path) -> None:
     other = Jobs(tmp_path / "second", jobs.fleet, SPEC.replace("name: counter", "name: second"))
     assert (jobs.up().returncode, other.up().returncode) == (0, 0)

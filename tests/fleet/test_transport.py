@@ -103,7 +103,7 @@ def test_a_slow_bashrc_costs_once(hosts: Fleet) -> None:
     bashrc.write_text("echo ran >> ~/ran\n")
     transport = ssh(hosts)
     try:
-        assert [transport.run(["sh", "-c", f"exit {n}"], b"input").code for n in range(10)] == list(range(10))
+        assert [transport.run(["sh", "-c", f"exit {n}"]).code for n in range(10)] == list(range(10))
         assert ran.read_text() == "ran\n"
     finally:
         transport.close()

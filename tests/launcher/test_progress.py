@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 import sys
@@ -137,9 +138,10 @@ def test_where_a_hung_process_stands(node: Any, ask: str) -> None:
 
 
 def test_py_spy_shows_where_a_process_stands_that_shows_nothing(node: Any) -> None:
-    if shutil.which("py-spy") is None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    if shutil.which("py-spy", path=path) is None:
         pytest.skip("py-spy is not installed")
-    node.start(command=node.script(HUNG.format(ask="pass")), hang_timeout=0.5)
+    node.start(command=node.script(HUNG.format(ask="pass")), hang_timeout=0.5, environ={"PATH": path})
     node.order(1)
     (process,) = node.until("failed")["processes"]
     assert process["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:5)"

@@ -1,0 +1,199 @@
+"""What `drill` does: breaks something of a running job on purpose, and tells how it recovers."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from jobctl import console
+from jobctl.bringup import duration, node_number
+from jobctl.console import Failed
+from jobctl.jobspec.deploy.clock import pause
+from jobctl.options import Format
+from jobctl.outcome import SETTLED, show_tail
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.observed import Observed
+
+LOOK = 0.05  # seconds between two looks, at least
+
+Victim = Literal["process", "container"]
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds from the fault until the supervisor saw it, the next generation began, all nodes ran, and a step was made.
+
+    None where that could not be seen: without events of the supervisor here, without a step counter.
+    """
+
+    detected: float | None = None
+    stopped: float | None = None
+    running: float | None = None
+    training: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What was broken, and what came of it. `before` and `after` are steps; `continued`: whether from a checkpoint."""
+
+    victim: Victim
+    node: int
+    host: str
+    generation: int
+    before: int | None
+    after: int | None
+    seconds: Times
+    continued: bool | None
+
+
+def drill_job(deployer: Deployer, victim: Victim, node: str | None, yes: bool, timeout: str, output: Format) -> int:
+    """Break something, wait for the recovery, report; return 1 if the job did not go on from where it was."""
+    observed = _fit(deployer)
+    number = node_number(node, len(observed.members)) if node is not None else observed.members[-1].node
+    host = next(member.host for member in observed.members if member.node == number)
+    _confirm(deployer, f"kills {_what(victim)} of node {number} on {host}", yes)
+    drill = _watch(deployer, observed, victim, number, host, time.monotonic() + duration(timeout))
+    if output is Format.json:
+        console.out_json({"job": deployer.job.name, **asdict(drill)})
+    else:
+        _tell(drill)
+    return 1 if drill.continued is False else 0
+
+
+def _fit(deployer: Deployer) -> Observed:
+    """Look at the job. Ends with 2 if there is nothing to rehearse."""
+    from jobctl.jobspec.deploy.observed import phase
+
+    name, observed = deployer.job.name, deployer.observe()
+    now, reason = phase(observed)
+    if now != "running":
+        raise Failed(f"job `{name}` is {now}: a drill needs one that runs", 2, reason)
+    if not observed.supervised:
+        raise Failed(f"job `{name}` has no supervisor, who would recover it", 2, f"`jobctl up {name}` starts one")
+    return observed
+
+
+def _what(victim: Victim) -> str:
+    return "a process" if victim == "process" else "the container"
+
+
+def _confirm(deployer: Deployer, what: str, yes: bool) -> None:
+    plan = deployer.plan
+    cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failed("a drill breaks a job on purpose, and asks before", 2, "`--yes` if nobody is there to answer")
+    console.say(f"this {what} of job `{deployer.job.name}`, and costs the work since its last checkpoint and {cost}")
+    if not typer.confirm("go on?", err=True):
+        raise Failed("nothing was done", 2)
+
+
+def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, host: str, deadline: float) -> Drill:
+    from jobctl.jobspec.deploy import events
+
+    generation = observed.control.generation
+    number = generation.number if generation else 0
+    before, rate = _step(observed), _rate(observed)
+    _, offset = events.read(deployer.job.events)
+    struck = time.time()
+    deployer.strike(node, victim)
+    running, after = _recovery(deployer, number, before is not None, deadline)
+    at = time.time()
+    told, _ = events.read(deployer.job.events, offset)
+    times = Times(
+        _first(told, "failure", struck),
+        _first(told, "generation", struck),
+        round(running - struck, 2),
+        round(at - struck, 2) if after is not None else None,
+    )
+    return Drill(victim, node, host, number, before, after, times, _continued(before, after, rate, at - running))
+
+
+def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) -> tuple[float, int | None]:
+    """Wait until all nodes run a later generation than `number`; return when, and the first step seen then if it `counts`."""
+    running = None
+    for observed in _looks(deployer, deadline):
+        current = observed.control.generation
+        if current is None or current.number <= number:
+            continue
+        if any(m.generation != current.number or m.state not in ("running", "exited") for m in observed.members):
+            continue  # what they report is of before
+        running = running or time.time()
+        if _step(observed) is not None or not counts:
+            return running, _step(observed)
+    name = deployer.job.name
+    raise Failed(f"job `{name}` has not recovered in time", 1, f"`jobctl status {name}`, `jobctl events {name}`")
+
+
+def _looks(deployer: Deployer, deadline: float) -> Iterator[Observed]:
+    """Look again and again until the deadline. Ends with 1 if the job ends badly."""
+    from jobctl.jobspec.deploy.observed import phase
+
+    name = deployer.job.name
+    while time.monotonic() < deadline:
+        observed = deployer.observe()
+        now, reason = phase(observed)
+        if now in SETTLED and now != "succeeded":
+            show_tail(observed)
+            raise Failed(f"job `{name}` {now}: {reason}", 1, "it did not survive the drill")
+        yield observed
+        pause(max(LOOK, deployer.interval / 4))
+
+
+def _step(observed: Observed) -> int | None:
+    return max((node.progress for node in observed.members if node.progress is not None), default=None)
+
+
+def _rate(observed: Observed) -> float:
+    """Return how many steps a second the job has made, at most: as if it had begun this generation from zero."""
+    began = min((node.started_at for node in observed.members if node.started_at), default=None)
+    step = _step(observed)
+    return 0.0 if began is None or step is None else step / max(1.0, time.time() - began)
+
+
+def _first(told: list[dict[str, Any]], kind: str, since: float) -> float | None:
+    found = (event["time"] for event in told if event["event"] == kind and event["time"] >= since)
+    at = next(found, None)
+    return None if at is None else round(at - since, 2)
+
+
+def _continued(before: int | None, after: int | None, rate: float, ran: float) -> bool | None:
+    """Say whether training went on from a checkpoint; None where that cannot be told from the steps."""
+    if before is None or after is None:
+        return None
+    from_zero = 1 + 2 * rate * (ran + 1.0)  # as far as it may have come since, had it begun from zero
+    if before <= 2 * from_zero:
+        return True if after > from_zero else None
+    return after > from_zero
+
+
+def _tell(drill: Drill) -> None:
+    at = f" at step {drill.before}" if drill.before is not None else ""
+    console.out(
+        f"killed {_what(drill.victim)} of node {drill.node} on {drill.host}{at}, in generation {drill.generation}"
+    )
+    rows = [
+        ("detected", drill.seconds.detected, "the supervisor saw it"),
+        ("stopped", drill.seconds.stopped, "what was left had ended, and the next generation began"),
+        ("running", drill.seconds.running, "all nodes run again"),
+        ("training", drill.seconds.training, f"first step seen: {drill.after}"),
+    ]
+    lines = [(name, f"{seconds:.2f} s", what) for name, seconds, what in rows if seconds is not None]
+    console.out(console.table(("", "AFTER", ""), lines))
+    if drill.continued is False:
+        console.error(
+            f"training began from the beginning: step {drill.before} was reached before, {drill.after} after",
+            "does the script read its checkpoint from $JOBCTL_CHECKPOINT_DIR, and is that shared by all hosts?",
+        )
+    elif drill.continued:
+        console.say("the job went on from its checkpoint")
+    else:
+        console.say("the job runs again; from the steps alone it cannot be told where it went on")

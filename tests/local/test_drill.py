@@ -1,0 +1,62 @@
+"""Failures rehearsed: what is killed, how long it takes to go on, and whether it went on from its checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from .conftest import eventually
+
+
+@pytest.fixture
+def running(jobs: Any) -> Any:
+    """A job that has made 100 steps, and would make many more."""
+    jobs.set(STEPS="10000", DELAY="0.02")
+    jobs.ok("up")
+    eventually(lambda: all((node["progress"] or 0) >= 100 for node in jobs.status()["nodes"]))
+    return jobs
+
+
+@pytest.mark.parametrize(("option", "victim"), [((), "process"), (("--container",), "container")])
+def test_the_job_goes_on(running: Any, option: tuple[str, ...], victim: str) -> None:
+    done = running.run("drill", "--yes", "--node", "0", *option, "-o", "json")
+    report = json.loads(done.stdout)
+    seconds = report.pop("seconds")
+    before, after, continued = report.pop("before"), report.pop("after"), report.pop("continued")
+    assert report == {"job": "counter", "victim": victim, "node": 0, "host": "localhost", "generation": 1}
+    assert (done.returncode, before >= 100, after > 50, continued is False) == (0, True, True, False)
+    assert 0 <= seconds["detected"] <= seconds["stopped"] <= seconds["running"] <= seconds["training"]
+    state = running.status()
+    assert (state["phase"], state["generation"]) == ("running", 2)
+
+
+def test_a_job_that_begins_anew_is_told(running: Any) -> None:
+    script = running.directory / "counter.py"
+    script.write_text(script.read_text().replace("os.path.exists(kept)", "False"))
+    running.ok("up")
+    eventually(lambda: all((node["progress"] or 0) >= 100 for node in running.status()["nodes"]))
+    done = running.run("drill", "--yes")
+    assert (done.returncode, "error: training began from the beginning: step " in done.stderr) == (1, True), done.stderr
+
+
+def test_a_job_that_does_not_survive(running: Any) -> None:
+    spec = running.directory / "job.yaml"
+    spec.write_text(spec.read_text() + "recovery: {max_restarts: 0}\n")
+    running.ok("up")
+    done = running.run("drill", "--yes")
+    assert (done.returncode, "error: job `counter` failed: " in done.stderr) == (1, True), done.stderr
+    assert "it did not survive the drill" in done.stderr
+
+
+def test_what_it_needs(jobs: Any) -> None:
+    jobs.set(STEPS="10000", DELAY="0.02")
+    assert jobs.run("drill", "--yes").stderr.startswith("error: job `counter` is stopped: a drill needs one that runs")
+    jobs.ok("up", "--no-supervise")
+    assert jobs.run("drill", "--yes").stderr.startswith("error: job `counter` has no supervisor")
+    jobs.ok("up")
+    before = jobs.status()["generation"]
+    assert jobs.run("drill").stderr.startswith("error: a drill breaks a job on purpose, and asks before")
+    assert jobs.run("drill", "--yes", "--node", "7").returncode == 2
+    assert jobs.status()["generation"] == before
