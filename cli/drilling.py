@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.observed import Observed
 
 LOOK = 0.05  # seconds between two looks, at least
+REPORTED = 0.3  # seconds until a step that was made is reported
 
 Victim = Literal["process", "container"]
 
@@ -105,8 +106,7 @@ def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, ho
     _, offset = events.read(deployer.job.events)
     struck = time.time()
     deployer.strike(node, victim)
-    running, after = _recovery(deployer, number, before is not None, deadline)
-    at = time.time()
+    running, at, gap, after = _recovery(deployer, number, before is not None, deadline)
     told, _ = events.read(deployer.job.events, offset)
     times = Times(
         _first(told, "failure", struck),
@@ -114,12 +114,15 @@ def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, ho
         round(running - struck, 2),
         round(at - struck, 2) if after is not None else None,
     )
-    return Drill(victim, node, host, number, before, after, times, _continued(before, after, rate, at - running))
+    return Drill(victim, node, host, number, before, after, times, _continued(before, after, rate * (gap + REPORTED)))
 
 
-def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) -> tuple[float, int | None]:
-    """Wait until all nodes run a later generation than `number`; return when, and the first step seen then if it `counts`."""
-    running = None
+def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) -> tuple[float, float, float, int | None]:
+    """Wait until all nodes run a later generation than `number`, and have made a step if the job `counts` them.
+
+    Returns when they ran, when that step was seen, for how long nobody had looked then, and the step.
+    """
+    running, last = None, time.time()
     for observed in _looks(deployer, deadline):
         current = observed.control.generation
         if current is None or current.number <= number:
@@ -128,7 +131,8 @@ def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) ->
             continue  # what they report is of before
         running = running or time.time()
         if _step(observed) is not None or not counts:
-            return running, _step(observed)
+            return running, time.time(), time.time() - last, _step(observed)
+        last = time.time()
     name = deployer.job.name
     raise Failed(f"job `{name}` has not recovered in time", 1, f"`jobctl status {name}`, `jobctl events {name}`")
 
@@ -153,10 +157,10 @@ def _step(observed: Observed) -> int | None:
 
 
 def _rate(observed: Observed) -> float:
-    """Return how many steps a second the job has made, at most: as if it had begun this generation from zero."""
+    """Return how many steps a second the job makes, rather too many: what it has made since it began, four times."""
     began = min((node.started_at for node in observed.members if node.started_at), default=None)
     step = _step(observed)
-    return 0.0 if began is None or step is None else step / max(1.0, time.time() - began)
+    return 0.0 if began is None or step is None else 4 * step / max(1.0, time.time() - began)
 
 
 def _first(told: list[dict[str, Any]], kind: str, since: float) -> float | None:
@@ -165,12 +169,15 @@ def _first(told: list[dict[str, Any]], kind: str, since: float) -> float | None:
     return None if at is None else round(at - since, 2)
 
 
-def _continued(before: int | None, after: int | None, rate: float, ran: float) -> bool | None:
-    """Say whether training went on from a checkpoint; None where that cannot be told from the steps."""
+def _continued(before: int | None, after: int | None, unseen: float) -> bool | None:
+    """Say whether training went on from a checkpoint; None where that cannot be told from the steps.
+
+    `unseen` is how many steps may have been made since the last look that saw none, at the rate of before.
+    """
     if before is None or after is None:
         return None
-    from_zero = 1 + 2 * rate * (ran + 1.0)  # as far as it may have come since, had it begun from zero
-    if before <= 2 * from_zero:
+    from_zero = 1 + unseen  # as far as it may have come, had it begun from zero
+    if before <= from_zero:
         return True if after > from_zero else None
     return after > from_zero
 
