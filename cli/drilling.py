@@ -177,9 +177,9 @@ def _continued(before: int | None, after: int | None, unseen: float) -> bool | N
     if before is None or after is None:
         return None
     from_zero = 1 + unseen  # as far as it may have come, had it begun from zero
-    if before <= from_zero:
-        return True if after > from_zero else None
-    return after > from_zero
+    if after > from_zero:
+        return True
+    return False if before > from_zero else None
 
 
 def _tell(drill: Drill) -> None:

@@ -14,7 +14,8 @@ import bcrypt
 import pytest
 
 from .fleet import Fleet
-from .jobs import SPEC, Jobs
+from .host import Host
+from .jobs import SPEC, Jobs, eventually
 from .machine import IMAGE
 
 # Engines ask for TLS everywhere but on the loopback: each host has a door of its own to the one store.
@@ -42,6 +43,8 @@ def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
     for host in hosts.hosts:
         host.start("registry", ["docker-registry", "serve", str(config)])
     try:
+        for host in hosts.hosts:
+            eventually(lambda host=host: listens(host))
         log_in(tmp_path)
         push(hosts, tmp_path)
         yield made
@@ -51,6 +54,13 @@ def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
         for host in hosts.hosts:
             host._kill("registry")
             subprocess.run(docker(hosts, host.name, tmp_path, "rmi", NAME), capture_output=True, check=False)
+
+
+def listens(host: Host) -> bool:
+    """Say whether the host's registry accepts connections."""
+    address, _, port = REGISTRY.partition(":")
+    script = f"import socket; socket.create_connection(({address!r}, {port}), 1)"
+    return subprocess.run(host.inside("python3", "-c", script), capture_output=True, check=False).returncode == 0
 
 
 def log_in(home: Path) -> None:
