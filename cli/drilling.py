@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,13 +18,11 @@ from jobctl.options import Format
 from jobctl.outcome import SETTLED, show_tail
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.deployer import Deployer, Victim
     from jobctl.jobspec.deploy.observed import Observed
 
 LOOK = 0.05  # seconds between two looks, at least
 REPORTED = 0.3  # seconds until a step that was made is reported
-
-Victim = Literal["process", "container"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +120,14 @@ def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) ->
 
     Returns when they ran, when that step was seen, for how long nobody had looked then, and the step.
     """
-    running, last = None, time.time()
+    from jobctl.jobspec.deploy.observed import phase
+
+    name, running, last = deployer.job.name, None, time.time()
     for observed in _looks(deployer, deadline):
         current = observed.control.generation
         if current is None or current.number <= number:
+            if phase(observed)[0] == "succeeded":
+                raise Failed(f"job `{name}` ended well before the drill could harm it", 2)
             continue
         if any(m.generation != current.number or m.state not in ("running", "exited") for m in observed.members):
             continue  # what they report is of before
@@ -133,7 +135,6 @@ def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) ->
         if _step(observed) is not None or not counts:
             return running, time.time(), time.time() - last, _step(observed)
         last = time.time()
-    name = deployer.job.name
     raise Failed(f"job `{name}` has not recovered in time", 1, f"`jobctl status {name}`, `jobctl events {name}`")
 
 

@@ -78,17 +78,21 @@ class Containers:
 
     def as_root(self, code: str, folders: Sequence[str], image: str, python: str, *args: str) -> bool:
         """Run Python code as root in a container of `image` that has `folders` at /at/0 …; say whether it went well."""
-        from docker.errors import APIError
+        from docker.errors import APIError, NotFound
 
+        name = f"jobctl-{self.job}-root"
         with self.engine.asked() as client:
             try:
+                with suppress(NotFound):  # left by a command that was killed
+                    client.remove_container(name, force=True)
                 config = client.create_host_config(
                     binds=[f"{path}:/at/{number}" for number, path in enumerate(folders)], network_mode="none"
                 )
                 made = client.create_container(
                     image,
                     [python, "-c", code, *args],
-                    name=f"jobctl-{self.job}-root",
+                    name=name,
+                    labels={"jobctl.job": self.job, "jobctl.role": "root"},
                     user="0:0",
                     entrypoint=[],
                     host_config=config,

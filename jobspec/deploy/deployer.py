@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 
+Victim = Literal["process", "container"]  # what `strike` kills
 Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
 
 
@@ -115,7 +116,7 @@ class Deployer(Protocol):
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
-    def strike(self, node: int, what: Literal["process", "container"]) -> None:
+    def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError."""
 
     def fetch(self, into: Path) -> list[str]:

@@ -71,6 +71,7 @@ def binds(plan: Plan | None, nodes: Iterable[Node]) -> list[Any]:
 
 
 def of_error(host: str, check: str, error: DeployError) -> Finding:
+    """Return the finding for an error of a host, met while it was looked at for `check`."""
     if isinstance(error, HostError):
         return Finding(host, check, "error", error.cause, error.code, error.hint)
     return Finding(host, check, "error", error.message, "failed", error.hint)

@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Image, Ledger, ledger_json
-from jobctl.jobspec.deploy.deployer import Failures, Start
+from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
 from jobctl.jobspec.deploy.findings import Finding
@@ -357,7 +357,7 @@ class Hosts:
                     return self.sites[host], container
         raise DeployError(f"node {node} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
 
-    def strike(self, node: int, what: Literal["process", "container"]) -> None:
+    def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or its container."""
         site, container = self._running(node)
         if what == "container":

@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy import processes
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.collect import collect_logs
 from jobctl.jobspec.deploy.control import Control, Image, Ledger, read_control, write_generation, write_ledger
-from jobctl.jobspec.deploy.deployer import Failures, Start
+from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.findings import Finding
@@ -284,7 +284,7 @@ class Local:
             )
         return running[0]
 
-    def strike(self, node: int, what: Literal["process", "container"]) -> None:
+    def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or its launcher with all its processes."""
         if what == "container":
             processes.kill_marked(self.work, node)

@@ -212,6 +212,7 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
     try:
         for host in jobs.fleet.hosts:
             os.chmod(host.socket, 0o660)
+        jobs.fleet[0].docker("create", "--name", "jobctl-counter-root", IMAGE, "true")  # of a command that was killed
         jobs.spec(SPEC + "container: {{user: '4343:4344'}}\nsecrets: [TOKEN]\noutputs: [runs/]\n")
         up = jobs.up("--target", "ssh")
         assert up.returncode == 0, up.stderr

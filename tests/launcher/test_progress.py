@@ -156,11 +156,11 @@ def test_a_process_that_asked_for_nothing_is_sent_nothing(node: Any) -> None:
 
 def test_nodes_that_stood_still_too_say_where(node: Any) -> None:
     """The first node to call it a hang has everything restarted: the others tell before they end."""
-    node.start(command=node.script(HUNG.format(ask="faulthandler.enable()")), hang_timeout=20.0)
+    node.start(command=node.script(HUNG.format(ask="faulthandler.enable()")), hang_timeout=4.0)
     node.order(1)
     node.until("running")
     stack = node.dir / "logs" / "1" / "stack.0"
-    time.sleep(11.0)  # more than half of what makes a hang
+    time.sleep(2.5)  # more than half of what makes a hang
     node.order(2)
     deadline = time.monotonic() + 20
     while not stack.exists():
