@@ -307,6 +307,22 @@ def test_the_engine_answers_over_ssh(hosts: Fleet) -> None:
     transport.close()
 
 
+def test_all_requests_share_one_connection(hosts: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would cost a session otherwise, of which sshd gives ten."""
+    transport, dialled = ssh(hosts), []
+    dial = transport.dial
+    monkeypatch.setattr(transport, "dial", lambda argv: dialled.append(argv) or dial(argv))
+    with Engine(transport).asked() as client:
+        container = client.create_container(IMAGE, ["true"])
+        client.start(container)
+        client.wait(container)
+        client.inspect_container(container)
+        client.remove_container(container)
+        client.info()
+    assert dialled == [["docker", "system", "dial-stdio"]]
+    transport.close()
+
+
 def test_what_the_engine_refuses_is_told_in_its_words(hosts: Fleet) -> None:
     transport = ssh(hosts)
     with pytest.raises(HostError) as caught, Engine(transport).asked() as client:
