@@ -15,7 +15,7 @@ from fleet.machine import IMAGE, missing
 from jobctl.jobspec.deploy.carry_out import carry_out, wanted
 from jobctl.jobspec.deploy.clock import SystemClock
 from jobctl.jobspec.deploy.control import Result
-from jobctl.jobspec.deploy.deployer import Deployer, Start
+from jobctl.jobspec.deploy.deployer import Deployer, Start, Victim
 from jobctl.jobspec.deploy.hosts import Hosts
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.local import Local
@@ -174,3 +174,13 @@ def test_a_taken_port_is_not_chosen(deployer: Deployer) -> None:
     first = deployer.next_generation(plan, None, 0.0, plan.nodes)
     second = deployer.next_generation(plan, first, 0.0, plan.nodes)
     assert (first.number, second.number, first.rendezvous.port != second.rendezvous.port) == (1, 2, True)
+
+
+@pytest.mark.parametrize("what", ["process", "container"])
+def test_what_is_struck_fails(deployer: Deployer, what: Victim) -> None:
+    bring_up(deployer)
+    eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
+    deployer.strike(1, what)
+    eventually(lambda: deployer.observe().nodes[1].state == "failed")
+    observed = deployer.observe()
+    assert [(node.state, node.alive) for node in observed.nodes] == [("running", True), ("failed", what == "process")]
