@@ -1,8 +1,8 @@
 """Where a job's files lie on this machine: history and conveniences, and on target `local` the work directory.
 
 `$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`), what happened
-(`events.jsonl`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`, laid out as on
-any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
+(`events.jsonl`, `progress.jsonl`), locks, collected logs (`history/`), and `host/`, the work directory of target
+`local`, laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ class JobDir:
     def events(self) -> Path:
         """What happened, one JSON object a line."""
         return self.root / "events.jsonl"
+
+    @property
+    def progress(self) -> Path:
+        """How far the job had got when, one JSON object a line."""
+        return self.root / "progress.jsonl"
 
     @property
     def history(self) -> Path:
@@ -86,7 +91,7 @@ class JobDir:
         return load_reach(about["reach"]) if about.get("reach") else None
 
     def forget(self) -> None:
-        """Remove what `remember` kept; events and collected logs stay."""
+        """Remove what `remember` kept; events, progress and collected logs stay."""
         for name in ("job.json", "plan.json", "supervisor.log", "supervisor.lock"):
             (self.root / name).unlink(missing_ok=True)
 
