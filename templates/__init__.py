@@ -1,1 +1,1 @@
-"""Jinja templates of the artefacts; read through `importlib.resources`."""
+"""Jinja templates of the artefacts and of the report; read through `importlib.resources`."""

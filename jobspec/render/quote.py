@@ -65,6 +65,24 @@ def _compose_text(text: str) -> str:
     return quoted.replace("$", "$$")  # Compose interpolates what it reads
 
 
+# What terminals take for orders, colours above all: the escape sequences CSI and OSC.
+_TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+# What shows nowhere, or turns other text around: controls (but for tab and line feed), bidirectional overrides, halves
+# of surrogate pairs.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(value: object) -> str:
+    """Return `value` as text of which a reader sees all, for a page that escapes it besides."""
+    return _INVISIBLE.sub(_shown, _TERMINAL.sub("", str(value)))
+
+
+def _shown(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else f"\\u{code:04x}"
+
+
 def mount_option(fields: tuple[tuple[str, str], ...]) -> str:
     """Return the value of docker's option `--mount`: one line of CSV. Raises RenderError for paths it cannot hold."""
     return ",".join(_csv_field(f"{name}={value}" if value else name) for name, value in fields)

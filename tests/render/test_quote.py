@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobctl.jobspec.render.errors import RenderError
-from jobctl.jobspec.render.quote import LONGEST, Rendered, mount_option, quote_compose, quote_shell
+from jobctl.jobspec.render.quote import LONGEST, Rendered, mount_option, quote_compose, quote_shell, visible
 
 # All that a file, an argument or a variable can hold; surrogates only where bytes are meant.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -144,3 +144,17 @@ def _mount(path: str) -> str:
 def test_no_value_is_quoted_by_accident() -> None:
     with pytest.raises(TypeError, match="no YAML for None"):
         quote_compose(None)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a\tb\nc é😀", "a\tb\nc é😀"),
+        ("\x1b[1;31mred\x1b[0m \x1b]0;title\x07\x1b]8;;x\x1b\\end", "red end"),
+        ("\0 \r \x1b \x7f \x85", "␀ ␍ ␛ ␡ \\u0085"),
+        ("\u202eesrever\u2066 \ud800", "\\u202eesrever\\u2066 \\ud800"),
+        (7.5, "7.5"),
+    ],
+)
+def test_a_reader_sees_all_of_it(value: object, expected: str) -> None:
+    assert visible(value) == expected
