@@ -175,6 +175,7 @@ def _apply(
     if not steps:
         return Applied(plan, (), failed, generation is not None)
     fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
+    _tell_up(deployer, plan)
     note = teller(deployer, options.output)
     try:
         with Progress(quiet=options.output is Format.json) as progress:
@@ -198,6 +199,15 @@ def _warn_of_another_spec(deployer: Deployer, compiled: Compiled) -> None:
     now = str(compiled.path.absolute())
     if before is not None and before != now and Path(before).exists() and not os.path.samefile(before, now):
         console.warning(f"job `{deployer.job.name}` was started from {before}, and becomes what {now} says")
+
+
+def _tell_up(deployer: Deployer, plan: Plan) -> None:
+    """Record what is brought up: `report` tells it even when the job is down."""
+    from jobctl.jobspec.deploy import events
+
+    nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
+    message = f"up: {plan.framework} on {nodes}, target {plan.target}"
+    events.record(deployer.job.events, time.time(), "up", message, framework=plan.framework, target=plan.target)
 
 
 def teller(deployer: Deployer, output: Format) -> Any:
