@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: status, list, wait, events."""
+"""Commands that look and change nothing: status, list, wait, events, report."""
 
 from __future__ import annotations
 
@@ -132,4 +132,37 @@ def events(
     show_events(running_job(job, Reached(hosts, ssh_config, accept_new)), follow, output)
 
 
-COMMANDS: Commands = {"check": check, "status": status, "list": list_, "wait": wait, "events": events}
+@command
+def report(
+    job: Job = None,
+    output: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Where to; default ./JOB-report.html, `-`: stdout.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Tell the story of a run as a web page.
+
+    One HTML file that needs nothing else: what each node did, progress, failures and what they cost, and which part of
+    the time was effective training. From what this machine recorded; nothing is connected to.
+
+    Example: jobctl report my-job -o story.html
+    """
+    from jobctl.reporting import report_job
+
+    report_job(job, output)
+
+
+COMMANDS: Commands = {
+    "check": check,
+    "status": status,
+    "list": list_,
+    "wait": wait,
+    "events": events,
+    "report": report,
+}

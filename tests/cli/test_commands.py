@@ -225,9 +225,40 @@ def test_version(jobctl: Any) -> None:
 
 def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
     names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
-    assert len(names) == 21
+    assert len(names) == 22
     for name in names:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
+
+
+def test_report_without_history_says_so(jobctl: Any, tmp_path: Path) -> None:
+    for argv in (("report",), ("report", "small", "-o", "-")):
+        ran = jobctl(*argv)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.splitlines() == [
+            f"error: there is no history of job `small` in {tmp_path / 'state'}",
+            "hint: `jobctl up` writes it where it is called; `jobctl list` shows the jobs that are up",
+        ]
+    assert list(Path().glob("*.html")) == []
+
+
+def test_report_writes_a_page(jobctl: Any) -> None:
+    from jobctl.jobspec.deploy import events
+
+    history = Path("state") / "jobs" / "small" / "events.jsonl"
+    events.record(history, 1000.0, "step", "generation 1: the job is new", by="up")
+    events.record(history, 1090.0, "down", "job taken down")
+    ran = jobctl("report")
+    assert (ran.code, ran.out, ran.err) == (
+        0,
+        "",
+        "wrote small-report.html: down, 1 min 30 s, no failure, 0 % effective training time\n",
+    )
+    page = Path("small-report.html").read_text()
+    printed = jobctl("report", "small", "-o", "-")
+    assert (printed.code, printed.err) == (0, "")
+    # All but the time at which it was made.
+    assert printed.out.split("Made by")[0] == page.split("Made by")[0]
+    assert jobctl("report", "-o", "no/such/place.html").code == 2
 
 
 def test_nothing_is_coloured_in_a_pipe(jobctl: Any) -> None:
