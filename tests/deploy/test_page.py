@@ -160,7 +160,7 @@ WIDTHS = (320, 680, 1280)  # of a telephone, at the point where the page changes
 # Opens the page in a frame of each width, and writes down what only a browser knows.
 PROBE = """<!doctype html><meta charset="utf-8"><title>probe</title><body><pre id="probe"></pre><script>
 const page = %s, widths = %s, found = [];
-const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.right, b.width, b.height]; };
+const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.right, b.width, b.height, b.top + b.height / 2]; };
 for (const width of widths) {
   const frame = document.createElement("iframe");
   frame.style.cssText = `width: ${width}px; height: 900px; border: 0`;
@@ -173,7 +173,8 @@ for (const width of widths) {
       scroll: d.documentElement.scrollWidth, client: d.documentElement.clientWidth,
       svg: all("svg").map(box), line: all("polyline").map(box), bar: all("rect").map(box),
       tick: all(".axis span").filter(e => e.offsetWidth).map(box), tile: all(".tile").map(box),
-      pre: all("pre").map(e => [e.scrollWidth, e.clientWidth]),
+      level: all(".level").map(box), who: all(".who").map(box),
+      grid: all(".chart line:not([class])").map(box), pre: all("pre").map(e => [e.scrollWidth, e.clientWidth]),
       colours: all("body, .soft, .tile b, pre, .cost, .badge, td").map(e => {
         let under = e;
         while (getComputedStyle(under).backgroundColor === "rgba(0, 0, 0, 0)") under = under.parentElement;
@@ -216,14 +217,23 @@ def test_a_browser_lays_it_out(seen: Any, width: int) -> None:
     assert view["scroll"] <= view["client"], "the page is wider than its window"
     assert view["harmed"] is None
     assert len(view["svg"]) == 3
-    assert all(wide > width / 2 and high >= 20 for _, _, wide, high in view["svg"])
+    assert all(wide > width / 2 and high >= 20 for _, _, wide, high, _ in view["svg"])
     assert len(view["line"]) == 7  # three generations lost their last steps
-    assert all(wide > 1 and high > 1 for _, _, wide, high in view["line"])
+    assert all(wide > 1 and high > 1 for _, _, wide, high, _ in view["line"])
     left, right, *_ = view["svg"][1]
     assert all(left - 2 <= bar[0] and bar[1] <= right + 2 for bar in view["bar"])
     assert all(one[1] < other[0] for one, other in zip(view["tick"], view["tick"][1:], strict=False)), "labels overlap"
     assert all(scroll <= client for scroll, client in view["pre"])
     assert all(tile[2] >= 120 for tile in view["tile"])
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_browser_puts_step_numbers_at_their_lines(seen: Any, width: int) -> None:
+    view = seen[1][width]
+    assert len(view["level"]) == len(view["grid"]) == 4
+    assert [round(level[4] - line[4]) for level, line in zip(view["level"], view["grid"], strict=True)] == [0] * 4
+    if width < 680:  # the name stands above the chart there
+        assert view["level"][-1][4] - view["level"][-1][3] / 2 >= view["who"][0][4] + view["who"][0][3] / 2
 
 
 def test_a_browser_shows_it_with_contrast(seen: Any) -> None:
