@@ -170,7 +170,7 @@ def _apply(
     secrets = secrets_of(compiled) if steps else {}
     _warn_of_another_spec(deployer, compiled)
     deployer.job.create()
-    deployer.job.remember(_about(compiled, plan, reach), plan)
+    deployer.job.remember(_about(compiled, plan, reach), plan, _source(compiled, plan))
     generation = observed.control.generation
     if not steps:
         return Applied(plan, (), failed, generation is not None)
@@ -236,6 +236,19 @@ def _about(compiled: Compiled, plan: Plan, reach: Reach | None) -> dict[str, Any
         "reach": dump_reach(reach) if reach else None,
         "owner": plan.owner,
         "started_at": time.time(),
+    }
+
+
+def _source(compiled: Compiled, plan: Plan) -> dict[str, Any]:
+    """Return what the supervisor plans the job anew from when a node has to move; hosts are in what is said about it."""
+    from dataclasses import asdict
+
+    from jobctl.jobs import context_of
+
+    return {
+        "spec": compiled.spec.model_dump(mode="json"),
+        "context": asdict(context_of(compiled)),
+        "count": len(plan.nodes) if plan.elastic else None,
     }
 
 

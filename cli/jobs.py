@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.reach import Reach, SshOptions
     from jobctl.jobspec.plan.types import Plan
-    from jobctl.jobspec.planner import Target
+    from jobctl.jobspec.planner import Context, Target
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
@@ -275,18 +275,15 @@ def owner() -> str:
 def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None, count: int | None = None) -> Plan:
     """Return the plan of a compiled job, its nodes placed and counted as given. Ends with 2 where it cannot be planned."""
     from jobctl.jobspec.deploy.devices import count_devices
-    from jobctl.jobspec.planner import Context, PlanError, planner
-    from jobctl.version import version
+    from jobctl.jobspec.planner import PlanError, planner
 
     if compiled.target == "kubernetes":
         message = "this version validates for target `kubernetes`, and cannot render or deploy to it yet"
         raise Failed(message, 2, "name hosts: `--hosts hosts.txt`")
-    spec, directory = compiled.spec, compiled.directory
-    here = spec.script is not None and (directory / spec.script).is_file()
-    context = Context(compiled.target, str(directory), owner(), version(), here)
-    devices = count_devices(spec.devices.kind) if compiled.target == "local" else None
+    context = context_of(compiled)
+    devices = count_devices(compiled.spec.devices.kind) if compiled.target == "local" else None
     try:
-        plan = planner(spec, compiled.hosts, placement, context, devices, count)
+        plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count)
     except PlanError as error:
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None or plan.target == "local":
@@ -294,6 +291,16 @@ def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None, coun
     from jobctl.jobspec.deploy.code import code_hash
 
     return replace(plan, code=replace(plan.code, version=code_hash(plan)))
+
+
+def context_of(compiled: Compiled) -> Context:
+    """Return what the planner may know of the outside."""
+    from jobctl.jobspec.planner import Context
+    from jobctl.version import version
+
+    spec, directory = compiled.spec, compiled.directory
+    here = spec.script is not None and (directory / spec.script).is_file()
+    return Context(compiled.target, str(directory), owner(), version(), here)
 
 
 def name_of(job: str | None) -> str:

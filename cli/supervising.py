@@ -15,7 +15,7 @@ def supervise_job(job: str | None, *, background: bool) -> None:
     from jobctl.jobs import running_job
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.lock import Locked
-    from jobctl.jobspec.supervise.loop import Supervisor
+    from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 
     deployer = running_job(job)
     if deployer.plan is None:
@@ -24,8 +24,14 @@ def supervise_job(job: str | None, *, background: bool) -> None:
     if background:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with deployer.watch():
-            why = Supervisor(deployer, SystemClock(), _say).run()
+        while True:
+            try:
+                with deployer.follow() as feed:
+                    why = Supervisor(deployer, SystemClock(), _say).run(feed)
+                break
+            except HostsChanged:
+                deployer.close()
+                deployer = running_job(job)
     except Locked as taken:
         if background:
             return

@@ -47,6 +47,9 @@ SETTLE = 0.5  # seconds after which a framework launcher's end is believed befor
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
+TICK = 1.0  # seconds between two ticks; also the least that an unheard launcher is told of
+FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
+DATAGRAM = 4096  # bytes; also what a pipe takes whole
 NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_FILE
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -281,7 +284,10 @@ class Launcher:
         self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
         self.launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
         self.guard = os.getppid()
+        self.lease = Lease()
+        self.post = Post(self, os.path.join(os.path.dirname(self.control), "feeds"))
         self.signal: Optional[int] = None
+        self.pending: Optional[Tuple[Json, Json]] = None  # a generation that begins once there is a lease for it
         self.seen: Optional[Tuple[int, int, int]] = None
         self.order: Optional[Json] = None  # the control file as last read
         self.run_: Optional[Run] = None
@@ -296,6 +302,7 @@ class Launcher:
             "generation": self.generation,
             "state": "waiting",
             "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
+            "port": self.post.port,
             "launcher": {"pid": self.guard, "start_ticks": start_ticks(self.guard)},
             "exit_code": None,
             "reason": None,
@@ -326,7 +333,17 @@ class Launcher:
             code = self.turn()
             if code is not None:
                 return code
-            time.sleep(POLL)
+            self.pause(POLL if self.pending is None else POLL / 5)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost."""
+        until = time.monotonic() + seconds
+        while True:
+            self.post.attend()
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            self.post.wait(min(left, POLL))
 
     def on_signal(self, number: int, frame: Any) -> None:
         """Remember it; the loop acts on it."""
@@ -339,10 +356,16 @@ class Launcher:
             return 137
         if self.signal is not None:
             return self.stopped_by_signal(self.signal)
+        if self.run_ is not None and not self.lease.held(boot_time()):
+            self.fence()
         if self.read_control():
             code = self.obey()
             if code is not None:
                 return code
+        if self.pending is not None and self.lease.held(boot_time()):
+            order, member = self.pending
+            self.pending = None
+            self.begin(order, member)
         return self.watch()
 
     def stopped_by_signal(self, number: int) -> int:
@@ -382,15 +405,34 @@ class Launcher:
             return self.finish(float(order["grace"]))
         if order["command"] == "stop" or member is None:
             self.stop(float(order["grace"]), member is None)
-        elif order["number"] > self.generation:
+        elif order["number"] > self.generation or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still():
-                self.run_.write_stacks()  # another node was the first to call it a hang
+                self.run_.write_stacks(self.pause)  # another node was the first to call it a hang
             self.end_processes(float(order["grace"]))
-            self.begin(order, member)
+            self.expect(order, member)
         elif order["number"] == self.generation and self.run_ is None and self.report["state"] == "waiting":
             # A launcher that was killed and started again: its peers run on with processes that are no more.
             self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
         return None
+
+    def is_another(self, order: Json) -> bool:
+        """Say whether `order` is a generation of the current one's number, but not that one: two have begun one each."""
+        lease = self.lease.generation
+        return order["number"] == self.generation and lease is not None and lease != order["rendezvous"]["id"]
+
+    def expect(self, order: Json, member: Json) -> None:
+        """Begin a generation as soon as somebody has answered a tick that was sent for it."""
+        self.pending = order, member
+        nodes = [m["node"] for m in order["members"]]
+        timeout = float(order.get("host_timeout", 30.0))
+        self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time())
+        self.post.meet(order)
+        self.say(state="waiting", reason="waits for an answer from the supervisor or most of the launchers")
+
+    def fence(self) -> None:
+        """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
+        self.end_processes(0.0)
+        self.fail(fenced(), unanswered(self.lease.timeout))
 
     def member(self) -> Optional[Json]:
         """Return this node's entry in the control file."""
@@ -399,7 +441,7 @@ class Launcher:
 
     def finish(self, grace: float) -> int:
         """End for good, with the code of what ran."""
-        busy = self.run_ is not None
+        busy = self.run_ is not None or self.pending is not None
         self.end_processes(grace)
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
@@ -453,6 +495,8 @@ class Launcher:
                 file.write(b"+ %s\n" % command.encode())
                 file.flush()
                 code = self.run_setup(command, file.fileno())
+            if not self.lease.held(boot_time()):
+                raise Problem(unanswered(self.lease.timeout), fenced())
             if code != 0:
                 failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(log))
                 raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
@@ -467,10 +511,10 @@ class Launcher:
             if code is not None:
                 kill_descendants()
                 return code if code >= 0 else 128 - code
-            if self.signal is not None or os.getppid() != self.guard:
+            if self.signal is not None or os.getppid() != self.guard or not self.lease.held(boot_time()):
                 kill_descendants()
                 return 143
-            time.sleep(POLL / 2)
+            self.pause(POLL / 2)
 
     def secret_values(self) -> Dict[str, str]:
         """Return the secrets, from the 0600 file that holds them. Raises Problem."""
@@ -484,9 +528,9 @@ class Launcher:
 
     def end_processes(self, grace: float, number: int = signal.SIGTERM) -> None:
         """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents."""
-        run, self.run_ = self.run_, None
+        run, self.run_, self.pending = self.run_, None, None
         if run is not None:
-            run.end(grace, number)
+            run.end(grace, number, self.pause)
             run.look()
             self.report.update(processes=run.records(), **run.progress_fields())
         kill_descendants()
@@ -504,7 +548,7 @@ class Launcher:
         if failure is not None:
             reason = run.reason(failure)
             if failure.kind == "hang":
-                run.write_stacks()
+                run.write_stacks(self.pause)
             self.end_processes(FAILED_GRACE)
             return self.fail(failure, reason)
         if run.succeeded():
@@ -522,7 +566,7 @@ class Launcher:
         code = failure.exit_code if failure.exit_code is not None else 1
         note("%s (generation %d)" % (reason, self.generation))
         self.say(
-            state="failed",
+            state="fenced" if failure.kind == "fenced" else "failed",
             exit_code=failure.exit_code,
             reason=reason,
             finished_at=time.time(),
@@ -532,8 +576,16 @@ class Launcher:
 
     def say(self, **changes: Any) -> None:
         """Report a change."""
+        before = self.summary()
         self.report.update(changes)
         write_json(self.report_path, self.report)
+        if self.summary() != before:
+            self.post.report_changed()
+
+    def summary(self) -> Any:
+        """Return what of the report those who watch are told of at once; of progress they hear with the next tick."""
+        processes = [(p["rank"], p["state"], p["pid"]) for p in self.report["processes"]]
+        return [self.report[key] for key in ("state", "generation", "reason", "restarts")], processes
 
 
 def control_problem(order: Optional[Json]) -> Optional[str]:
@@ -546,6 +598,240 @@ def control_problem(order: Optional[Json]) -> Optional[str]:
     if order["command"] not in ("run", "stop", "finish"):
         return "unknown command %r: this launcher is older than who wrote it" % (order["command"],)
     return None
+
+
+# --- The lease ---------------------------------------------------------------------------------------------------
+
+
+def boot_time() -> float:
+    """Return seconds since the machine booted, by a clock that nobody sets; time that it was suspended counts."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Lease:
+    """The right to run processes in a generation, renewed only by answers to this launcher's own ticks.
+
+    An answer renews it from when its tick was *sent*, however late it comes: that of the supervisor alone, those of
+    launchers once with this one they are a strict majority of the generation's. Unanswered for `timeout` seconds it is
+    over, and does not come back before the next generation. Whoever starts a node elsewhere relies on that: see
+    docs/recovery.md. Times are of `boot_time`.
+    """
+
+    def __init__(self) -> None:
+        self.begin(None, [], 0, 0.0, 0.0)
+
+    def begin(self, generation: Optional[str], nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
+        """Ask for one for a new generation of `nodes`, named by the id of its rendezvous."""
+        self.generation, self.me, self.timeout = generation, me, timeout
+        self.had = self.over = False
+        self.sent: Dict[str, float] = {}  # ticks that may still be answered, oldest first
+        self.supervisor: Optional[float] = None  # when the newest tick that it has answered was sent
+        self.answers: Dict[int, float] = {}  # likewise, by launcher
+        self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when each was last answered by us
+        self.others = [node for node in nodes if node != me]
+
+    def tick(self, now: float) -> str:
+        """Return the name of a tick that is sent now; nobody can guess it."""
+        for old in [name for name, at in self.sent.items() if now - at > self.timeout]:
+            del self.sent[old]
+        name = os.urandom(8).hex()
+        self.sent[name] = now
+        return name
+
+    def answered(self, name: str, by: Optional[int]) -> None:
+        """Take note of an answer, of the supervisor's (None) or a launcher's; one to no tick of ours means nothing."""
+        at = self.sent.get(name)
+        if at is None:
+            return
+        if by is None:
+            self.supervisor = max(at, self.supervisor or at)
+        elif by in self.others:
+            self.answers[by] = max(at, self.answers.get(by, at))
+
+    def asked(self, generation: str, by: int, now: float) -> bool:
+        """Say whether the tick of another launcher is to be answered: it is of the same generation."""
+        if generation != self.generation or by not in self.heard:
+            return False
+        self.heard[by] = now
+        return True
+
+    def renewed(self) -> Optional[float]:
+        """Return from when on it counts, None if nobody has answered."""
+        needed = (len(self.others) + 1) // 2  # that many others and this one are a strict majority
+        times = sorted(self.answers.values(), reverse=True)
+        by_launchers = times[needed - 1] if 0 < needed <= len(times) else None
+        found = [at for at in (self.supervisor, by_launchers) if at is not None]
+        return max(found) if found else None
+
+    def held(self, now: float) -> bool:
+        """Say whether processes may run. The only node of a job is a majority by itself."""
+        if not self.others:
+            return True
+        at = self.renewed()
+        fresh = at is not None and now - at <= self.timeout
+        self.over = self.over or (self.had and not fresh)
+        self.had = self.had or fresh
+        return fresh and not self.over
+
+    def unheard(self, now: float) -> Dict[int, float]:
+        """Return the launchers that were not answered for a while, and for how many seconds."""
+        return {node: now - at for node, at in self.heard.items() if now - at > 2.5 * TICK}
+
+
+class Post:
+    """How launchers and the supervisor hear of each other.
+
+    To other launchers a tick is a datagram, as are their answers. To those who watch the job on this host it is a line
+    in each of their pipes (`run/feeds`, made by them); the supervisor's answers come in the file `answer`.
+    """
+
+    def __init__(self, launcher: Launcher, feeds: str) -> None:
+        self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
+        self.answer = os.path.join(launcher.dir, "answer")
+        self.socket = open_socket()
+        self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
+        self.peers: Dict[int, Any] = {}  # their sockets' addresses
+        self.next = 0.0
+        self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
+        self.version = 0  # of the report
+
+    def meet(self, order: Json) -> None:
+        """Take note of where the launchers of a new generation hear."""
+        self.peers, self.next, self.echo = {}, 0.0, None
+        for member in order["members"]:
+            port = member.get("port")
+            if self.socket is not None and port and member["node"] != self.lease.me:
+                found = resolve(self.socket, member["address"], port)
+                if found is not None:
+                    self.peers[member["node"]] = found
+
+    def wait(self, seconds: float) -> None:
+        """Return when something may have come, or after `seconds`."""
+        if self.socket is None:
+            time.sleep(seconds)
+            return
+        import select
+
+        with contextlib.suppress(InterruptedError):
+            select.select([self.socket], [], [], seconds)
+
+    def report_changed(self) -> None:
+        """Tell at once."""
+        self.version += 1
+        self.next = 0.0
+
+    def attend(self) -> None:
+        """Read what has come, answer it, and send a tick if it is time for one."""
+        self.read_answer()
+        self.read_datagrams()
+        now = boot_time()
+        if now < self.next:
+            return
+        self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
+        name = self.lease.tick(now)
+        if self.lease.generation is not None:
+            for peer in self.peers.values():
+                self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
+        self.write_line(name, now)
+
+    def read_answer(self) -> None:
+        """Read the supervisor's last answer: the tick's name, and something to repeat."""
+        try:
+            with open(self.answer) as file:
+                text = file.read(200)
+        except (OSError, ValueError):
+            return
+        if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
+            name, echo = text.split()
+            if name in self.lease.sent:
+                self.echo = echo
+            self.lease.answered(name, None)
+
+    def read_datagrams(self) -> None:
+        """Read and answer what other launchers have sent."""
+        while self.socket is not None:
+            try:
+                data, sender = self.socket.recvfrom(DATAGRAM)
+            except OSError:
+                return
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.hear(json.loads(data.decode()), sender)
+
+    def hear(self, message: Json, sender: Any) -> None:
+        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
+        generation, node = message["generation"], int(message["node"])
+        if generation != self.lease.generation:
+            return
+        if "answer" in message:
+            self.lease.answered(message["answer"], node)
+        elif self.lease.asked(generation, node, boot_time()):
+            self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
+
+    def send(self, message: Json, to: Any) -> None:
+        """Send a datagram; one that is lost is like one that was never sent."""
+        if self.socket is not None:
+            with contextlib.suppress(OSError):
+                self.socket.sendto(json.dumps(message).encode(), to)
+
+    def write_line(self, name: str, now: float) -> None:
+        """Tell those who watch: one line each, whole or not at all."""
+        report = self.launcher.report
+        line = {
+            "node": self.launcher.launch["node"],
+            "tick": name,
+            "generation": self.lease.generation,
+            "report": "%d.%d" % (self.launcher.guard, self.version),
+            "progress": report["progress"],
+            "echo": self.echo,
+            "unheard": {str(node): round(age, 3) for node, age in self.lease.unheard(now).items()},
+        }
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if len(data) > select_pipe_size():
+            line["unheard"] = None  # too many: nothing is said of any
+            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        for path in files_in(self.feeds):
+            with contextlib.suppress(OSError):  # nobody reads it any more, or does not keep up
+                handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    os.write(handle, data)
+                finally:
+                    os.close(handle)
+
+
+def select_pipe_size() -> int:
+    """Return how many bytes a pipe takes whole (PIPE_BUF)."""
+    import select
+
+    return select.PIPE_BUF
+
+
+def open_socket() -> Optional[socket.socket]:
+    """Return a socket for datagrams at a free port of all addresses, of both families where there are two."""
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+        try:
+            made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            made.bind((address, 0))
+            made.setblocking(False)
+            return made
+        except OSError:
+            made.close()
+    note("no socket for datagrams: other launchers cannot hear this one")
+    return None
+
+
+def resolve(made: socket.socket, address: str, port: int) -> Any:
+    """Return an address for `sendto`, None for a name that means nothing here."""
+    flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
+    try:
+        return socket.getaddrinfo(address, port, made.family, socket.SOCK_DGRAM, 0, flags)[0][4]
+    except OSError as error:
+        note("cannot resolve %s: %s" % (address, error))
+        return None
 
 
 # --- One generation's processes --------------------------------------------------------------------------------
@@ -580,6 +866,16 @@ class Problem(Exception):
         self.failure = failure
 
 
+def fenced() -> Failure:
+    """Return the failure of a node whose processes may not go on."""
+    return Failure("fenced", None, None, None, None, time.time())
+
+
+def unanswered(timeout: float) -> str:
+    """Say why a node was fenced."""
+    return "neither the supervisor nor most of the launchers have answered for %g s" % timeout
+
+
 def start_failure(code: Optional[int], tail: Sequence[str] = ()) -> Failure:
     """Return the failure of something that could not be started."""
     return Failure("start", None, None, code, "launch.log" if tail else None, time.time(), tail)
@@ -594,6 +890,8 @@ class Run:
         self.logs = os.path.join(launcher.dir, "logs", str(self.generation))
         self.progress_dir = os.path.join(launcher.dir, "progress", str(self.generation))
         self.record_dir = os.path.join(launcher.dir, "processes", str(self.generation))
+        for folder in (self.progress_dir, self.record_dir):
+            shutil.rmtree(folder, ignore_errors=True)  # of another generation of this number
         for folder in (self.logs, self.progress_dir, self.record_dir):
             os.makedirs(folder, exist_ok=True)
         before = [m for m in order["members"] if m["rank"] < member["rank"]]
@@ -754,11 +1052,11 @@ class Run:
         """Say whether there was no progress for so long that it may become a hang."""
         return self.hang.at is not None and time.time() - self.hang.at > self.hang.limit() / 2
 
-    def write_stacks(self) -> None:
+    def write_stacks(self, pause: Callable[[float], None]) -> None:
         """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
         running = {p["local_rank"]: p["pid"] for p in self.processes if p["state"] == "running"}
         logs = {local: os.path.join(self.logs, "%s.%d" % (self.launch["log_name"], local)) for local in running}
-        for local, text in stacks(running, logs).items():
+        for local, text in stacks(running, logs, pause).items():
             with open(os.path.join(self.logs, "stack.%d" % local), "w", encoding="utf-8") as file:
                 file.write(text)
             place = innermost(text)
@@ -825,7 +1123,7 @@ class Run:
 
     # Ending.
 
-    def end(self, grace: float, number: int) -> None:
+    def end(self, grace: float, number: int, pause: Callable[[float], None]) -> None:
         """Signal all children's sessions, and give them `grace` seconds."""
         living = [child for child in self.children if child.pid not in self.ended]
         if grace > 0:
@@ -836,7 +1134,7 @@ class Run:
         while any(child.pid not in self.ended for child in living) and not self.all_ended():
             if time.monotonic() >= deadline:
                 break
-            time.sleep(0.02)
+            pause(0.02)
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records()
@@ -974,38 +1272,44 @@ PLACES = (
 )
 
 
-def stacks(running: Dict[int, int], logs: Dict[int, str]) -> Dict[int, str]:
+def stacks(running: Dict[int, int], logs: Dict[int, str], pause: Callable[[float], None]) -> Dict[int, str]:
     """Return the stacks of processes, by local rank; of those that neither py-spy nor the script itself can show, none."""
-    found = spied(running)
+    found = spied(running, pause)
     rest = {local: pid for local, pid in running.items() if local not in found}
     before = {local: size_of(logs[local]) for local in rest}
     asked = [local for local, pid in rest.items() if ask_for_stack(pid)]
     deadline = time.monotonic() + STACKS
     while any(innermost(since(logs[local], before[local])) is None for local in asked) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        pause(0.05)
     found.update({local: since(logs[local], before[local]) for local in asked})
     return {local: text for local, text in found.items() if text.strip()}
 
 
-def spied(running: Dict[int, int]) -> Dict[int, str]:
+def spied(running: Dict[int, int], pause: Callable[[float], None]) -> Dict[int, str]:
     """Return what py-spy says of processes, where there is one that may look into them."""
     tool = shutil.which("py-spy")
     if tool is None:
         return {}
-    quiet: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    outputs = {local: tempfile.TemporaryFile() for local in running}  # noqa: SIM115
     spies = {
-        local: subprocess.Popen([tool, "dump", "--full-filenames", "--pid", str(pid)], **quiet)
+        local: subprocess.Popen(
+            [tool, "dump", "--full-filenames", "--pid", str(pid)],
+            stdin=subprocess.DEVNULL,
+            stdout=outputs[local],
+            stderr=subprocess.DEVNULL,
+        )
         for local, pid in running.items()
     }
+    deadline = time.monotonic() + STACKS
+    while any(spy.poll() is None for spy in spies.values()) and time.monotonic() < deadline:
+        pause(0.05)
     found = {}
     for local, spy in spies.items():
-        try:
-            out = spy.communicate(timeout=STACKS)[0]
-        except subprocess.TimeoutExpired:
-            spy.kill()
-            out = spy.communicate()[0]
-        if spy.returncode == 0:
-            found[local] = out.decode("utf-8", "replace")
+        spy.kill()
+        if spy.wait() == 0:
+            outputs[local].seek(0)
+            found[local] = outputs[local].read().decode("utf-8", "replace")
+        outputs[local].close()
     return found
 
 

@@ -102,7 +102,7 @@ def planner(
         outputs=spec.outputs,
         checkpoint=_checkpoint(spec),
         rendezvous=types.Rendezvous(spec.rendezvous.port, spec.rendezvous.timeout),
-        recovery=_recovery(spec, any(host.spare for host in hosts)),
+        recovery=_recovery(spec, any(host.spare for host in hosts) and _may_move(spec)),
         stop_grace=spec.stop_grace_period,
         spec_hash=digest,
     )
@@ -383,6 +383,11 @@ def _checkpoint(spec: Spec) -> types.Checkpoint | None:
         return None
     where = os.path.join(spec.checkpoint.dir, spec.name) if spec.checkpoint.per_job else spec.checkpoint.dir
     return types.Checkpoint(where, spec.checkpoint.shared, spec.checkpoint.keep)
+
+
+def _may_move(spec: Spec) -> bool:
+    """Say whether a node finds its checkpoints on any host."""
+    return spec.checkpoint is None or spec.checkpoint.shared
 
 
 def _recovery(spec: Spec, spares: bool) -> types.Recovery:

@@ -62,7 +62,7 @@ def carry_out(
     todo = [step for step in steps if step.host and step.host not in failures]
     if any(step.kind == "generation" for step in steps) and len(_ready(want, observed, failures)) < want.plan.min_nodes:
         todo = [step for step in todo if step.kind == "start"]  # what runs is not ended for what cannot begin
-    if any(step.kind in ("replace", "remove") for step in todo):
+    if any(step.kind in ("replace", "remove") and not step.stale for step in todo):
         deployer.stop_processes(want.plan.stop_grace)
     for step in todo:
         note(step)
@@ -85,13 +85,15 @@ def carry_out(
 
 def _ready(want: Wanted, observed: Observed, failed: Failures) -> list[Node]:
     """Return the nodes that can take part: those of hosts that answer and did their part."""
-    return [node for node in want.plan.nodes if node.host.name not in {*failed, *observed.unreachable}]
+    return [node for node in want.usable(observed) if node.host.name not in failed]
 
 
 def _ledger(want: Wanted, observed: Observed, clock: Clock, failure: Failure | None) -> Ledger:
     before = observed.control.ledger
-    after = before.with_failure(failure) if failure else Ledger(clock.now())
-    return replace(after, code=want.code, result=None)
+    if failure is None and not want.keep_budget:
+        return Ledger(clock.now(), want.code)
+    after = before.with_failure(failure) if failure else before
+    return replace(after, code=want.code, result=None, excluded=tuple(sorted({*before.excluded, *want.excluded})))
 
 
 def fresh_run(plan: Plan, last: Generation | None, exists: Callable[[str], bool]) -> Fresh:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from secrets import token_hex
 
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port
@@ -17,28 +18,45 @@ def choose_generation(
     nodes: Sequence[Node],
     is_free: Callable[[str, int], bool],
     where: str,
+    ports: Mapping[int, int | None],
 ) -> Generation:
     """Return the generation of `nodes` after `last` (the first, if None), at a port that `is_free` says is free.
 
-    `where` names the machine of the port in errors. Raises DeployError.
+    `where` names the machine of the port in errors; `ports` are where the nodes' launchers hear each other. Raises
+    DeployError.
     """
     try:
-        if last is not None:
-            again = replace(last, checkpoint_dir=_checkpoint_dir(plan, last))
-            return next_generation(again, nodes, grace=grace, free=is_free)
-        first = first_generation(replace(plan, nodes=tuple(nodes)))
-        address, port = first.rendezvous.address, first.rendezvous.port
-        if is_free(address, port):
-            return first
-        if plan.rendezvous.port is not None:
-            raise DeployError(
-                f"port {port} of `rendezvous.port` is taken on {where}",
-                "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
-            )
-        port = next_port(plan.job, 1, lambda port: is_free(address, port))
-        return replace(first, rendezvous=replace(first.rendezvous, port=port))
+        made = _next(plan, last, grace, nodes, is_free, where)
     except LookupError as error:
         raise DeployError(str(error), "end what listens there, or set `rendezvous.port`") from error
+    # Its number alone does not name it: two who are cut off from each other may both begin one of that number.
+    meeting = replace(made.rendezvous, id=f"{made.rendezvous.id}-{token_hex(4)}")
+    members = tuple(replace(member, port=ports.get(member.node)) for member in made.members)
+    return replace(made, rendezvous=meeting, members=members)
+
+
+def _next(
+    plan: Plan,
+    last: Generation | None,
+    grace: float,
+    nodes: Sequence[Node],
+    is_free: Callable[[str, int], bool],
+    where: str,
+) -> Generation:
+    if last is not None:
+        again = replace(last, checkpoint_dir=_checkpoint_dir(plan, last), host_timeout=plan.recovery.host_timeout)
+        return next_generation(again, nodes, grace=grace, free=is_free)
+    first = first_generation(replace(plan, nodes=tuple(nodes)))
+    address, port = first.rendezvous.address, first.rendezvous.port
+    if is_free(address, port):
+        return first
+    if plan.rendezvous.port is not None:
+        raise DeployError(
+            f"port {port} of `rendezvous.port` is taken on {where}",
+            "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
+        )
+    port = next_port(plan.job, 1, lambda port: is_free(address, port))
+    return replace(first, rendezvous=replace(first.rendezvous, port=port))
 
 
 def _checkpoint_dir(plan: Plan, last: Generation) -> str | None:

@@ -67,7 +67,8 @@ class Image:
 class Ledger:
     """What recovery remembers: the budget counts `failures`, which begins empty with every `up` that starts anew.
 
-    `began` is when that was (seconds since the epoch), `code` the hash of the code that the generation runs.
+    `began` is when that was (seconds since the epoch), `code` the hash of the code that the generation runs, `excluded`
+    the hosts that recovery uses no more.
     """
 
     began: float
@@ -75,6 +76,12 @@ class Ledger:
     failures: tuple[Failure, ...] = ()
     result: Result | None = None
     image: Image | None = None
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def shunned(self) -> tuple[str, ...]:
+        """The hosts that are used no more, as long as the job has not ended."""
+        return self.excluded if self.result is None else ()
 
     def with_failure(self, failure: Failure) -> Ledger:
         """Return the ledger with `failure` noted, once for each generation."""
@@ -101,9 +108,12 @@ def newest(controls: Iterable[Control]) -> Control:
     return Control(max(generations, key=age, default=None), max(ledgers, key=_ledger_age, default=Ledger(0.0)))
 
 
-def age(generation: Generation) -> tuple[int, int]:
-    """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`."""
-    return generation.number, ("run", "stop", "finish").index(generation.command)
+def age(generation: Generation) -> tuple[int, str, int]:
+    """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
+
+    Two who were cut off from each other may both have begun one of a number: then one of them counts, the same for all.
+    """
+    return generation.number, generation.rendezvous.id, ("run", "stop", "finish").index(generation.command)
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:
@@ -139,9 +149,12 @@ def _generation(data: dict[str, Any] | None) -> Generation | None:
     if data is None:
         return None
     members = tuple(
-        Member(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"]) for m in data["members"]
+        Member(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"], m.get("port"))
+        for m in data["members"]
     )
     known = {k: data[k] for k in ("job", "run_id", "number", "command", "grace", "checkpoint_dir", "version")}
+    if "host_timeout" in data:  # not in those of older versions
+        known["host_timeout"] = data["host_timeout"]
     return Generation(**known, members=members, rendezvous=Meeting(**data["rendezvous"]))
 
 
@@ -155,4 +168,4 @@ def _ledger(data: dict[str, Any] | None) -> Ledger:
     result = Result(**data["result"]) if data["result"] else None
     image = data.get("image")
     pinned = Image(image["name"], tuple(image["ids"]), tuple(image["digests"])) if image else None
-    return Ledger(data["began"], data["code"], failures, result, pinned)
+    return Ledger(data["began"], data["code"], failures, result, pinned, tuple(data.get("excluded", ())))

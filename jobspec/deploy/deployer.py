@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.logs import Source
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 
 Victim = Literal["process", "container"]  # what `strike` kills
@@ -30,6 +31,21 @@ class Start:
 
     environ: Mapping[str, str]
     secrets: Mapping[str, str]
+
+
+class Feed(Protocol):
+    """What the hosts of a job tell its supervisor by themselves; `vitals` knows who was heard, and answers launchers."""
+
+    vitals: Vitals
+
+    def wait(self, seconds: float) -> None:
+        """Return when something changed, or after `seconds`."""
+
+    def refresh(self) -> None:
+        """Read all hosts again soon, whatever they tell."""
+
+    def observe(self) -> Observed:
+        """Return the job as last heard of. Raises DeployError if not a single host is heard."""
 
 
 class Deployer(Protocol):
@@ -65,11 +81,17 @@ class Deployer(Protocol):
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
         """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
 
-    def watch(self) -> AbstractContextManager[None]:
-        """Be the job's only supervisor for the length of the block. Raises Locked if there is one."""
+    def follow(self) -> AbstractContextManager[Feed]:
+        """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
 
     def prepare(self, plan: Plan, start: Start) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
+
+    def homes(self, observed: Observed) -> tuple[str, ...]:
+        """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
+
+    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
 
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about nodes, and hand-overs; launchers that are started are waited for."""

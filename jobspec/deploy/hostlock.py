@@ -18,35 +18,27 @@ from typing import Any
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.lock import WAIT, Locked, who
-from jobctl.jobspec.deploy.scripts import FIND
+from jobctl.jobspec.deploy.scripts import EXPIRY, FIND, LOCK
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
 
-EXPIRY = 15  # seconds
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
 FREED = 2.0  # seconds within which hosts that are still there free a lock
 
-# Says where the work directory is, then `held`, or `taken` with the holder's own words and the age of the lock. $1-$3:
-# as for FIND, $4: the file's name, $5: who wants it, $6: `break` to take it from whoever holds it. A file that was replaced
-# meanwhile (`down`, `break`) is tried again.
+# Says where the work directory is, then what LOCK says. $1-$3: as for FIND, $4: the file's name, $5: who wants it, $6:
+# `break` to take it from whoever holds it.
 _HOLD = (
     FIND
     + """\
 printf '%s\\n' "$work" "$own"
 set -- "$own/$4" "$5" "$6"
-umask 077; mkdir -p -- "$(dirname -- "$1")" || exit 1
-[ "$3" != break ] || rm -f -- "$1"
-while :; do
-  exec 9>>"$1" || exit 1
-  flock -n 9 || { printf 'taken %s ' $(( $(date +%s) - $(stat -c %Y -- "$1") )); cat -- "$1"; echo; exit 0; }
-  [ "$(stat -L -c %i /proc/self/fd/9)" != "$(stat -c %i -- "$1" 2>/dev/null)" ] || break
-done
-printf '%s' "$2" > "$1"
-echo held
+"""
+    + LOCK
+    + """\
 while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
-[ "$(stat -L -c %i /proc/self/fd/9)" != "$(stat -c %i -- "$1" 2>/dev/null)" ] || : > "$1"
+unlock
 """.replace("EXPIRY", str(EXPIRY))
 )
 
@@ -150,17 +142,25 @@ def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
         work, own, answer = _lines(channel, 3)
         path = f"{own}/{name}"
         site.found(work, own)
-        word, _, rest = answer.partition(" ")
+        check_answer(answer, site.host.name, path)
     except (OSError, EOFError, ValueError) as error:
         channel.close()
         raise HostError(site.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
+    except (Locked, HostError):
+        channel.close()
+        raise
+    channel.settimeout(TICK)
+    return channel
+
+
+def check_answer(answer: str, host: str, path: str) -> None:
+    """Raise Locked or HostError unless LOCK said that we have it."""
+    word, _, rest = answer.partition(" ")
     if word == "held":
-        channel.settimeout(TICK)
-        return channel
-    channel.close()
+        return
     if word != "taken":
         raise HostError(
-            site.host.name,
+            host,
             "lock-failed",
             f"cannot lock {path}",
             "is `flock` (util-linux) there, and the directory writable? `dir=` in the hosts file chooses another",
@@ -170,7 +170,7 @@ def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
         holder = json.loads(text)
     except ValueError:
         holder = {}
-    raise Locked(holder, age=float(age) if age.isdigit() else None, where=site.host.name)
+    raise Locked(holder, age=float(age) if age.isdigit() else None, where=host)
 
 
 def _lines(channel: Any, count: int) -> list[str]:

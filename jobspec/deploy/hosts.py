@@ -7,11 +7,15 @@ could not be read again: files and containers of the job lie on its hosts.
 from __future__ import annotations
 
 import contextlib
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal, TypeVar
 
 from jobctl.jobspec.deploy import images
@@ -19,7 +23,7 @@ from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Image, Ledger, ledger_json
+from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json
 from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
@@ -40,9 +44,12 @@ from jobctl.jobspec.deploy.seen import Seen, control_of, together
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError, Transport, checked
+from jobctl.jobspec.deploy.vitals import Vitals
+from jobctl.jobspec.deploy.watching import Following, HostFeed
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, control_json, folder, hashes, render
+from jobctl.jobspec.render.container import code_directory
 from jobctl.jobspec.spec.hosts import Host
 
 START_TIMEOUT = 60.0  # seconds within which a started launcher reports
@@ -72,7 +79,9 @@ class Hosts:
         self.image: Image | None = None
         self._held: Held | None = None
         self._seen: Mapping[str, Seen] = {}
-        self._down: dict[str, DeployError] = {}
+        self._down: Failures = {}
+        self._silent: dict[str, DeployError] = {}  # hosts that the supervisor does not hear
+        self._before: Control | None = None  # the newest generation and ledger that were ever seen
 
     def where(self) -> tuple[str, ...]:
         """Return the names of all hosts that the job may be on."""
@@ -87,7 +96,7 @@ class Hosts:
     def observe(self) -> Observed:
         """Read what runs now from all hosts. Raises the first host's error if none answers."""
         # A host that could not even be locked a moment ago would cost its whole timeout once more.
-        known = dict(self._held.failed) if self._held else {}
+        known = {**self._silent, **(self._held.failed if self._held else {})}
         outcome = fan_out([site for host, site in self.sites.items() if host not in known], Site.observe)
         failed = {**known, **{site.host.name: error for site, error in outcome.failed.items()}}
         if failed and not outcome.done:
@@ -105,7 +114,11 @@ class Hosts:
     def _together(self, seen: Mapping[str, Seen], failed: Failures) -> Observed:
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
         unreachable = {host: error.message for host, error in failed.items()}
-        return together(seen, unreachable, planned, supervised=bool(read_holder(self.job.supervisor_lock)))
+        supervised = bool(read_holder(self.job.supervisor_lock))
+        before = self._before if failed else None
+        observed = together(seen, unreachable, planned, supervised=supervised, before=before)
+        self._before = observed.control
+        return observed
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
@@ -124,24 +137,36 @@ class Hosts:
         """Hold the job's lock, here and on all hosts that can be reached, while steps are applied."""
         if break_it:
             break_lock(self.job.lock)
+        heard = [site for host, site in self.sites.items() if host not in self._silent]
         with (
             hold(self.job.lock, command),
-            hold_on(list(self.sites.values()), "lock", command, break_it=break_it) as held,
+            hold_on(heard, "lock", command, break_it=break_it) as held,
         ):
             self._held = held
+            held.failed |= self._silent
             try:
                 yield
             finally:
                 self._held = None
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[None]:
-        """Be the job's only supervisor, wherever others may be started."""
-        with (
-            hold(self.job.supervisor_lock, "supervise", wait=0.0),
-            hold_on(list(self.sites.values()), "supervisor.lock", "supervise", wait=0.0),
-        ):
-            yield
+    def follow(self) -> Iterator[HostFeed]:
+        """Be the job's only supervisor, wherever others may be started: launchers are answered."""
+        me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
+        following = Following(list(self.sites.values()), Vitals(time.monotonic, token_hex(4)), me)
+        with hold(self.job.supervisor_lock, "supervise", wait=0.0):
+            following.start()
+            try:
+                yield HostFeed(following, self._heard)
+            finally:
+                following.close()
+
+    def _heard(self, seen: Mapping[str, Seen], silent: Failures) -> Observed:
+        """Return the job as heard of; who is silent is not waited for by what is done now."""
+        self._silent, self._down, self._seen = dict(silent), silent, seen
+        if not seen:
+            raise AllUnreachable(silent, self._together({}, silent))
+        return self._together(seen, silent)
 
     # Changing.
 
@@ -155,27 +180,53 @@ class Hosts:
         secrets = {name: start.secrets[name] for name in names}
 
         def send(site: Site) -> Image:
-            nodes = [node for node in plan.nodes if node.host.name == site.host.name]
-            directories = ["run", *(f"node-{node.index}" for node in nodes)]
-            outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
-            site.send(files[site.host.name], [*directories, *outputs], secrets=bool(secrets))
+            site.send(files[site.host.name], _directories(plan, site), secrets=bool(secrets))
             if code is not None:
                 code.send(site)
             site.send_secrets(secrets)
             if plan.checkpoint:
                 make_directory(site, plan.checkpoint.dir)
-            image = images.ensure(site, nodes[0].container)
-            site.give(nodes[0].container)
+            image = images.ensure(site, plan.nodes[0].container)
+            site.give(plan.nodes[0].container)
             return image
 
-        homes = {node.host.name for node in plan.nodes} - set(self._down)
-        outcome = self._on(homes, send)
+        outcome = self._on(set(files) - set(self._down), send)
         self.image = images.together(outcome.done.values())
         return self._failures(outcome)
 
+    def homes(self, observed: Observed) -> tuple[str, ...]:
+        """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
+        generation = observed.control.generation
+        at = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
+        at |= {member.node: member.host for member in generation.members} if generation else {}
+        taken = Counter(at.values())
+        ready = [h for h in self.reach.hosts if (seen := self._seen.get(h.name)) is not None and seen.there]
+        return tuple(
+            host.name
+            for host in sorted(ready, key=lambda host: not host.spare)
+            for _ in range(host.nodes - taken[host.name])
+        )
+
+    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
+        check(self._held)
+        files = self._artefacts(plan)
+
+        def send(site: Site) -> None:
+            site.send(files[site.host.name], _directories(plan, site), secrets=True)
+            if plan.code and not site.has(code_directory(plan.code)):
+                message = "the code that runs is not there: it did not answer when `up` sent it"
+                raise HostError(site.host.name, "not-prepared", message, "`jobctl up` sends it")
+            if plan.checkpoint:
+                make_directory(site, plan.checkpoint.dir)
+            site.give(plan.nodes[0].container)
+
+        return self._failures(self._on(hosts, send))
+
     def _artefacts(self, plan: Plan) -> dict[str, list[Artefact]]:
-        """Return the files of each host: its own folder of what `render` prints, and the launcher."""
-        found: dict[str, list[Artefact]] = {node.host.name: [] for node in plan.nodes}
+        """Return the files of each host: its own folder of what `render` prints, and the launcher; of spares only that."""
+        spares = [host.name for host in self.reach.hosts if host.spare]
+        found: dict[str, list[Artefact]] = {name: [] for name in (*(node.host.name for node in plan.nodes), *spares)}
         folders = {folder(host): host for host in found}
         for artefact in render(plan, first_generation(plan)):
             where, slash, path = artefact.path.partition("/")
@@ -206,7 +257,7 @@ class Hosts:
                 continue
             if step.kind != "start" or seen is None or any(c.node == step.node for c in seen.containers):
                 site.end(step.node, step.grace)
-            if step.kind == "remove":
+            if step.kind == "remove" and not step.stale:
                 site.forget(step.node)
             if step.kind in ("replace", "start"):
                 site.announce(step.node, reports.get(step.node))
@@ -224,11 +275,13 @@ class Hosts:
     def _settle(self, started: Mapping[str, set[int]]) -> dict[str, DeployError]:
         """Wait until every launcher that was started reports; return why others did not."""
 
+        fresh: dict[str, Seen] = {}
+
         def settle(site: Site) -> None:
             deadline = time.monotonic() + START_TIMEOUT
             waiting = set(started[site.host.name])
             while waiting:
-                seen = site.observe()
+                seen = fresh[site.host.name] = site.observe()
                 for container in seen.containers:
                     if container.node in waiting and not container.running and not seen.ended(container.node):
                         raise _died(site, container)
@@ -244,7 +297,9 @@ class Hosts:
                 if waiting:
                     time.sleep(LOOK)
 
-        return self._failures(self._on(started, settle))
+        failures = self._failures(self._on(started, settle))
+        self._seen = {**self._seen, **fresh}
+        return failures
 
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
@@ -255,12 +310,16 @@ class Hosts:
         """Return the generation after `last` (the first, if None) with a port that is free on its first host."""
         first = self.sites[min(nodes, key=lambda node: node.index).host.name]
         taken = used_ports(first)
-        return choose_generation(plan, last, grace, nodes, lambda address, port: port not in taken, first.host.name)
+        ports = {node.node: node.port for node in self._together(self._seen, self._down).nodes}
+        return choose_generation(
+            plan, last, grace, nodes, lambda address, port: port not in taken, first.host.name, ports
+        )
 
     def begin(self, generation: Generation, ledger: Ledger) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
         check(self._held)
-        return self._failures(self._hand_over({member.host for member in generation.members}, generation, ledger))
+        others = {host for host, seen in self._seen.items() if seen.directories}  # so that left out nodes stop
+        return self._failures(self._hand_over({m.host for m in generation.members} | others, generation, ledger))
 
     def _hand_over(
         self, hosts: Iterable[str], generation: Generation | None = None, ledger: Ledger | None = None
@@ -381,7 +440,7 @@ class Hosts:
         homes = [host for host, seen in self._seen.items() if seen.directories]
         outcome = self._on(homes, lambda site: site.collect(into))
         self._raise_if_all(outcome)
-        self._down.update(self._failures(outcome))
+        self._down = {**self._down, **self._failures(outcome)}
         count = sum(outcome.done.values())
         return [f"{count} file{'' if count == 1 else 's'} of {len(outcome.done)} hosts"] if count else []
 
@@ -415,6 +474,12 @@ class AllUnreachable(HostError):
         super().__init__(host, "unreachable", "no host answers")
         self.message = "no host answers"
         self.failures, self.observed = failures, observed
+
+
+def _directories(plan: Plan, site: Site) -> list[str]:
+    """Return the directories that a host needs for its nodes of the job."""
+    nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == site.host.name]
+    return ["run/feeds", *nodes, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]
 
 
 _GONE = ("lost", "unreachable", "silent", "connection-refused")

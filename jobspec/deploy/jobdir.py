@@ -69,10 +69,19 @@ class JobDir:
         """Make the job's directory, readable by its owner only: logs may hold anything."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def remember(self, about: Mapping[str, Any], plan: Plan) -> None:
-        """Keep what the job was started with, for commands that name only the job."""
-        write_atomic(self.root / "plan.json", dump_plan(plan), 0o600)
+    def remember(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
+        """Keep what the job was started with, for commands that name only the job; `source` is what it was planned from."""
+        write_json(self.root / "source.json", dict(source), 0o600)
+        self.keep_plan(plan)
         write_json(self.root / "job.json", dict(about), 0o600)
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Keep another plan of the same job: a node has moved."""
+        write_atomic(self.root / "plan.json", dump_plan(plan), 0o600)
+
+    def source(self) -> dict[str, Any] | None:
+        """Return what the job was planned from, or None if that is not known here."""
+        return read_json(self.root / "source.json")
 
     def about(self) -> dict[str, Any] | None:
         """Return what `remember` kept, or None if the job is not up."""
@@ -92,7 +101,7 @@ class JobDir:
 
     def forget(self) -> None:
         """Remove what `remember` kept; events, progress and collected logs stay."""
-        for name in ("job.json", "plan.json", "supervisor.log", "supervisor.lock"):
+        for name in ("job.json", "plan.json", "source.json", "supervisor.log", "supervisor.lock"):
             (self.root / name).unlink(missing_ok=True)
 
 

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from typing import Literal
 
 from jobctl.jobspec.deploy import processes
@@ -32,10 +33,12 @@ from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.localfeed import LocalFeed
 from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Source
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
@@ -109,9 +112,15 @@ class Local:
             break_lock(self.job.lock)
         return hold(self.job.lock, command)
 
-    def watch(self) -> AbstractContextManager[None]:
-        """Be the job's only supervisor."""
-        return hold(self.job.supervisor_lock, "supervise", wait=0.0)
+    @contextmanager
+    def follow(self) -> Iterator[LocalFeed]:
+        """Be the job's only supervisor: its launchers are answered."""
+        with hold(self.job.supervisor_lock, "supervise", wait=0.0):
+            feed = LocalFeed(self.work, HOST, Vitals(time.monotonic, token_hex(4)), self.observe)
+            try:
+                yield feed
+            finally:
+                feed.close()
 
     # Changing.
 
@@ -125,6 +134,14 @@ class Local:
             write_json(self.work / "secrets" / "secrets.json", dict(start.secrets), 0o600)
         if plan.checkpoint:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
+        return {}
+
+    def homes(self, observed: Observed) -> tuple[str, ...]:
+        """There is only this machine."""
+        return ()
+
+    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """There is only this machine."""
         return {}
 
     def apply(self, steps: Sequence[Step]) -> Failures:
@@ -223,7 +240,8 @@ class Local:
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
-        return choose_generation(plan, last, grace, nodes, port_is_free, "this machine")
+        ports = {node.index: self._observe_node(node.index).port for node in nodes}
+        return choose_generation(plan, last, grace, nodes, port_is_free, "this machine", ports)
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""

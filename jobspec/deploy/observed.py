@@ -38,7 +38,8 @@ class ObservedNode:
     """One node: its launcher, and what that last reported.
 
     `artefact` is the hash of the artefact that its launcher was started from, None if that cannot be told.
-    `generation` is the last one that its launcher began, 0 for none. Times are seconds since the epoch.
+    `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
+    seconds since the epoch.
     """
 
     node: int
@@ -56,11 +57,18 @@ class ObservedNode:
     processes: tuple[ObservedProcess, ...] = ()
     container: str | None = None
     reachable: bool = True
+    port: int | None = None
 
     @property
     def alive(self) -> bool:
         """Whether its launcher lives."""
         return self.launcher is not None
+
+    @property
+    def broken(self) -> bool:
+        """Whether it cannot go on by itself: it failed, or was stopped by someone else, as an engine does that is shut down."""
+        stopped = self.state == "exited" and self.exit_code is None and not self.alive
+        return stopped or self.state in ("failed", "fenced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,7 @@ _STATES: dict[str, State] = {
     "running": "running",
     "succeeded": "exited",
     "failed": "failed",
+    "fenced": "fenced",
     "stopped": "exited",
 }
 
@@ -129,6 +138,7 @@ def parse_node(
         progress=report["progress"],
         failure=_failure(report, node, host, dead=dead),
         processes=tuple(_process(p, dead=dead) for p in report["processes"]),
+        port=report.get("port"),
     )
 
 
@@ -204,8 +214,8 @@ def _succeeded(observed: Observed, node: ObservedNode) -> bool:
 
 def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     members = observed.members
-    failed = [node for node in members if node.state == "failed"]
-    running = [node for node in members if _current(observed, node) and node.state in ("running", "exited")]
+    failed = [node for node in members if node.broken]
+    running = [n for n in members if _current(observed, n) and n.state in ("running", "exited") and not n.broken]
     if failed:
         words = "; ".join(describe_failure(node) for node in failed)
         if observed.supervised:
@@ -237,8 +247,8 @@ def describe_failure(node: ObservedNode) -> str:
 def failure_words(failure: Failure) -> str:
     """Say in a few words what failed, without naming the node."""
     if failure.kind == "launcher":
-        return LAUNCHER_KILLED
-    if failure.kind in ("hang", "setup", "start"):
+        return failure.reason or LAUNCHER_KILLED
+    if failure.kind in ("hang", "setup", "start", "fenced", "host"):
         return failure.reason or failure.kind
     who = "a process" if failure.rank is None else f"rank {failure.rank}"
     code = failure.exit_code

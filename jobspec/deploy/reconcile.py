@@ -33,6 +33,7 @@ class Step:
     node: int | None = None
     grace: float = 0.0
     host: str = ""
+    stale: bool = False  # what is removed has no part in what runs
 
     def __str__(self) -> str:
         return f"{self.kind} {self.target}: {self.cause}"
@@ -42,7 +43,9 @@ class Step:
 class Wanted:
     """What should run: a plan, the hash of each node's artefact, and of the code.
 
-    `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes.
+    `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes. `cleared`
+    are nodes that cannot run where they were, although nobody can look; `excluded` hosts that are not to be used;
+    `keep_budget`: a new generation is neither a person's wish nor a failure's fault.
     """
 
     plan: Plan
@@ -52,6 +55,20 @@ class Wanted:
     replace: frozenset[int] = frozenset()
     supervise: bool = True
     grace: float | None = None
+    cleared: frozenset[int] = frozenset()
+    excluded: frozenset[str] = frozenset()
+    keep_budget: bool = False
+
+    def usable(self, observed: Observed) -> list[Node]:
+        """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
+        out = {*observed.unreachable, *observed.control.ledger.shunned, *self.excluded}
+        return [node for node in self.plan.nodes if node.host.name not in out and not self._elsewhere(node, observed)]
+
+    def _elsewhere(self, node: Node, observed: Observed) -> bool:
+        """Say whether a node may still run on another host, that does not answer."""
+        seen = observed.node(node.index)
+        lost = seen is not None and not seen.reachable and seen.host != node.host.name
+        return lost and node.index not in self.cleared
 
 
 def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
@@ -60,7 +77,7 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     changed = _changes(wanted, observed)
     if now == "succeeded" and not changed and not wanted.anew:
         return ()
-    there = [node for node in wanted.plan.nodes if node.host.name not in observed.unreachable]
+    there = wanted.usable(observed)
     steps = [step for node in there for step in _node_steps(wanted, observed, node)]
     steps += _extra_nodes(wanted, observed)
     cause = _generation_cause(wanted, observed, changed)
@@ -82,8 +99,8 @@ def _changes(wanted: Wanted, observed: Observed) -> str | None:
         return None
     before = tuple(member.node for member in generation.members)
     # A node that a host which does not answer would have is not there, and one that it has is not gone.
-    there = [n for n in wanted.plan.nodes if n.host.name not in observed.unreachable or n.index in before]
-    nodes = tuple(node.index for node in there)
+    usable = {node.index for node in wanted.usable(observed)}
+    nodes = tuple(node.index for node in wanted.plan.nodes if node.index in usable or node.index in before)
     if nodes != before:
         return f"nodes changed from {len(before)} to {len(nodes)}"
     if wanted.code != observed.control.ledger.code:
@@ -123,13 +140,25 @@ def _done(observed: Observed, node: ObservedNode) -> bool:
 
 def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
     homes = {node.index: node.host.name for node in wanted.plan.nodes}
-    extra = [(node, "no longer part of the job") for node in observed.nodes if node.node not in homes]
-    moved = [(node, f"it runs on {homes.get(node.node, 'another host')}") for node in observed.strays]
-    return [
-        Step("remove", f"node {n.node} on {n.host}", cause, n.node, wanted.plan.stop_grace, n.host)
-        for n, cause in (*extra, *moved)
-        if n.reachable
+    grace = wanted.plan.stop_grace
+    extra = [
+        Step("remove", f"node {n.node} on {n.host}", "no longer part of the job", n.node, grace, n.host)
+        for n in observed.nodes
+        if n.node not in homes and n.reachable
     ]
+    moved = [
+        Step(
+            "remove",
+            f"node {n.node} on {n.host}",
+            f"it runs on {homes.get(n.node, 'another host')}",
+            n.node,
+            host=n.host,
+            stale=True,
+        )
+        for n in observed.strays
+        if n.host != homes.get(n.node)
+    ]
+    return [*extra, *moved]
 
 
 def _hand_overs(observed: Observed) -> list[Step]:
@@ -144,8 +173,7 @@ def _hand_overs(observed: Observed) -> list[Step]:
 def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
     """Say why a new generation has to begin, None if the current one goes on."""
     generation, ledger = observed.control.generation, observed.control.ledger
-    there = [node for node in wanted.plan.nodes if node.host.name not in observed.unreachable]
-    if len(there) < wanted.plan.min_nodes:
+    if len(wanted.usable(observed)) < wanted.plan.min_nodes:
         return None  # it would wait for nodes that cannot come
     if wanted.anew:
         return wanted.anew
@@ -157,7 +185,7 @@ def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -
         return f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
     if generation.command != "run" and phase(observed)[0] != "succeeded":
         return "a command was killed while it stopped the job"
-    broken = [node for node in observed.members if node.state == "failed"]
+    broken = [node for node in observed.members if node.broken]
     if broken:
         return f"node {broken[0].node}: {broken[0].reason or 'failed'}"
     here = [n for n in observed.members if n.reachable and not n.alive]

@@ -4,6 +4,7 @@ Values reach them as arguments, never as text of the script.
 """
 
 SUPERVISED = 76
+EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
 
 # Finds the work directory (`~` is the home), and where what must be the host's own lies.
 FIND = """\
@@ -21,6 +22,67 @@ case $(stat -f -c %T -- "$at" 2>/dev/null) in
 *) own=/var/tmp/jobctl-$(id -u)/$2/$3 ;;
 esac
 """
+
+# Locks the file $1 in the name of $2 (`break` in $3: whoever has it), and says `held`; or `taken`, with the holder's own
+# words and the age of the lock, and ends. A file that was replaced meanwhile (`down`, `break`) is tried again.
+LOCK = """\
+umask 077; mkdir -p -- "$(dirname -- "$1")" || exit 1
+[ "$3" != break ] || rm -f -- "$1"
+ours() { [ "$(stat -L -c %i /proc/self/fd/9)" = "$(stat -c %i -- "$1" 2>/dev/null)" ]; }
+while :; do
+  exec 9>>"$1" || exit 1
+  flock -n 9 || { printf 'taken %s ' $(( $(date +%s) - $(stat -c %Y -- "$1") )); cat -- "$1"; echo; exit 0; }
+  ours "$1" && break
+done
+printf '%s' "$2" > "$1"
+lock=$1
+unlock() { ! ours "$lock" || : > "$lock"; }
+echo held
+"""
+
+# Follows the job on a host for the supervisor that $4 names: what its launchers write into a pipe of ours, and a tick `t`
+# of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`. Ends with its
+# input, or when nothing has come in for EXPIRY seconds. $5 names the machine and state directory of the supervisor; the one
+# that was here before is told. A host without a work directory of the job is `gone`. The signal tells the ticker that
+# something has come in; nothing does before its first tick.
+WATCH = (
+    FIND
+    + """\
+printf '%s\\n' "$work" "$own"
+cd -- "$work" 2>/dev/null || { echo gone; exit 0; }
+me=$5
+set -- "$own/supervisor.lock" "$4" ""
+"""
+    + LOCK
+    + """\
+read -r before 2>/dev/null < "$own/supervisor" || before=
+printf '%s\\n' "$me" > "$own/supervisor"
+printf 'before %s\\n' "$before"
+umask 022; mkdir -p run/feeds
+for old in run/feeds/*; do [ -d "/proc/${old##*/}" ] || rm -f -- "$old"; done
+feed=run/feeds/$$; rm -f -- "$feed"; mkfifo -m 620 -- "$feed" || exit 1
+exec 3<>"$feed"
+leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; exit; }
+cat <&3 9>&- &
+pump=$!
+(
+  quiet=0; trap 'quiet=0' USR1
+  echo t
+  while sleep 1 9>&-; do
+    quiet=$((quiet + 1))
+    [ "$quiet" -lt EXPIRY ] || { rm -f -- "$feed"; unlock; kill "$pump"; kill -9 $$; exit; }
+    echo t
+  done
+) >&3 &
+ticker=$!
+trap leave HUP TERM INT
+while read -r node answer; do
+  kill -USR1 "$ticker" 2>/dev/null || break
+  [ ! -d "node-$node" ] || printf '%s\\n' "$answer" > "node-$node/answer"
+done
+leave
+""".replace("EXPIRY", str(EXPIRY))
+)
 PLACE = FIND + 'printf \'%s\\n\' "$work" "$own"\n'
 OBSERVE = (
     FIND
@@ -120,6 +182,8 @@ def share(path, folder, file):
         os.chmod(path, os.stat(path).st_mode | (folder if os.path.isdir(path) else file))
 for top in glob.glob("/at/0/node-*/"):
     share(top.rstrip("/"), 0o2070, 0o060)
+if os.path.isdir("/at/0/run/feeds"):
+    share("/at/0/run/feeds", 0o2050, 0)
 for top in ("/at/0/code", "/at/0/outputs"):
     for folder, folders, files in os.walk(top):
         for name in ["", *folders, *files]:

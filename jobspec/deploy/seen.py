@@ -15,7 +15,10 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is on one host of a job: its containers, the control file, the ledger, and each node's report."""
+    """What is on one host of a job: its containers, the control file, the ledger, and each node's report.
+
+    `blind`: its engine does not answer, and the containers are those it once told of.
+    """
 
     containers: tuple[SeenContainer, ...]
     control: Json | None
@@ -24,6 +27,7 @@ class Seen:
     supervised: bool = False
     directories: frozenset[int] = field(default_factory=frozenset)  # nodes that have one
     there: bool = False  # whether the job has a work directory
+    blind: bool = False
 
     def started(self, node: int) -> bool:
         """Whether the launcher of `node` has reported since its container was started."""
@@ -39,31 +43,39 @@ def _state(seen: Seen, node: int) -> str:
     return str(report["state"]) if report else ""
 
 
-def control_of(seen: Mapping[str, Seen]) -> Control:
-    """Return the newest generation and ledger that a host has."""
-    return newest(parse_control(one.control, one.ledger) for one in seen.values())
+def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
+    """Return the newest generation and ledger that a host has, or had `before`."""
+    known = [parse_control(one.control, one.ledger) for one in seen.values()]
+    return newest([*known, before] if before else known)
 
 
 def together(
-    seen: Mapping[str, Seen], unreachable: Mapping[str, str], planned: Mapping[int, str], *, supervised: bool
+    seen: Mapping[str, Seen],
+    unreachable: Mapping[str, str],
+    planned: Mapping[int, str],
+    *,
+    supervised: bool,
+    before: Control | None = None,
 ) -> Observed:
     """Return the job as `seen` on its hosts, by their names.
 
     `unreachable` says why others did not answer, `planned` on which host the plan has each node; `supervised`: a
-    supervisor runs here, whatever the hosts say.
+    supervisor runs here, whatever the hosts say. `before`: what was once seen on hosts that may be unreachable now.
     """
-    control = control_of(seen)
+    control = control_of(seen, before)
     members = {m.node: m.host for m in control.generation.members} if control.generation else {}
     homes = {**planned, **members}
     found = [node for host, one in seen.items() for node in _nodes(host, one)]
     chosen: dict[int, ObservedNode] = {}
     for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
         chosen[node.node] = node
-    strays = tuple(node for node in found if chosen[node.node] is not node)
+    strays = tuple(node for node in found if chosen[node.node] is not node and node.container is not None)
     for index, host in homes.items():
         if index not in chosen and host in unreachable:
             reason = f"{host} cannot be reached"
             chosen[index] = ObservedNode(index, "trainer", host, "lost", reason=reason, reachable=False)
+        elif index not in chosen and index in members:  # whatever became of it there
+            chosen[index] = ObservedNode(index, "trainer", host, "pending")
     return Observed(
         control,
         tuple(chosen[index] for index in sorted(chosen)),
@@ -84,7 +96,9 @@ def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
         if index < 0:
             continue
         found = containers.get(index)
-        alive = 1 if found is not None and found.running else None
+        running = found is not None and found.running
+        # Where the engine cannot tell, launchers are believed.
+        alive = 1 if running or (seen.blind and index in seen.reports and not seen.ended(index)) else None
         role = found.role if found else "trainer"
         node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
         yield replace(node, container=found.id if found else None)

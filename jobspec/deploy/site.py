@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy import scripts
-from jobctl.jobspec.deploy.containers import Containers
+from jobctl.jobspec.deploy.containers import Containers, SeenContainer
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.transport import HostError, Result, Transport, checked, problem, put
@@ -89,10 +89,10 @@ class Site:
 
     # Looking.
 
-    def observe(self) -> Seen:
-        """Read what is there: one command for the files, one request to the engine."""
+    def observe(self, containers: tuple[SeenContainer, ...] | None = None) -> Seen:
+        """Read what is there: one command for the files, one request to the engine, unless its `containers` are given."""
         # The engine first: a report that was read before its container ended would look like a launcher that was killed.
-        containers = self.containers.seen()
+        containers = self.containers.seen() if containers is None else containers
         files, supervised = self._files()
         reports = {
             node: data
@@ -136,6 +136,10 @@ class Site:
         stale = "" if secrets else str(self.own / "secrets")
         argv = ["sh", "-c", scripts.SEND, "sh", str(self.work), str(len(packed)), stale, *directories]
         checked(self.transport, argv, f"write into {self.work}", packed)
+
+    def has(self, path: str) -> bool:
+        """Say whether there is `path` below the work directory."""
+        return self.transport.run(["test", "-e", str(self.work / path)]).code == 0
 
     def send_secrets(self, secrets: Mapping[str, str]) -> None:
         """Put the values of secrets into a 0600 file on the host's own storage."""

@@ -30,6 +30,7 @@ def first_generation(plan: Plan) -> Generation:
         members=members(plan.nodes),
         rendezvous=Meeting(plan.nodes[0].host.address, port, f"{plan.job}-1"),
         checkpoint_dir=plan.checkpoint.dir if plan.checkpoint else None,
+        host_timeout=plan.recovery.host_timeout,
     )
 
 

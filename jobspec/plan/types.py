@@ -223,7 +223,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node's place in a generation. `nproc` processes; global ranks are dealt in order of `rank`."""
+    """A node's place in a generation. `nproc` processes; global ranks are dealt in order of `rank`.
+
+    `port` is where its launcher hears those of others, None while that is not known.
+    """
 
     node: int
     rank: int
@@ -231,6 +234,7 @@ class Member:
     host: str
     address: str
     nproc: int
+    port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +251,8 @@ class Generation:
     """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
 
     `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
-    (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL.
+    (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
+    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere.
     """
 
     job: str
@@ -258,4 +263,5 @@ class Generation:
     members: tuple[Member, ...]
     rendezvous: Meeting
     checkpoint_dir: str | None
+    host_timeout: float = 30.0
     version: int = 1

@@ -1,235 +1,52 @@
-"""What to do about what is observed: pure, so that every decision can be tested without a process.
-
-The rules are those of the spec's `recovery`; docs/recovery.md tells them to users.
-"""
+"""What to do about what is observed: pure, so that every decision can be tested without a process."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-
-from jobctl.jobspec.deploy.control import Failure
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, failure_words, phase
-from jobctl.jobspec.plan.types import Recovery, Rule
-
-# A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
-PROGRESS_WITHOUT_COUNTER = 60.0  # seconds
-
-# Failures settle for this long, so that the first of several is taken for the cause, not the first one seen.
-SETTLE = 0.3  # seconds
-
-# What ends a process from outside and says nothing about its code: killed by a person, the kernel (out of
-# memory), a machine that shuts down.
-_FROM_OUTSIDE = frozenset(128 + signal for signal in (1, 2, 9, 15))
-
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0  # seconds
+from jobctl.jobspec.deploy.observed import Observed, phase
+from jobctl.jobspec.plan.types import Recovery
+from jobctl.jobspec.supervise.decisions import (
+    NOTHING_KNOWN,
+    Continue,
+    Decision,
+    GiveUp,
+    Grow,
+    Leave,
+    Repair,
+    Succeed,
+    World,
+)
+from jobctl.jobspec.supervise.failures import first_failure
+from jobctl.jobspec.supervise.placing import decide_loss, joining, judge_placed, lost_nodes
 
 
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """Nothing to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Succeed:
-    """All members ended well."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restart:
-    """Begin a new generation because of `failure`, after `delay` seconds."""
-
-    cause: str
-    failure: Failure
-    delay: float
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """Start the launchers that are missing although nothing failed: a command was killed before it had."""
-
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """End the job as failed, because of `reason`; `failure` is None where time alone ran out."""
-
-    reason: str
-    failure: Failure | None
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """There is nothing to supervise: the job has ended, was stopped, or is gone."""
-
-    why: str
-
-
-Decision = Continue | Succeed | Restart | Repair | GiveUp | Leave
-
-
-def decide(observed: Observed, policy: Recovery, now: float) -> Decision:
+def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
     """Return what the supervisor does now (`now`: seconds since the epoch)."""
     generation, ledger = observed.control.generation, observed.control.ledger
+    if generation is None and observed.unreachable:
+        return Continue()
     if generation is None:
         return Leave("the job is not up")
     if ledger.result is not None or generation.command != "run":
         return Leave(f"the job {ledger.result.phase if ledger.result else 'was stopped'}")
     if phase(observed)[0] == "succeeded":
         return Succeed()
+    lost = lost_nodes(observed)
+    if lost:
+        return decide_loss(observed, lost, policy, now, world)
     failure = first_failure(observed, now)
     if failure is not None:
-        return judge(failure, ledger.failures, policy, now)
+        return judge_placed(failure, observed, policy, now, world)
     missing = [str(node.node) for node in observed.members if not node.alive and node.state == "pending"]
     if missing:
         return Repair(f"node {', '.join(missing)} has no launcher")
+    stale = [f"node {node.node} on {node.host}" for node in observed.strays]
+    if stale:
+        return Repair(f"{', '.join(stale)} belongs elsewhere now")
+    if observed.outdated:
+        return Repair(f"{', '.join(observed.outdated)} missed a generation")
+    more = joining(observed, world)
+    if more:
+        return Grow(f"there is a host for node {', '.join(map(str, more))} again")
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()
-
-
-def first_failure(observed: Observed, now: float) -> Failure | None:
-    """Return the failure that came first in this generation, None while there is none or it still settles.
-
-    When one rank dies its peers fail in their collectives a moment later; only the first one is a cause.
-    """
-    generation = observed.control.generation
-    if generation is None:
-        return None
-    failures = [
-        replace(
-            failure,
-            generation=generation.number,
-            progress=_progress(observed),
-            at=failure.at or now,
-            alike=_ended_badly(observed, generation.number),
-        )
-        for node in observed.members
-        if (failure := _failure_of(node, generation.number)) is not None
-    ]
-    if not failures:
-        return None
-    first = min(failures, key=_order)
-    unfinished = [node for node in observed.members if node.alive and node.state == "running"]
-    if unfinished and first.kind != "launcher" and now - first.at < SETTLE:
-        return None
-    if first.kind == "hang":
-        return replace(first, reason="; ".join(filter(None, (first.reason, odd_rank_out(observed)))))
-    return first
-
-
-def odd_rank_out(observed: Observed) -> str | None:
-    """Say which rank is not where the others are, in a job that stands still; None if none stands out.
-
-    The one that is a step behind keeps the others waiting; where all are at the same step, the one that is in another
-    function than they.
-    """
-    processes = [process for node in observed.members for process in node.processes]
-    steps = {p.rank: p.step for p in processes if p.step is not None}
-    behind = [rank for rank, step in steps.items() if step == min(steps.values())]
-    if len(behind) == 1 and len(steps) > 1:
-        others = sorted({str(step) for rank, step in steps.items() if rank != behind[0]})
-        return f"rank {behind[0]} stands at step {steps[behind[0]]}, the others at {' and '.join(others)}"
-    places = {p.rank: p.where for p in processes if p.where}
-    counts = Counter(places.values())
-    if len(counts) != 2 or len(places) < 3:
-        return None
-    (usual, _), (other, count) = counts.most_common()
-    rank = next(rank for rank, place in places.items() if place == other)
-    return f"rank {rank} is in {other}, the others in {usual}" if count == 1 else None
-
-
-def _order(failure: Failure) -> tuple[bool, float]:
-    # A launcher that was killed cannot say when; what its peers say of themselves then is a consequence.
-    return failure.kind != "launcher", failure.at
-
-
-def _failure_of(node: ObservedNode, generation: int) -> Failure | None:
-    if node.state != "failed":
-        return None
-    if node.generation == generation:
-        return node.failure
-    if node.alive:
-        return None
-    return Failure(generation, 0.0, node.node, node.host, None, None, "launcher", node.progress, 0.0)
-
-
-def _ended_badly(observed: Observed, generation: int) -> tuple[tuple[int, int], ...]:
-    """Return rank and exit code of the processes that ended badly by themselves."""
-    processes = [p for node in observed.members if node.generation == generation for p in node.processes]
-    ended = [(p.rank, p.exit_code) for p in processes if p.exit_code is not None]
-    return tuple((rank, code) for rank, code in ended if code != 0 and code not in _FROM_OUTSIDE)
-
-
-def _progress(observed: Observed) -> int | None:
-    steps = [node.progress for node in observed.members if node.progress is not None]
-    return max(steps, default=None)
-
-
-def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
-    """Decide about one failure, given those that caused earlier generations to end."""
-    before = [other for other in earlier if other.generation != failure.generation]
-    rule = _matching_rule(failure, policy.rules)
-    words = f"node {failure.node}: {failure_words(failure)}"
-    if rule is not None and rule.do == "fail":
-        return GiveUp(f"{words}; a rule of `recovery.rules` says not to retry", failure)
-    if failure.kind == "setup":
-        return GiveUp(f"{words}; a failed `setup` is not retried", failure)
-    if failure.kind == "start":
-        return GiveUp(f"{words}; what cannot be started is not retried", failure)
-    if rule is None and before and _is_a_bug(failure, before[-1]):
-        return GiveUp(f"{words}, again, before any progress: a bug, not a fault", failure)
-    counted = [other for other in before if policy.window is None or now - other.at <= policy.window]
-    if len(counted) >= policy.max_restarts:
-        within = "" if policy.window is None else f" within {policy.window:g} s"
-        return GiveUp(
-            f"{words}; all {policy.max_restarts} restarts of `recovery.max_restarts` are used up{within}",
-            failure,
-        )
-    return Restart(words, failure, _backoff(failure, before))
-
-
-def _matching_rule(failure: Failure, rules: Sequence[Rule]) -> Rule | None:
-    return next((rule for rule in rules if _matches(rule, failure)), None)
-
-
-def _matches(rule: Rule, failure: Failure) -> bool:
-    if rule.exit is not None and rule.exit != failure.exit_code:
-        return False
-    return rule.log is None or any(re.search(rule.log, line) for line in failure.tail)
-
-
-def _is_a_bug(failure: Failure, last: Failure) -> bool:
-    """Say whether a failure repeats the last one, on the same rank with the same code and before any progress.
-
-    Which of several ranks with the same bug is the first to fail is chance, so those of both generations are compared.
-    """
-    own = all(f.kind in ("exit", "signal") and f.exit_code not in _FROM_OUTSIDE for f in (failure, last))
-    this, that = (failure.rank, failure.exit_code), (last.rank, last.exit_code)
-    same = this == that or this in last.alike or that in failure.alike
-    return own and same and not _made_progress(failure, last)
-
-
-def _made_progress(failure: Failure, last: Failure) -> bool:
-    """Say whether the generation that ended with `failure` got anywhere since `last`.
-
-    To fail at the very step of the last time is no progress: the way there was only repeated.
-    """
-    if failure.progress is None:
-        return last.progress is None and failure.ran >= PROGRESS_WITHOUT_COUNTER
-    return failure.progress != last.progress
-
-
-def _backoff(failure: Failure, before: Sequence[Failure]) -> float:
-    """Return how many seconds to wait: none after progress, then twice as long each time without any."""
-    fruitless = 0
-    later = failure
-    for earlier in reversed(before):
-        if _made_progress(later, earlier):
-            break
-        fruitless += 1
-        later = earlier
-    return 0.0 if fruitless == 0 else min(_FIRST_BACKOFF * 2.0 ** (fruitless - 1), _LONGEST_BACKOFF)

@@ -1,35 +1,63 @@
-"""The supervisor: observe, decide, and apply what was decided through the same steps as `up`.
+"""The supervisor: hear, decide, and apply what was decided through the same steps as `up`.
 
-It keeps nothing that it could not read again from the job's files, so it can be killed and started at any time.
+It keeps nothing that it could not read again from the job's hosts, so it can be killed and started at any time.
 Commands go first: it takes the job's lock only to apply steps, and observes again once it has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 
-from jobctl.jobspec.deploy import events
+from jobctl.jobspec.deploy import events, history
 from jobctl.jobspec.deploy.carry_out import carry_out, wanted
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Result
-from jobctl.jobspec.deploy.deployer import Deployer
+from jobctl.jobspec.deploy.deployer import Deployer, Feed
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.supervise.decide import (
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import PlanError
+from jobctl.jobspec.supervise.decide import decide
+from jobctl.jobspec.supervise.decisions import (
     Continue,
     Decision,
     GiveUp,
+    Grow,
     Leave,
     Repair,
     Restart,
     Succeed,
-    decide,
+    Wait,
+    World,
 )
+from jobctl.jobspec.supervise.moving import with_moves
 from jobctl.jobspec.supervise.notice import changes
+
+LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
+SOON = 0.1  # the same while something has failed, and settles
+STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
+BEHIND = 5.0  # seconds in which hosts say that they have what they were given
+PROGRESS = 5.0  # seconds between two records of progress
+
+
+class HostsChanged(Exception):
+    """The job has other hosts than this supervisor knows: it is to be started anew."""
+
+
+@dataclass
+class Steady:
+    """Since when each host answers."""
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def look(self, hosts: Iterable[str], now: float, least: float) -> bool:
+        """Take note of the hosts that answer; say whether all of them have done so for `least` seconds."""
+        self.since = {host: self.since.get(host, now) for host in hosts}
+        return all(now - at >= least for at in self.since.values())
 
 
 class Supervisor:
@@ -37,34 +65,64 @@ class Supervisor:
 
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock, self.say = deployer, clock, say
+        self.reach = deployer.job.reach()
         self.seen: Observed | None = None
         self._told: object = None  # what was said last of something that goes on
+        self._waiting: float | None = None  # since when there is nothing to do but wait
+        self._behind: float | None = None  # since when less was heard of than is known
+        self._steady = Steady()
+        self._in_vain = False  # whether what was decided last could not be done
+        self._unfit: set[str] = set()  # hosts that could not take a node
+        self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
-    def run(self) -> str:
-        """Watch until there is nothing left to do; return why."""
+    def run(self, feed: Feed) -> str:
+        """Watch until there is nothing left to do; return why. Raises HostsChanged."""
         self._record("supervisor-started", "supervisor started")
+        self.vitals = feed.vitals
         while True:
             try:
-                left = self._look()
+                left = self._look(feed)
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
                 self._once(error.code, "waiting", error.message, host=error.host)
                 left = None
             if left is not None:
                 return self._leave(left)
-            self.clock.sleep(self.deployer.interval)
+            feed.wait(LOOK if self._told is None or self._in_vain else SOON)
 
-    def _look(self) -> Leave | None:
+    def _look(self, feed: Feed) -> Leave | None:
         """Look once, and do what has to be done; return why there is nothing to do any more."""
-        observed = self.deployer.observe()
+        observed = feed.observe()
+        if self._is_behind(observed, feed):
+            return None
         self._notice(observed)
-        decision = self._decide(observed)
+        decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
-            return decision if self._is_left() else None
+            return decision if self._is_left(feed) else None
+        if isinstance(decision, Wait):
+            self._wait(decision)
+            return None
+        self._waiting, self._in_vain = None, False
         if isinstance(decision, Continue):
             self._told = None
         else:
-            self._act(decision, observed)
+            self._act(decision, observed, feed)
         return None
+
+    def _is_behind(self, observed: Observed, feed: Feed) -> bool:
+        """Say whether not all of what we have just done was heard of yet."""
+        generation, now = observed.control.generation, self.clock.now()
+        if generation is None or generation == feed.vitals.generation:
+            self._behind = None
+            return False
+        self._behind = now if self._behind is None else self._behind
+        if now - self._behind > BEHIND:
+            feed.vitals.begin_anew()  # somebody took the job down, and up again
+        return True
+
+    def _wait(self, decision: Wait) -> None:
+        if self._waiting is None:
+            self._waiting = self.clock.now()
+        self._once(decision, "waiting", decision.reason)
 
     def _once(self, what: object, kind: str, message: str, /, **details: object) -> None:
         """Record something that goes on, once."""
@@ -72,47 +130,64 @@ class Supervisor:
             self._told = what
             self._record(kind, message, **details)
 
-    def _is_left(self) -> bool:
+    def _is_left(self, feed: Feed) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
         try:
             with self.deployer.lock("supervisor"):
-                return isinstance(self._decide(self.deployer.observe()), Leave)
+                return isinstance(self._decide(self.deployer.observe(), feed), Leave)
         except Locked:
             return False
 
-    def _decide(self, observed: Observed) -> Decision:
+    def _decide(self, observed: Observed, feed: Feed) -> Decision:
         plan = self.deployer.job.plan()
         if plan is None:
             return Leave("the job is down")
+        if self.deployer.job.reach() != self.reach:
+            raise HostsChanged
         self.deployer.plan = plan  # `up` may have changed it since
-        return decide(observed, plan.recovery, self.clock.now())
+        now = self.clock.now()
+        return decide(observed, plan.recovery, now, self._world(observed, plan, feed, now))
+
+    def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
+        there = [host for host in self.deployer.where() if host not in observed.unreachable]
+        may_move = plan.checkpoint is None or plan.checkpoint.shared
+        homes = self.deployer.homes(observed) if may_move else ()
+        return World(
+            cleared=feed.vitals.cleared(),
+            too_few=feed.vitals.too_few(),
+            homes=tuple(host for host in homes if host not in self._unfit),
+            planned={node.index: node.host.name for node in plan.nodes},
+            least=plan.min_nodes,
+            waited=0.0 if self._waiting is None else now - self._waiting,
+            settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
+        )
 
     def _leave(self, decision: Leave) -> str:
         if self.deployer.job.about() is not None:
             self._record("supervisor-ended", f"supervisor ended: {decision.why}")
         return decision.why
 
-    def _act(self, decision: Decision, observed: Observed) -> None:
+    def _act(self, decision: Decision, observed: Observed, feed: Feed) -> None:
         if isinstance(decision, Restart):
-            if self._told != decision.failure:
-                self._told = decision.failure
+            if self._told != decision.failure.generation:
+                self._told = decision.failure.generation
                 self._tell_failure(decision)
             self.clock.sleep(decision.delay)
         try:
             with self.deployer.lock("supervisor"):
                 now = self.deployer.observe()
-                if self._outdated(observed, now) or type(self._decide(now)) is not type(decision):
-                    return  # what was seen is over, or was half of it
-                self._apply(decision, now)
+                again = self._decide(now, feed)
+                if now.control != observed.control or type(again) is not type(decision):
+                    self._in_vain = True  # what was seen is over, or was half of it
+                else:
+                    self._apply(again, now)
+            feed.refresh()  # files that we, or somebody else, have changed tell nobody
         except Locked as locked:
             self._record("waiting", f"cannot act: the job is {locked}")
         except HostError:
             raise
-        except DeployError as error:
+        except (DeployError, PlanError) as error:
             self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
-
-    def _outdated(self, then: Observed, now: Observed) -> bool:
-        return then.control != now.control
 
     def _apply(self, decision: Decision, now: Observed) -> None:
         if isinstance(decision, Succeed):
@@ -125,30 +200,67 @@ class Supervisor:
                 self._record("failure", decision.reason, tail=list(decision.failure.tail), log=decision.failure.log)
             self._end("failed", decision.reason)
         if isinstance(decision, Restart):
-            self._restart(decision, now)
+            self._move(decision)
+            self._carry_out(now, decision.cause, decision)
+        if isinstance(decision, Grow):
+            self._carry_out(now, decision.cause, keep_budget=True)
         if isinstance(decision, Repair):
-            self._carry_out(now, anew=None)
+            self._carry_out(now, None)
 
-    def _restart(self, decision: Restart, now: Observed) -> None:
-        self._carry_out(now, anew=decision.cause, decision=decision)
+    def _move(self, decision: Restart) -> None:
+        """Plan the nodes that move on their new hosts, and put there what they need. Raises DeployError, PlanError."""
+        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
+        if not decision.moves or plan is None or source is None or reach is None:
+            return
+        moved = with_moves(plan, source, reach, decision.moves)
+        self.deployer.plan = moved
+        self.deployer.job.keep_plan(moved)
+        before = {node.index: node.host.name for node in plan.nodes}
+        for node, host in sorted(decision.moves.items()):
+            self._record(
+                "moved",
+                f"node {node} moves from {before[node]} to {host}",
+                node=node,
+                host=host,
+                **{"from": before[node]},
+            )
+        failed = self.deployer.settle_in(moved, set(decision.moves.values()))
+        for host, error in failed.items():
+            self._unfit.add(host)
+            self._record("host-failed", error.message, host=host)
 
-    def _carry_out(self, now: Observed, anew: str | None, decision: Restart | None = None) -> None:
+    def _carry_out(
+        self, now: Observed, anew: str | None, decision: Restart | None = None, *, keep_budget: bool = False
+    ) -> None:
         plan = self.deployer.plan
         if plan is None:
             return
-        # A process whose peer is gone hangs in its collective: it gets no time to end.
-        want = wanted(self.deployer, plan, anew=anew, supervise=False, grace=0.0)
+        want = wanted(
+            self.deployer,
+            plan,
+            anew=anew,
+            supervise=False,
+            grace=0.0
+            if decision
+            else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            cleared=frozenset({*decision.moves, *decision.without}) if decision else frozenset(),
+            excluded=decision.exclude if decision else frozenset(),
+            keep_budget=keep_budget,
+        )
         failure = decision.failure if decision else None
         done = carry_out(self.deployer, want, reconcile(want, now), now, self.clock, self._note, failure=failure)
         for host, error in done.failed.items():
             self._record("host-failed", error.message, host=host)
         generation = done.generation
         if generation is not None:
+            self._unfit.clear()
+            self.vitals.expect(generation)
             self._record(
                 "generation",
                 f"generation {generation.number} begins: {anew}",
                 generation=generation.number,
                 members=[member.node for member in generation.members],
+                hosts={str(member.node): member.host for member in generation.members},
                 port=generation.rendezvous.port,
             )
 
@@ -162,11 +274,10 @@ class Supervisor:
     def _tell_failure(self, decision: Restart) -> None:
         failure = decision.failure
         wait = f", after {decision.delay:g} s" if decision.delay else ""
+        step = "" if failure.progress is None else f" at step {failure.progress}"
         self._record(
             "failure",
-            f"{decision.cause} at step {failure.progress}; restarting all nodes{wait}"
-            if failure.progress is not None
-            else f"{decision.cause}; restarting all nodes{wait}",
+            f"{decision.cause}{step}; restarting all nodes{wait}",
             node=failure.node,
             rank=failure.rank,
             exit_code=failure.exit_code,
@@ -180,6 +291,19 @@ class Supervisor:
         for kind, message, details in changes(self.seen, observed):
             self._record(kind, message, **details)
         self.seen = observed
+        self._keep_progress(observed)
+
+    def _keep_progress(self, observed: Observed) -> None:
+        """Record how far the job is: now and then, and whenever a generation has made its first step."""
+        steps = [node.progress for node in observed.members if node.progress is not None]
+        generation = observed.control.generation
+        if not steps or generation is None or any(node.generation != generation.number for node in observed.members):
+            return
+        at, number, step = self._progress
+        now = self.clock.now()
+        if max(steps) != step and (now - at >= PROGRESS or number != generation.number):
+            self._progress = now, generation.number, max(steps)
+            history.record_progress(self.deployer.job.progress, now, generation.number, max(steps))
 
     def _note(self, step: Step) -> None:
         if step.kind != "generation":

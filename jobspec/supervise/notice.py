@@ -28,6 +28,10 @@ def _message(node: ObservedNode) -> str | None:
             return f"{where} runs generation {node.generation}"
         case "starting":
             return f"{where} starts generation {node.generation}"
+        case "lost":
+            return f"{where} is not heard"
+        case "fenced":
+            return f"{where}: {node.reason}"
         case "exited":
             return f"{where} " + ("was stopped" if node.exit_code is None else f"ended with code {node.exit_code}")
         case "failed":

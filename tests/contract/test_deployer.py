@@ -144,9 +144,9 @@ def test_a_lock_is_held_by_one(deployer: Deployer, monkeypatch: pytest.MonkeyPat
 
 def test_one_supervisor_watches(deployer: Deployer) -> None:
     bring_up(deployer)
-    with deployer.watch():
+    with deployer.follow():
         assert deployer.observe().supervised
-        with pytest.raises(Locked), deployer.watch():
+        with pytest.raises(Locked), deployer.follow():
             pass
     assert not deployer.observe().supervised
 

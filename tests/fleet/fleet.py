@@ -87,6 +87,7 @@ class Fleet:
             f"IdentityFile {self.dir}/key",
             "IdentitiesOnly yes",
             "User root",
+            "ConnectTimeout 4",
         ]
         blocks = [
             [f"Host {host.name}", f"HostName {host.behind or host.address}", *common, *self._jump(host)]

@@ -99,11 +99,18 @@ class Job:
                 site.start(node)
 
         self.on_all(start)
-        self.on_all(lambda site: site.hand_over(b"", control_json(self.generation)))
+        # With nobody to supervise them, launchers hear each other.
+        reports = eventually(lambda: len(found := self.reports()) == len(self.plan.nodes) and found)
+        members = [replace(m, port=reports[m.node]["port"]) for m in self.generation.members]
+        generation = replace(self.generation, members=tuple(members))
+        self.on_all(lambda site: site.hand_over(b"", control_json(generation)))
+
+    def reports(self) -> dict[int, dict[str, Any]]:
+        return {node: report for one in self.on_all(Site.observe) for node, report in one.reports.items()}
 
     def are(self, state: str) -> bool:
         """Say whether both nodes report `state`; fails for one that reports a failure."""
-        reports = {node: report for one in self.on_all(Site.observe) for node, report in one.reports.items()}
+        reports = self.reports()
         assert not any(report["state"] == "failed" for report in reports.values()), reports
         return {node: report["state"] for node, report in reports.items()} == {0: state, 1: state}
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import glob
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -51,6 +53,37 @@ def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
     return value
 
 
+class Supervisor(threading.Thread):
+    """Answers the ticks of launchers as the supervisor does, while `answering`; `lines` is what it heard."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(daemon=True)
+        self.root, self.feed = root, root / "run" / "feeds" / f"test-{id(self)}"
+        self.feed.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(self.feed)
+        self.handle = os.open(self.feed, os.O_RDWR | os.O_NONBLOCK)
+        self.answering, self.over = True, False
+        self.lines: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Supervisor:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.over = True
+        self.join()
+        os.close(self.handle)
+
+    def run(self) -> None:
+        while not self.over:
+            ready, _, _ = select.select([self.handle], [], [], 0.1)
+            for line in os.read(self.handle, 65536).decode().splitlines() if ready else ():
+                self.lines.append(json.loads(line))
+                if self.answering:
+                    answer = self.root / f"node-{self.lines[-1]['node']}" / "answer"
+                    answer.write_text(f"{self.lines[-1]['tick']} {len(self.lines)}\n")
+
+
 class Node:
     """A node's directory, its control file, and its launcher."""
 
@@ -60,6 +93,7 @@ class Node:
         self.control = root / "run" / "control.json"
         self.started: list[subprocess.Popen[str]] = []
         self.mark = f"JOBCTL_TEST_MARK={root}"
+        self.supervisor = Supervisor(root)
         self.launch: dict[str, Any] = {
             "node": 0,
             "role": "trainer",
@@ -179,7 +213,8 @@ class Node:
 def node(tmp_path: Path, python: str) -> Iterator[Node]:
     """A node whose processes are gone afterwards, whatever happens."""
     made = Node(tmp_path, python)
-    yield made
+    with made.supervisor:
+        yield made
     for process in made.started:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)

@@ -55,6 +55,7 @@ def pair(tmp_path: Path) -> Any:
     first, second = Node(tmp_path, sys.executable), Node(tmp_path, sys.executable)
     second.dir = tmp_path / "node-1"
     (tmp_path / "train.py").write_text(TRAIN)
+    first.supervisor.start()
     for number, node in enumerate((first, second)):
         node.start(
             node=number, nproc=2, start=START, command=[sys.executable, "train.py"], environ={"OMP_NUM_THREADS": "1"}

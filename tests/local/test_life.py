@@ -253,7 +253,7 @@ def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any) -> None:
     assert slow.run("down", "--timeout", "2s").returncode == 0
     assert (slow.processes(), slow.supervisors()) == ({}, [])
     left = sorted(path.name for path in (slow.state / "jobs" / "counter").iterdir())
-    assert left == ["events.jsonl", "history"]
+    assert left == ["events.jsonl", "history", "progress.jsonl"]
     assert slow.run("down").returncode == 0
     assert slow.status()["phase"] == "stopped"
     assert "step 1" in slow.ok("logs", "--rank", "0")  # as collected

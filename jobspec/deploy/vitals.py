@@ -1,0 +1,140 @@
+"""Who was heard, and when: which ticks the supervisor answers, and which nodes can hold no lease any more.
+
+Pure but for the clock it is given. A launcher keeps running on an answer to its own tick, from the supervisor or from a
+strict majority of its generation's launchers, for `host_timeout` from when that tick was sent (launcher.Lease). So a
+node may be started elsewhere once it is certain that it had no such answer:
+
+* We have heard no tick of it for `host_timeout` and MARGIN.
+* Of the launchers that we hear ourselves, none has answered it for `host_timeout`, each by its own words. A launcher
+  repeats what we last told it, so we know a moment after which it has spoken.
+* Those that we hear are at least half of the generation: every strict majority has one of them.
+
+What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
+nobody tells us that C and D keep B alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobctl.jobspec.deploy.control import age
+from jobctl.jobspec.deploy.scripts import EXPIRY
+from jobctl.jobspec.plan.types import Generation
+
+SILENCE = 3.0  # seconds without a tick after which a host is called unreachable
+RECENT = 5.0  # seconds for which what a launcher says of others counts
+MARGIN = 2.0  # seconds between the end of a lease and the start of its node elsewhere: processes are to be killed, clocks drift
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The last words of a launcher: heard at `at`, spoken after `after`; whom it has not answered, for how many seconds."""
+
+    at: float
+    after: float
+    unheard: Mapping[int, float]
+
+
+@dataclass
+class Vitals:
+    """What one supervisor has heard of one job. `now` is a clock that nobody sets; `token` tells it from any other."""
+
+    now: Callable[[], float]
+    token: str
+    generation: Generation | None = None
+    progress: dict[int, int | None] = field(default_factory=dict)  # by node, as last heard
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began = self.now()
+        self._foreign = False
+        self._heard: dict[int, float] = {}
+        self._said: dict[int, Said] = {}
+        self._hosts: dict[str, float] = {}
+
+    def expect(self, generation: Generation | None) -> None:
+        """Take `generation` for the current one, unless a later one is known; nobody has spoken in it yet."""
+        with self._lock:
+            before = self.generation
+            if before is not None and (generation is None or age(generation) < age(before)):
+                return
+            self.generation = generation
+            if generation is None or before is None or before.rendezvous.id != generation.rendezvous.id:
+                self._began = max(self._began, self.now())
+                self._heard, self._said = {}, {}
+
+    def begin_anew(self) -> None:
+        """Forget the generation: numbers begin anew when a job is taken down and brought up again."""
+        with self._lock:
+            self.generation = None
+
+    def succeed(self) -> None:
+        """Take over from a supervisor elsewhere: it may live, and answer those whom we cannot hear."""
+        with self._lock:
+            if not self._foreign:
+                self._foreign = True
+                self._began = self.now() + EXPIRY
+
+    def hear_host(self, host: str) -> None:
+        """Take note of a tick of a host's own."""
+        with self._lock:
+            self._hosts[host] = self.now()
+
+    def silent(self, host: str) -> float | None:
+        """Return for how many seconds too long a host has said nothing, None if it has."""
+        with self._lock:
+            at = self._hosts.get(host)
+            return None if at is None or self.now() - at <= SILENCE else self.now() - at
+
+    def hear(self, line: Mapping[str, Any]) -> str | None:
+        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none."""
+        with self._lock:
+            now, node = self.now(), int(line["node"])
+            self.progress[node] = line["progress"]
+            generation = self.generation
+            if generation is None or line["generation"] != generation.rendezvous.id:
+                return None
+            self._heard[node] = now
+            token, _, stamp = (line["echo"] or "").partition(":")
+            if token == self.token and line["unheard"] is not None:
+                unheard = {int(other): float(age) for other, age in line["unheard"].items()}
+                self._said[node] = Said(now, float(stamp), unheard)
+            return f"{line['tick']} {self.token}:{now:.3f}" if self._may_answer(generation, now) else None
+
+    def _may_answer(self, generation: Generation, now: float) -> bool:
+        """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere."""
+        heard = [m for m in generation.members if now - self._hosts.get(m.host, -SILENCE) <= SILENCE]
+        return 2 * len(heard) >= len(generation.members)
+
+    def cleared(self) -> frozenset[int]:
+        """Return the nodes of the generation that cannot run any more, wherever they are."""
+        with self._lock:
+            generation, now = self.generation, self.now()
+            if generation is None:
+                return frozenset()
+            nodes = {member.node for member in generation.members}
+            said = {node: s for node, s in self._said.items() if node in nodes and s.after >= now - RECENT}
+            half = 2 * len(said) > len(nodes) if self._foreign else 2 * len(said) >= len(nodes)
+            if not half:
+                return frozenset()
+            return frozenset(node for node in nodes - set(said) if self._is_clear(node, said, generation, now))
+
+    def _is_clear(self, node: int, said: Mapping[int, Said], generation: Generation, now: float) -> bool:
+        timeout = generation.host_timeout
+        # A launcher that says nothing of a node has just answered it.
+        answered = [s.at - s.unheard.get(node, 0.0) for s in said.values()]
+        last, spoken = max(answered, default=self._began), min((s.after for s in said.values()), default=now)
+        return (
+            now >= self._heard.get(node, self._began) + timeout + MARGIN
+            and spoken >= last + timeout
+            and now >= last + timeout + MARGIN
+        )
+
+    def too_few(self) -> bool:
+        """Say whether less than half of the generation can be heard, so that nothing may be started elsewhere."""
+        with self._lock:
+            generation, now = self.generation, self.now()
+            return generation is not None and not self._may_answer(generation, now)

@@ -1,0 +1,95 @@
+"""What a supervisor can decide, and what it knows beyond what it observes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from jobctl.jobspec.deploy.control import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """All members ended well."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a supervisor knows beyond what it observes.
+
+    `cleared` are nodes that cannot run any more although nobody can look (see vitals.py), `too_few`: half of the nodes
+    are not heard, so that nobody can tell which side is cut off. `homes` are hosts with room for a node, in the order in
+    which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
+    waited for hosts, `settled` whether all hosts that answer have done so for a while.
+    """
+
+    cleared: frozenset[int] = frozenset()
+    too_few: bool = False
+    homes: tuple[str, ...] = ()
+    planned: Mapping[int, str] = field(default_factory=dict)
+    least: int = 1
+    waited: float = 0.0
+    settled: bool = True
+
+
+NOTHING_KNOWN = World()
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Begin a new generation because of `failure`, after `delay` seconds.
+
+    `moves` are new hosts of nodes, `without` nodes that are left out, `exclude` hosts that are used no more.
+    """
+
+    cause: str
+    failure: Failure
+    delay: float
+    moves: Mapping[int, str] = field(default_factory=dict)
+    without: frozenset[int] = frozenset()
+    exclude: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """Begin a new generation with more nodes: there are hosts for them again."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A host is gone, and nothing can be done but to wait for it; `lasting`: it is not only a matter of seconds."""
+
+    reason: str
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Start the launchers that are missing although nothing failed: a command was killed before it had."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """End the job as failed, because of `reason`; `failure` is None where time alone ran out."""
+
+    reason: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """There is nothing to supervise: the job has ended, was stopped, or is gone."""
+
+    why: str
+
+
+Decision = Continue | Succeed | Restart | Grow | Repair | Wait | GiveUp | Leave

@@ -1,0 +1,25 @@
+"""The plan of a job some of whose nodes have moved: the planner's again, from what the job was brought up with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec.deploy.reach import Reach
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner import Context, planner
+from jobctl.jobspec.spec.model import Spec
+
+
+def with_moves(plan: Plan, source: Mapping[str, Any], reach: Reach, moves: Mapping[int, str]) -> Plan:
+    """Return `plan` with nodes on other hosts: `moves` has the new host of each that moves. Raises PlanError.
+
+    `source` is what JobDir.source keeps. The code stays the version that runs, whatever lies in its folder by now.
+    """
+    placement = {node.index: node.host.name for node in plan.nodes} | dict(moves)
+    spec, context = Spec.model_validate(source["spec"]), Context(**source["context"])
+    made = planner(spec, reach.hosts, placement, context, None, source["count"])
+    # What changed on its way through the files of this version and of an older one is not for a move to bring in.
+    nodes = tuple(new if new.index in moves else old for new, old in zip(made.nodes, plan.nodes, strict=True))
+    return replace(plan, nodes=nodes)

@@ -1,0 +1,303 @@
+"""A run ends with the same result, bit for bit, whatever fails meanwhile, and no node ever trains twice at a time."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fleet import Fleet, fleet
+from .host import Host
+from .jobs import Jobs, eventually
+from .machine import IMAGE
+
+EVERY, TIMEOUT = 10, 4  # steps between checkpoints, host_timeout in seconds
+
+# Its state depends on nothing but the step. A lock in the checkpoint directory, which all hosts share here, tells of
+# two that train one node at the same time.
+TRAIN = f"""\
+import fcntl, math, os, sys, time
+node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
+mine = open(os.path.join(kept, "lock-" + node), "w")
+try:
+    fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    open(os.path.join(kept, "TWICE"), "a").write(node)
+    sys.exit("another one trains this node")
+path, step, loss = os.path.join(kept, "checkpoint-" + node), 0, 1.0
+if os.path.exists(path):
+    step, loss = int(open(path).read().split()[0]), float.fromhex(open(path).read().split()[1])
+print("generation", os.environ["JOBCTL_GENERATION"], "of", os.environ["JOBCTL_NODES"], "from step", step, flush=True)
+while step < int(sys.argv[1]):
+    while os.path.exists(os.path.join(kept, "stop-" + node)):
+        time.sleep(0.05)
+    time.sleep(0.04)
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+        file.write(str(step))
+    if step % {EVERY} == 0:
+        try:
+            with open(path + ".new", "w") as file:
+                file.write("%d %s" % (step, loss.hex()))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            sys.exit("cannot save: %s" % error)
+        os.replace(path + ".new", path)
+with open(os.path.join(kept, "final-" + node), "w") as file:
+    file.write("%d %s" % (step, loss.hex()))
+"""
+SPEC = f"""\
+name: counter
+framework: torch
+image: {IMAGE}
+pull: never
+command: [python3, counter.py, "STEPS"]
+per: node
+code: .
+nodes: 2
+checkpoint: {{checkpoints}}
+stop_grace_period: 2s
+recovery: {{{{host_timeout: {TIMEOUT}s, max_restarts: 9}}}}
+resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
+"""
+
+
+def undisturbed(steps: int) -> str:
+    """What every node ends with."""
+    loss = 1.0
+    for step in range(steps):
+        loss = math.sin(loss * 1.7 + step)
+    return f"{steps} {loss.hex()}"
+
+
+class Run(Jobs):
+    """A job that runs on two hosts, with or without a third one to spare."""
+
+    def __init__(
+        self,
+        directory: Path,
+        made: Fleet,
+        *,
+        steps: int = 240,
+        spare: bool = True,
+        change: tuple[str, str] = ("\0", ""),
+    ) -> None:
+        self.steps = steps
+        super().__init__(directory, made, SPEC.replace("STEPS", str(steps)).replace(*change))
+        (self.code / "counter.py").write_text(TRAIN)
+        lines = (self.code / "hosts.txt").read_text().splitlines()
+        kept = [*lines[:2], *([lines[2] + " spare"] if spare else [])]
+        (self.code / "hosts.txt").write_text("\n".join(kept) + "\n")
+
+    def begin(self) -> None:
+        """Bring it up, and return once it has trained past a checkpoint."""
+        up = self.up("--skip-check")
+        assert up.returncode == 0, up.stderr
+        eventually(lambda: self.step() > 2 * EVERY)
+
+    def step(self) -> int:
+        """The newest checkpoint of node 1."""
+        path = self.checkpoints / "checkpoint-1"
+        return int(path.read_text().split()[0]) if path.exists() else 0
+
+    def ends_well(self, seconds: float = 120.0) -> dict[str, Any]:
+        """Wait for the end, which must be as that of a run that nothing disturbed; return the last state."""
+        done = self.run("wait", "--timeout", f"{seconds:.0f}s", timeout=seconds + 30)
+        assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
+        assert [(self.checkpoints / f"final-{node}").read_text() for node in (0, 1)] == [undisturbed(self.steps)] * 2
+        assert not (self.checkpoints / "TWICE").exists()
+        return self.status()
+
+    def resumed(self) -> list[int]:
+        """From which steps node 1 has begun."""
+        text = self.run("logs", "--node", "1").stdout
+        return [int(line.rsplit(" ", 1)[1]) for line in text.splitlines() if "from step" in line]
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events."""
+        return [json.loads(line) for line in self.run("events", "-o", "json").stdout.splitlines()]
+
+    def supervisor(self) -> int:
+        """Return the pid of the supervisor."""
+        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
+        return int(holder["pid"])
+
+
+@pytest.fixture(scope="module")
+def three(can_have_fleet: None) -> Iterator[Fleet]:
+    with fleet(3) as made:
+        yield made
+
+
+@pytest.fixture
+def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
+    made: list[Run] = []
+
+    def make(**how: Any) -> Run:
+        made.append(Run(tmp_path, three, **how))
+        return made[-1]
+
+    yield make
+    for host in three.hosts:
+        host.plug_cable()
+        if "sshd" not in host.processes:
+            host.power_on()
+    for one in made:
+        down = one.run("down", "--hosts", "hosts.txt", "--ssh-config", str(three.ssh_config))
+        assert (down.returncode, one.containers(), one.files()) == (0, [[], [], []], []), down.stderr
+
+
+def trainer(host: Host) -> int:
+    """Return the pid of the program in a host's container."""
+    found = subprocess.run(["pgrep", "-f", "^python3 counter.py"], capture_output=True, text=True, check=True).stdout
+    top = host.docker("top", "jobctl-counter-1", "-eo", "pid").split()
+    return next(int(pid) for pid in found.split() if pid in top)
+
+
+def test_a_process_is_killed(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    os.kill(trainer(job.fleet[1]), signal.SIGKILL)
+    state = job.ends_well()
+    assert (state["generation"], job.resumed()[0], job.resumed()[1] >= 2 * EVERY) == (2, 0, True)
+
+
+def test_a_launcher_is_killed(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    inside = "import os; os.kill(next(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) > 1), 9)"
+    job.fleet[1].docker("exec", "jobctl-counter-1", "python3", "-c", inside, check=False)
+    assert job.ends_well()["generation"] == 2
+
+
+def test_a_container_is_killed(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    at = time.time()
+    job.fleet[1].docker("kill", "jobctl-counter-1")
+    assert job.ends_well()["generation"] == 2
+    seen = next(e for e in job.events() if e["event"] == "failure")
+    assert "its launcher was killed" in seen["message"]
+    assert at <= time.mktime(time.strptime(seen["time"][:19], "%Y-%m-%dT%H:%M:%S")) + 1
+
+
+def test_an_engine_is_killed_and_comes_back(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    job.fleet[1].kill_engine()
+    time.sleep(1.0)
+    job.fleet[1].start_engine()
+    job.fleet[1].wait_for_engine()
+    job.ends_well()
+
+
+def test_a_host_goes_off_and_on_again(run: Callable[..., Run]) -> None:
+    job = run(spare=False)
+    job.begin()
+    job.fleet[1].power_off()
+    job.fleet[1].power_on()
+    state = job.ends_well()
+    assert state["nodes"][1]["host"] == "h2"
+
+
+def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    job.fleet[1].power_off()
+    state = job.ends_well()
+    assert (state["nodes"][1]["host"], state["generation"], job.resumed()[-1] >= 2 * EVERY) == ("h3", 2, True)
+    moved = next(e for e in job.events() if e["event"] == "moved")
+    assert (moved["node"], moved["host"], moved["from"]) == (1, "h3", "h2")
+    assert job.up("--skip-check").returncode in (0, 4)  # and nothing is moved back
+    assert job.status()["nodes"][1]["host"] == "h3"
+
+
+def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Callable[..., Run]) -> None:
+    job = run()
+    job.begin()
+    job.fleet[1].pull_cable()
+    eventually(lambda: any(e["event"] == "moved" for e in job.events()))
+    fenced = job.fleet[1].home / ".jobctl" / "h2" / "counter" / "node-1" / "report.json"
+    assert json.loads(fenced.read_text())["state"] == "fenced"
+    job.fleet[1].plug_cable()
+    eventually(lambda: "remove node 1 on h2: it runs on h3" in job.run("events").stdout)
+    assert job.ends_well()["nodes"][1]["host"] == "h3"
+
+
+def test_a_cable_is_out_for_less_than_the_timeout(run: Callable[..., Run]) -> None:
+    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 20s"))
+    job.begin()
+    job.fleet[1].pull_cable()
+    time.sleep(6.0)
+    job.fleet[1].plug_cable()
+    assert job.ends_well()["generation"] == 1
+
+
+def test_without_a_spare_it_waits_until_the_host_is_back(run: Callable[..., Run]) -> None:
+    job = run(spare=False)
+    job.begin()
+    job.fleet[1].pull_cable()
+    eventually(lambda: "there is no other host for it" in job.run("events").stdout)
+    job.fleet[1].plug_cable()
+    state = job.ends_well()
+    assert [node["host"] for node in state["nodes"]] == ["h1", "h2"]
+
+
+def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None:
+    job = run(steps=800, spare=False, change=("nodes: 2", "nodes: '1:2'"))
+    job.begin()
+    job.fleet[1].pull_cable()
+    eventually(lambda: "of 1 from" in job.run("logs", "--node", "0").stdout)
+    eventually(lambda: [n["node"] for n in job.status()["nodes"] if n["state"] == "running"] == [0])
+    job.fleet[1].plug_cable()
+    job.ends_well()
+    assert job.resumed()[-1] >= 2 * EVERY
+
+
+def test_the_supervisor_is_killed(run: Callable[..., Run]) -> None:
+    """Launchers hear each other; a supervisor that is started anew takes over, and restarts what fails then."""
+    job = run(steps=600)
+    job.begin()
+    os.kill(job.supervisor(), signal.SIGKILL)
+    time.sleep(TIMEOUT + 1)
+    assert (job.status()["generation"], job.phase()) == (1, "running")
+    began = time.monotonic()
+    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    eventually(lambda: job.status()["supervised"])
+    assert time.monotonic() - began < 10
+    os.kill(trainer(job.fleet[1]), signal.SIGKILL)
+    assert job.ends_well()["generation"] == 2
+    assert supervisor.wait(30) == 0
+
+
+def test_the_controller_is_cut_off(run: Callable[..., Run]) -> None:
+    """Nothing changes for a job that its controller does not see."""
+    job = run()
+    job.begin()
+    uplink = job.fleet.bridge
+    address = subprocess.run(["ip", "-o", "-4", "addr", "show", uplink], capture_output=True, text=True, check=True)
+    mine = address.stdout.split()[3]
+    subprocess.run(["ip", "addr", "del", mine, "dev", uplink], check=True)
+    try:
+        time.sleep(3 * TIMEOUT)
+    finally:
+        subprocess.run(["ip", "addr", "add", mine, "dev", uplink], check=True)
+    assert job.ends_well()["generation"] == 1
+
+
+def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
+    job = run(change=("host_timeout", "hang_timeout: 3s, host_timeout"))
+    job.begin()
+    (job.checkpoints / "stop-1").touch()
+    eventually(lambda: "no progress for 3 s" in job.run("events").stdout)
+    (job.checkpoints / "stop-1").unlink()
+    job.ends_well()

@@ -1,0 +1,185 @@
+"""The right to run processes: nothing starts before it is given, everything ends when it runs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher import Lease
+
+from .conftest import Node, eventually
+
+SLEEP = "import time; print('begins', flush=True); time.sleep(600)"
+
+
+def lease_of(nodes: int, timeout: float = 30.0) -> Lease:
+    lease = Lease()
+    lease.begin("g", range(nodes), 0, timeout, 0.0)
+    return lease
+
+
+def test_the_only_node_needs_nobody() -> None:
+    assert lease_of(1).held(1e9)
+
+
+def test_an_answer_counts_from_when_its_tick_was_sent() -> None:
+    lease = lease_of(2)
+    assert not lease.held(0.0)
+    name = lease.tick(1.0)
+    lease.answered("another", None)
+    assert not lease.held(1.0)
+    lease.answered(name, None)
+    assert (lease.renewed(), lease.held(31.0), lease.held(31.1)) == (1.0, True, False)
+
+
+def test_what_is_over_stays_over() -> None:
+    lease = lease_of(2, timeout=5.0)
+    lease.answered(lease.tick(0.0), None)
+    assert (lease.held(0.0), lease.held(6.0)) == (True, False)
+    lease.answered(lease.tick(6.0), None)
+    assert not lease.held(6.0)
+
+
+def test_an_answer_that_comes_too_late_spoils_nothing() -> None:
+    lease = lease_of(2, timeout=5.0)
+    late = lease.tick(0.0)
+    lease.sent[late] = 0.0
+    lease.answered(late, None)
+    assert not lease.held(9.0)
+    lease.answered(lease.tick(9.0), None)
+    assert lease.held(9.0)
+
+
+@pytest.mark.parametrize(("nodes", "needed"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 3)])
+def test_launchers_need_a_strict_majority(nodes: int, needed: int) -> None:
+    """Not counting the one that asks, which counts as one of them."""
+    lease = lease_of(nodes)
+    for node in range(1, needed + 1):
+        assert not lease.held(1.0), node
+        lease.answered(lease.tick(1.0), node)
+    assert lease.held(1.0)
+
+
+def test_the_oldest_answer_of_a_majority_counts() -> None:
+    lease = lease_of(5)
+    for at, node in ((1.0, 1), (4.0, 2), (2.0, 3)):
+        lease.answered(lease.tick(at), node)
+    lease.answered(lease.tick(3.0), 1)
+    assert lease.renewed() == 3.0
+
+
+def test_answers_of_strangers_and_for_other_generations_mean_nothing() -> None:
+    lease = lease_of(2)
+    lease.answered(lease.tick(1.0), 7)
+    assert not lease.held(1.0)
+    old = lease.tick(1.0)
+    lease.begin("h", range(2), 0, 30.0, 2.0)
+    lease.answered(old, 1)
+    assert not lease.held(2.0)
+    assert (lease.asked("g", 1, 2.0), lease.asked("h", 7, 2.0), lease.asked("h", 1, 2.0)) == (False, False, True)
+
+
+def test_who_was_not_answered_is_told_of_with_for_how_long() -> None:
+    lease = lease_of(3)
+    lease.asked("g", 1, 9.0)
+    assert lease.unheard(10.0) == {2: 10.0}
+
+
+def two_members(address: str = "127.0.0.1", **ports: int) -> list[dict[str, Any]]:
+    return [
+        {"node": i, "rank": i, "roles": ["trainer"], "host": "h", "address": address, "nproc": 1, "port": port}
+        for i, port in enumerate(ports.values())
+    ]
+
+
+def test_nothing_starts_before_an_answer(node: Node) -> None:
+    node.supervisor.answering = False
+    node.start(command=node.script(SLEEP))
+    node.order(members=two_members(a=1, b=2))
+    report = eventually(lambda: (r := node.report()).get("reason") and r)
+    assert (report["state"], report["generation"], report["reason"]) == (
+        "waiting",
+        0,
+        "waits for an answer from the supervisor or most of the launchers",
+    )
+    asked = len(node.supervisor.lines)
+    eventually(lambda: len(node.supervisor.lines) > asked + 2)
+    assert node.report()["state"] == "waiting"
+    node.supervisor.answering = True
+    node.until("running", 1)
+
+
+def test_unanswered_processes_are_killed_without_grace(node: Node) -> None:
+    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    node.start(command=node.script(ignores))
+    node.order(members=two_members(a=1, b=2), host_timeout=1.5)
+    node.until("running")
+    eventually(lambda: "deaf" in node.log())
+    node.supervisor.answering = False
+    report = node.until("fenced")
+    assert (report["reason"], report["failure"]["kind"], report["exit_code"]) == (
+        "neither the supervisor nor most of the launchers have answered for 1.5 s",
+        "fenced",
+        None,
+    )
+    assert node.pids("script-") == []
+    node.supervisor.answering = True
+    node.order(2, members=two_members(a=1, b=2), host_timeout=30.0)
+    node.until("running", 2)
+
+
+def test_setup_ends_too_when_nobody_answers(node: Node) -> None:
+    node.start(setup=["sleep 600"])
+    node.order(members=two_members(a=1, b=2), host_timeout=1.5)
+    node.until("setup")
+    node.supervisor.answering = False
+    assert node.until("fenced")["failure"]["kind"] == "fenced"
+    assert node.pids("sleep") == []
+
+
+def test_two_generations_of_one_number(node: Node) -> None:
+    """Two who were cut off from each other have begun one each: the launcher goes over to the one it is told last."""
+    node.start(command=node.script(SLEEP))
+    node.order(members=two_members(a=1, b=2))
+    node.until("running", 1)
+    (first,) = eventually(lambda: node.pids("script-"))
+    node.order(members=two_members(a=1, b=2), rendezvous={"address": "127.0.0.1", "port": 29998, "id": "other"})
+    eventually(lambda: node.pids("script-") not in ([], [first]))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, python: str) -> Iterator[tuple[Node, Node]]:
+    """Two nodes on one machine whose launchers hear each other, and no supervisor."""
+    made = Node(tmp_path / "a", python), Node(tmp_path / "b", python)
+    for number, node in enumerate(made):
+        node.launch["node"] = number
+    with made[0].supervisor, made[1].supervisor:
+        made[0].supervisor.answering = made[1].supervisor.answering = False
+        yield made
+    for node in made:
+        for process in node.started:
+            process.terminate()
+            process.communicate()
+        assert node.living() == {}
+
+
+def test_launchers_answer_each_other(pair: tuple[Node, Node]) -> None:
+    """Two of two are a majority; when one is killed, the other is alone and ends its processes."""
+    for node in pair:
+        node.start(command=node.script(SLEEP))
+        node.until("waiting")
+    ports = {"a": pair[0].report()["port"], "b": pair[1].report()["port"]}
+    for node in pair:
+        node.order(members=two_members(**ports), host_timeout=2.0)
+    for node in pair:
+        node.until("running", 1)
+    eventually(lambda: len(pair[0].supervisor.lines) > 6)
+    assert {node.report()["state"] for node in pair} == {"running"}
+    assert pair[0].supervisor.lines[-1]["unheard"] == {}
+    pair[1].started[0].kill()
+    pair[1].gone()
+    pair[0].until("fenced", 1)
+    eventually(lambda: "1" in pair[0].supervisor.lines[-1]["unheard"])

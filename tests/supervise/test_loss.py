@@ -1,0 +1,212 @@
+"""What is decided when hosts are lost, come back, or are broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.control import Control, Failure, Ledger
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.plan.types import Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.supervise.decide import decide
+from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Grow, Repair, Restart, Wait, World
+
+NOW = 1000.0
+POLICY = Recovery(3, None, "replace", 30.0, None, None, ())
+GENERATION = Generation(
+    "job",
+    "job-1",
+    4,
+    "run",
+    0.0,
+    tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 1) for n in range(3)),
+    Meeting("10.0.0.0", 20000, "job-4"),
+    None,
+)
+HOMES = {0: "h0", 1: "h1", 2: "h2"}
+
+
+def node(index: int, **how: Any) -> ObservedNode:
+    made = ObservedNode(index, "trainer", f"h{index}", "running", launcher=1, generation=4, progress=7)
+    return replace(made, **how)
+
+
+def lost(index: int) -> ObservedNode:
+    return ObservedNode(index, "trainer", f"h{index}", "lost", reachable=False)
+
+
+def job(*nodes: ObservedNode, **how: Any) -> Observed:
+    ledger = how.pop("ledger", Ledger(900.0))
+    unreachable = {n.host: "not heard" for n in nodes if not n.reachable}
+    return Observed(Control(GENERATION, ledger), nodes, True, unreachable, **how)
+
+
+def failed(**how: Any) -> Failure:
+    made = Failure(4, NOW - 5, 1, "h1", 1, 137, "signal", 7, 60.0)
+    return replace(made, **how)
+
+
+def world(**how: Any) -> World:
+    return replace(World(planned=HOMES, least=3), **how)
+
+
+HOST_FAILURE = Failure(4, NOW, 1, "h1", None, None, "host", 7, 0.0, reason="h1 is lost")
+
+
+def test_a_lost_node_moves_to_a_spare() -> None:
+    decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, world(cleared=frozenset({1}), homes=("s1", "s2")))
+    assert decision == Restart("node 1: h1 is lost", HOST_FAILURE, 0.0, {1: "s1"})
+
+
+def test_not_before_it_is_certain_that_it_cannot_run() -> None:
+    decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, world(homes=("s1",)))
+    assert decision == Wait("node 1: h1 is not heard; moves once it cannot run there any more (30 s)", lasting=False)
+
+
+def test_nothing_moves_when_half_is_gone() -> None:
+    decision = decide(job(node(0), lost(1), lost(2)), POLICY, NOW, world(homes=("s1", "s2"), too_few=True))
+    assert isinstance(decision, Wait)
+    assert "nobody can tell who is cut off" in decision.reason
+
+
+def test_what_fails_meanwhile_waits_too() -> None:
+    """Its peers fail when a host goes: they begin again together with its node, wherever that will be."""
+    broken = node(0, state="failed", failure=failed(node=0, host="h0"))
+    assert isinstance(decide(job(broken, lost(1), node(2)), POLICY, NOW, world(homes=("s1",))), Wait)
+
+
+@pytest.mark.parametrize("how", ["replace", "shrink"])
+def test_without_a_spare_the_job_shrinks_if_it_can(how: Any) -> None:
+    policy, around = replace(POLICY, on_host_loss=how), world(cleared=frozenset({1}), least=2)
+    assert decide(job(node(0), lost(1), node(2)), policy, NOW, around) == Restart(
+        "node 1: h1 is lost", HOST_FAILURE, 0.0, {}, frozenset({1})
+    )
+    assert decide(job(node(0), lost(1), node(2)), policy, NOW, replace(around, least=3)) == Wait(
+        "node 1: h1 is not heard; there is no other host for it"
+    )
+
+
+def test_of_two_one_moves_and_one_is_left_out() -> None:
+    around = world(cleared=frozenset({1, 2}), homes=("s1",), least=2)
+    decision = decide(job(node(0), lost(1), lost(2)), POLICY, NOW, around)
+    assert isinstance(decision, Restart)
+    assert (decision.moves, decision.without) == ({1: "s1"}, {2})
+
+
+def test_it_waits_where_it_is_to_wait_and_not_for_ever() -> None:
+    policy = replace(POLICY, on_host_loss="wait", wait_timeout=60.0)
+    around = world(cleared=frozenset({1}), homes=("s1",), least=1)
+    assert isinstance(decide(job(node(0), lost(1), node(2)), policy, NOW, around), Wait)
+    late = decide(job(node(0), lost(1), node(2)), policy, NOW, replace(around, waited=61.0))
+    assert late == GiveUp(
+        "node 1: h1 is not heard; waited for longer than `recovery.wait_timeout` (60 s)",
+        None,
+    )
+
+
+def test_it_fails_where_it_is_to_fail() -> None:
+    policy = replace(POLICY, on_host_loss="fail")
+    decision = decide(job(node(0), lost(1), node(2)), policy, NOW, world(cleared=frozenset({1}), homes=("s1",)))
+    assert decision == GiveUp("node 1: h1 is not heard; `recovery.on_host_loss` is `fail`", HOST_FAILURE)
+
+
+def test_a_lost_host_counts_as_a_failure() -> None:
+    ledger = Ledger(900.0, failures=tuple(failed(generation=n) for n in (1, 2, 3)))
+    decision = decide(
+        job(node(0), lost(1), node(2), ledger=ledger), POLICY, NOW, world(cleared=frozenset({1}), homes=("s1",))
+    )
+    assert isinstance(decision, GiveUp)
+
+
+def test_it_goes_where_up_has_planned_it_already() -> None:
+    around = world(cleared=frozenset({1}), homes=("s1", "s2"), planned={**HOMES, 1: "s2"})
+    decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, around)
+    assert isinstance(decision, Restart)
+    assert decision.moves == {1: "s2"}
+
+
+def test_a_node_that_is_seen_elsewhere_is_lost_all_the_same() -> None:
+    """Whoever moved it was killed before the next generation began."""
+    decision = decide(job(node(0), node(1, host="s1"), node(2)), POLICY, NOW, world(homes=("s1",)))
+    assert isinstance(decision, Wait)
+
+
+def test_the_job_grows_when_there_are_hosts_again() -> None:
+    here = replace(GENERATION, members=GENERATION.members[:2])
+    observed = replace(job(node(0), node(1)), control=Control(here, Ledger(900.0)))
+    assert decide(observed, POLICY, NOW, world(least=2)) == Grow("there is a host for node 2 again")
+    assert decide(observed, POLICY, NOW, world(least=2, settled=False)) == Continue()
+    gone = replace(observed, unreachable={"h2": "not heard"})
+    assert decide(gone, POLICY, NOW, world(least=2)) == Continue()
+    shunned = replace(observed, control=Control(here, Ledger(900.0, excluded=("h2",))))
+    assert decide(shunned, POLICY, NOW, world(least=2)) == Continue()
+
+
+def test_what_is_stale_is_removed_and_what_was_missed_handed_over() -> None:
+    stray = ObservedNode(1, "trainer", "old", "fenced", container="c")
+    assert decide(job(node(0), node(1), node(2), strays=(stray,)), POLICY, NOW, world()) == Repair(
+        "node 1 on old belongs elsewhere now"
+    )
+    assert decide(job(node(0), node(1), node(2), outdated=("h2",)), POLICY, NOW, world()) == Repair(
+        "h2 missed a generation"
+    )
+
+
+def failing(**how: Any) -> Observed:
+    failure = failed(**how)
+    return job(node(0), node(1, state="failed", failure=failure), node(2))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: Xid (PCI:0000:63:00): 79, pid=1, GPU has fallen off the bus.",
+        "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+        "torch.distributed.DistBackendError: NCCL error: ncclSystemError: System call failed",
+    ],
+)
+def test_a_broken_host_is_left(line: str) -> None:
+    decision = decide(failing(tail=(line,), kind="exit", exit_code=1), POLICY, NOW, world(homes=("s1",)))
+    assert isinstance(decision, Restart)
+    assert (decision.moves, decision.exclude) == ({1: "s1"}, {"h1"})
+
+
+def test_where_there_is_no_other_host_it_stays() -> None:
+    policy = replace(POLICY, rules=(Rule(None, 9, "exclude_host"),))
+    decision = decide(failing(kind="exit", exit_code=9), policy, NOW, world())
+    assert isinstance(decision, Restart)
+    assert (decision.moves, decision.exclude) == ({}, frozenset())
+
+
+def test_an_address_that_looks_like_a_fault_is_none() -> None:
+    decision = decide(failing(tail=("NVRM: Xid (PCI:0000:79:00): 13, pid=1",)), POLICY, NOW, world(homes=("s1",)))
+    assert isinstance(decision, Restart)
+    assert decision.exclude == frozenset()
+
+
+@pytest.mark.parametrize("line", ["ModuleNotFoundError: No module named 'x'", "[rank3]: SyntaxError: invalid syntax"])
+def test_code_that_cannot_be_loaded_is_not_retried(line: str) -> None:
+    decision = decide(failing(tail=(line,), kind="exit", exit_code=1), POLICY, NOW, world())
+    assert isinstance(decision, GiveUp)
+    assert decision.reason == "node 1: rank 1 exited with code 1; which no retry mends"
+
+
+def test_the_specs_rules_go_first() -> None:
+    policy = replace(POLICY, rules=(Rule("ModuleNotFoundError", None, "restart"),))
+    decision = decide(failing(tail=("ModuleNotFoundError: x",), kind="exit", exit_code=1), policy, NOW, world())
+    assert isinstance(decision, Restart)
+
+
+def test_a_node_that_fails_on_one_host_time_and_again_moves() -> None:
+    before = tuple(failed(generation=n) for n in (2, 3))
+    observed = replace(failing(), control=Control(GENERATION, Ledger(900.0, failures=before)))
+    decision = decide(observed, POLICY, NOW, world(homes=("s1",)))
+    assert isinstance(decision, Restart)
+    assert (decision.moves, decision.exclude) == ({1: "s1"}, {"h1"})
+    progressed = tuple(replace(f, progress=f.generation) for f in before)
+    observed = replace(observed, control=Control(GENERATION, Ledger(900.0, failures=progressed)))
+    decision = decide(observed, POLICY, NOW, world(homes=("s1",)))
+    assert isinstance(decision, Restart)
+    assert decision.moves == {}

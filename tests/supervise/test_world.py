@@ -1,0 +1,198 @@
+"""Fencing, liveness and the budget in random worlds: partitions, paused machines, hosts that die, supervisors that come and go.
+
+JOBCTL_TEST_WORLDS says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from jobctl.jobspec.deploy import vitals
+from jobctl.jobspec.deploy.vitals import Vitals
+from jobctl.jobspec.launcher import Lease
+
+from .world import Bugs, Sim, Twice
+
+KINDS = (
+    "isolate",
+    "isolate",
+    "split",
+    "cut",
+    "cut",
+    "mend",
+    "off",
+    "on",
+    "pause",
+    "wake",
+    "kill",
+    "start",
+    "nap",
+    "coup",
+)
+KINDS += ("fail", "fail", "slow")
+WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "400"))
+
+
+def live(seed: int, bugs: Bugs | None = None) -> Sim:
+    """Let a world live through a random schedule of faults, and return it."""
+    chance = random.Random(seed)
+    nodes = chance.choice((1, 2, 2, 3, 3, 4, 5))
+    least = nodes if chance.random() < 0.6 else chance.randint(1, nodes)
+    sim = Sim(nodes, chance.choice((0, 1, 1, 2)), seed, least=least, bugs=bugs)
+    sim.run(5.0)
+    for _ in range(chance.randint(2, 8)):
+        fault(sim, chance)
+        sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)))
+    return sim
+
+
+def fault(sim: Sim, chance: random.Random) -> None:
+    host = chance.choice(list(sim.hosts.values()))
+    supervisor = chance.choice(sim.supervisors) if sim.supervisors else None
+    names = [*sim.hosts, "s0", "s1"]
+    kind = chance.choice(KINDS)
+    if kind == "isolate":
+        sim.partition({name: name == host.name for name in names})
+    elif kind == "coup":  # another supervisor, on the other side of a cut
+        sim.partition({name: name in (host.name, "s0") for name in names})
+        sim.run(16.0)
+        sim.supervise("s1")
+    elif kind == "fail":  # and the machine stands still just when it is given the next generation
+        sim.fail(host)
+        sim.run(chance.choice((0.25, 0.5, 0.75)))
+        other = chance.choice(list(sim.hosts.values()))
+        other.paused = True
+        sim.run(12.0)
+        other.paused = False
+    elif kind == "slow":  # answers are long under way, then ticks are
+        sim.slow = {host.name: (0.0, 4.5)}
+        sim.run(5.0)
+        sim.slow = {host.name: (60.0, 4.5)}
+        sim.run(12.0)
+        sim.slow = {}
+    elif kind == "split":
+        sim.partition({name: chance.random() < 0.5 for name in names})
+    elif kind == "cut":
+        sim.cuts |= {frozenset(chance.sample(names, 2)) for _ in range(chance.randint(1, 4))}
+    elif kind == "mend":
+        sim.cuts = set()
+    elif kind == "off":
+        host.power_off()
+    elif kind == "on":
+        host.on = True
+    elif kind == "pause":
+        host.paused = host.on
+    elif kind == "wake":
+        host.paused = False
+    elif kind == "kill":
+        sim.kill_supervisor()
+    elif kind == "start":
+        sim.supervise(chance.choice(("s0", "s1")))
+    elif supervisor is not None:
+        supervisor.paused = not supervisor.paused
+
+
+@pytest.mark.parametrize("batch", range(8))
+def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
+    for seed in range(batch, WORLDS, 8):
+        try:
+            sim = live(seed)
+            sim.heal(60.0)
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert sim.all_train(), f"seed {seed}"
+
+
+class CountsFromArrival(Lease):
+    """Answers renew from when they come, not from when their tick was sent."""
+
+    def answered(self, name: str, by: int | None) -> None:
+        if name in self.sent and by is None:
+            self.supervisor = max(self.sent.values())
+        elif name in self.sent:
+            self.answers[by or 0] = max(self.sent.values())
+
+
+class StartsUnasked(Lease):
+    """Whoever has a generation begins it."""
+
+    def begin(self, generation: str | None, nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
+        super().begin(generation, nodes, me, timeout, now)
+        self.supervisor = now
+
+
+class CountsHalf(Lease):
+    """Half of the launchers are enough."""
+
+    def renewed(self) -> float | None:
+        needed = len(self.others) // 2
+        times = sorted(self.answers.values(), reverse=True)
+        times = times if needed else sorted(self.sent.values(), reverse=True)
+        by = times[max(0, needed - 1)] if max(1, needed) <= len(times) else None
+        found = [at for at in (self.supervisor, by) if at is not None]
+        return max(found) if found else None
+
+
+class ListensToNobody(Vitals):
+    """What launchers say of others is not asked."""
+
+    def _is_clear(self, node, said, generation, now):  # type: ignore[no-untyped-def]
+        return now >= self._heard.get(node, self._began) + generation.host_timeout + vitals.MARGIN
+
+
+class Impatient(Vitals):
+    """Does not wait until leases are over."""
+
+    def _is_clear(self, node, said, generation, now):  # type: ignore[no-untyped-def]
+        return now >= self._heard.get(node, self._began) + generation.host_timeout / 2
+
+
+class TrustsHeirs(Vitals):
+    """Whoever supervised before, elsewhere, is taken for dead."""
+
+    def succeed(self) -> None:
+        pass
+
+    def _may_answer(self, generation, now):  # type: ignore[no-untyped-def]
+        return True
+
+
+class MovesForAFew(Vitals):
+    """Moves although less than half are heard."""
+
+    def cleared(self) -> frozenset[int]:
+        generation, now = self.generation, self.now()
+        if generation is None:
+            return frozenset()
+        said = {node: s for node, s in self._said.items() if s.after >= now - vitals.RECENT}
+        nodes = {member.node for member in generation.members}
+        return frozenset(node for node in nodes - set(said) if self._is_clear(node, said, generation, now))
+
+    def too_few(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    "bugs",
+    [
+        Bugs(lease=CountsFromArrival),
+        Bugs(lease=StartsUnasked),
+        Bugs(lease=CountsHalf),
+        Bugs(vitals=ListensToNobody),
+        Bugs(vitals=Impatient),
+        Bugs(vitals=TrustsHeirs),
+        Bugs(vitals=MovesForAFew),
+    ],
+    ids=lambda bugs: (bugs.lease if bugs.lease is not Lease else bugs.vitals).__name__,
+)
+def test_bugs_put_there_on_purpose_are_found(bugs: Bugs) -> None:
+    for seed in range(4000):
+        try:
+            live(seed, bugs)
+        except Twice:
+            return
+    pytest.fail("not found in 4000 worlds")

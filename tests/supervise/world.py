@@ -1,0 +1,415 @@
+"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real Lease, Vitals and `decide`.
+
+Time goes in ticks of DT. What a supervisor and a host say to each other is queued while the link between them is cut, as
+TCP does, and lost when that lasts; what launchers say to each other is lost at once. A paused machine does nothing, and its clock
+goes on. Whoever trains what, and where, is written down by nobody but the world, which watches that no node trains twice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobctl.jobspec.deploy.control import Control, Failure, Ledger, age
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals
+from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
+from jobctl.jobspec.plan.types import Generation, Meeting, Member, Recovery
+from jobctl.jobspec.supervise.decide import decide
+from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Repair, Restart, World
+
+DT = 0.25
+TIMEOUT = 6.0  # host_timeout
+CUT = 12.0  # seconds after which a supervisor gives up a connection
+POLICY = Recovery(1000, None, "replace", TIMEOUT, None, None, ())
+
+
+class Twice(AssertionError):
+    """A node trains on two hosts."""
+
+
+@dataclass
+class Bugs:
+    """What is broken on purpose, so that it can be seen that it would be found."""
+
+    lease: type[Lease] = Lease
+    vitals: type[Vitals] = Vitals
+
+
+class Launcher:
+    """One node's launcher on one host, as launcher.py does it."""
+
+    def __init__(self, sim: Sim, host: Host, node: int) -> None:
+        self.sim, self.host, self.node = sim, host, node
+        self.lease = sim.bugs.lease()
+        self.trains = self.pending = self.fenced = self.failed = False
+        self.seen: str | None = None
+        self.at = 0.0  # when it was fenced
+        self.next = 0.0
+        self.echo: str | None = None
+
+    def turn(self) -> None:
+        now = self.sim.now
+        if self.trains and not self.lease.held(now):
+            self.trains, self.fenced, self.at = False, True, now
+        self.read_control()
+        if now >= self.next:
+            self.next = now + (FIRST_TICKS if self.pending else TICK)
+            self.tick()
+        if self.pending and self.lease.held(now):
+            self.pending, self.trains = False, True
+
+    def read_control(self) -> None:
+        order = self.host.control
+        if order is None or order.rendezvous.id == self.seen:
+            return
+        self.seen = order.rendezvous.id
+        nodes = [member.node for member in order.members]
+        self.trains = self.pending = self.fenced = self.failed = False
+        mine = next((m for m in order.members if m.node == self.node and m.host == self.host.name), None)
+        if self.host.begun == order.rendezvous.id:
+            self.failed = True  # its predecessor ran this one
+        elif mine is not None:
+            self.host.begun = order.rendezvous.id
+            self.pending = True
+            self.lease.begin(order.rendezvous.id, nodes, self.node, order.host_timeout, self.sim.now)
+
+    def tick(self) -> None:
+        now, name = self.sim.now, self.lease.tick(self.sim.now)
+        for other in self.sim.hosts.values():
+            self.sim.datagram(self.host, other, lambda launcher: launcher.asked(self, name))
+        line = {
+            "node": self.node,
+            "tick": name,
+            "generation": self.lease.generation,
+            "progress": None,
+            "echo": self.echo,
+            "unheard": {str(n): a for n, a in self.lease.unheard(now).items()},
+        }
+        self.host.send(line)
+
+    def asked(self, by: Launcher, name: str) -> None:
+        if self is not by and by.lease.generation and self.lease.asked(by.lease.generation, by.node, self.sim.now):
+            self.sim.datagram(self.host, by.host, lambda x: x.lease.answered(name, self.node) if x is by else None)
+
+
+@dataclass
+class Host:
+    """A machine: its file system outlives it, its launchers do not."""
+
+    sim: Sim
+    name: str
+    control: Generation | None = None
+    begun: str | None = None  # the generation that its launcher began last
+    on: bool = True
+    paused: bool = False
+    launchers: list[Launcher] = field(default_factory=list)
+    follower: Supervisor | None = None
+    follower_heard: float = 0.0
+    followed_by: str = ""
+    next: float = 0.0
+
+    @property
+    def acts(self) -> bool:
+        return self.on and not self.paused
+
+    def send(self, line: Any) -> None:
+        if self.follower is not None:
+            self.follower.links[self.name].up.append((self.sim.later(self.name), line))
+
+    def turn(self) -> None:
+        if not self.acts:
+            return
+        if self.follower is not None and self.sim.now - self.follower_heard > EXPIRY:
+            self.follower = None
+        if self.sim.now >= self.next:
+            self.next = self.sim.now + 1.0
+            self.send("t")
+        for launcher in self.launchers:
+            launcher.turn()
+
+    def power_off(self) -> None:
+        self.on, self.paused, self.launchers, self.follower = False, False, [], None
+
+
+@dataclass
+class Link:
+    """Between a supervisor and a host: queues of both directions."""
+
+    whole: bool = True
+    since: float = 0.0
+    open: bool = False
+    heard: float = 0.0
+    up: list[tuple[float, Any]] = field(default_factory=list)
+    down: list[tuple[float, Any]] = field(default_factory=list)
+
+
+class Supervisor:
+    """As supervise/loop.py does it, on what was heard."""
+
+    def __init__(self, sim: Sim, machine: str) -> None:
+        self.sim, self.machine, self.alive, self.paused = sim, machine, True, False
+        self.vitals = sim.bugs.vitals(lambda: self.sim.now, f"{machine}{sim.count()}")
+        self.links = {name: Link(whole=sim.is_whole(machine, name)) for name in sim.hosts}
+        self.control: Generation | None = None
+        self.began = sim.now
+
+    def turn(self) -> None:
+        if not self.alive:
+            return
+        for name, link in self.links.items():
+            link.whole = self.sim.is_whole(self.machine, name)
+            self.carry(self.sim.hosts[name], link)
+        if not self.paused and self.sim.now - self.began > 1.0:
+            self.look()
+
+    def carry(self, host: Host, link: Link) -> None:
+        """What the network does, and the host's end of the channel."""
+        now = self.sim.now
+        if link.open and now - link.heard > CUT and not self.paused:
+            link.open, link.up, link.down = False, [], []
+        if not link.whole:
+            return
+        if link.open and host.follower is not self:
+            link.open, link.up, link.down = False, [], []
+        if not link.open and host.acts and not self.paused:
+            self.connect(host, link)
+        while link.down and link.down[0][0] <= now and host.acts and link.open:
+            _, (node, name, echo) = link.down.pop(0)
+            host.follower_heard = now
+            for launcher in host.launchers:
+                if launcher.node == node and name in launcher.lease.sent:
+                    launcher.echo = echo
+                    launcher.lease.answered(name, None)
+        while link.up and link.up[0][0] <= now and not self.paused:
+            self.hear(host, link, link.up.pop(0)[1])
+
+    def connect(self, host: Host, link: Link) -> None:
+        if host.follower not in (None, self):
+            other = host.follower
+            if other is not None and (other.began, other.machine) < (self.began, self.machine):
+                self.sim.end(self)
+            return
+        if host.followed_by not in ("", self.machine):
+            self.vitals.succeed()
+        host.follower, host.followed_by, host.follower_heard = self, self.machine, self.sim.now
+        link.open, link.heard = True, self.sim.now
+
+    def hear(self, host: Host, link: Link, line: Any) -> None:
+        link.heard = self.sim.now
+        self.vitals.hear_host(host.name)
+        if line == "t":
+            link.down.append((self.sim.later(host.name, 1), (-1, "", "")))
+            return
+        answer = self.vitals.hear(line)
+        if answer is not None:
+            link.down.append((self.sim.later(host.name, 1), (line["node"], *answer.split())))
+
+    def reaches(self, name: str) -> bool:
+        link, host = self.links[name], self.sim.hosts[name]
+        return link.whole and link.open and host.acts and self.vitals.silent(name) is None
+
+    def look(self) -> None:
+        found = [h.control for n, h in self.sim.hosts.items() if self.reaches(n) and h.control]
+        known = [g for g in (*found, self.control) if g]
+        if not known:
+            return
+        self.control = max(known, key=age)
+        self.vitals.expect(self.control)
+        observed = self.observe(self.control)
+        free = [n for n in self.sim.hosts if self.reaches(n) and n not in {m.host for m in self.control.members}]
+        planned = {m.node: m.host for m in self.control.members}
+        world = World(
+            self.vitals.cleared(), self.vitals.too_few(), tuple(free), planned, self.sim.least, 0.0, settled=True
+        )
+        decision = decide(observed, POLICY, self.sim.now, world)
+        if isinstance(decision, Restart):
+            self.begin({**planned, **decision.moves}, decision.without)
+        elif isinstance(decision, Repair | Grow):
+            self.tidy()
+        elif isinstance(decision, GiveUp):
+            raise AssertionError(f"gave up: {decision.reason}")
+
+    def observe(self, generation: Generation) -> Observed:
+        nodes = []
+        for member in generation.members:
+            host = self.sim.hosts[member.host]
+            if not self.reaches(member.host):
+                nodes.append(ObservedNode(member.node, "trainer", member.host, "lost", reachable=False))
+                continue
+            launcher = next((x for x in host.launchers if x.node == member.node), None)
+            nodes.append(_observed(member, launcher, generation))
+        strays = [
+            ObservedNode(x.node, "trainer", name, "fenced", container="c")
+            for name, host in self.sim.hosts.items()
+            for x in host.launchers
+            if self.reaches(name) and name != {m.node: m.host for m in generation.members}.get(x.node)
+        ]
+        outdated = [
+            m.host
+            for m in generation.members
+            if self.reaches(m.host) and ((c := self.sim.hosts[m.host].control) is None or age(c) < age(generation))
+        ]
+        ledger = Ledger(1.0)
+        return Observed(Control(generation, ledger), tuple(nodes), True, {}, tuple(outdated), tuple(strays))
+
+    def begin(self, homes: dict[int, str], without: frozenset[int]) -> None:
+        ready = {node: host for node, host in homes.items() if node not in without and self.reaches(host)}
+        if len(ready) < self.sim.least:
+            return
+        assert self.control is not None
+        self.control = self.sim.generation(ready, self.control.number + 1)
+        self.sim.restarts += 1
+        self.vitals.expect(self.control)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Start what is missing, remove what belongs elsewhere, hand out the generation."""
+        assert self.control is not None
+        homes = {m.node: m.host for m in self.control.members}
+        for name, host in self.sim.hosts.items():
+            if not self.reaches(name):
+                continue
+            host.launchers = [x for x in host.launchers if homes.get(x.node, name) == name]
+            for node, home in homes.items():
+                if home == name and not any(x.node == node for x in host.launchers):
+                    host.launchers.append(Launcher(self.sim, host, node))
+            if host.control is None or age(host.control) < age(self.control):
+                host.control = self.control
+
+
+def _observed(member: Member, launcher: Launcher | None, generation: Generation) -> ObservedNode:
+    made = ObservedNode(member.node, "trainer", member.host, "running", launcher=1, generation=generation.number)
+    if launcher is None:
+        return replace(made, state="failed", launcher=None, generation=0)
+    if launcher.fenced or launcher.failed:
+        kind = "fenced" if launcher.fenced else "launcher"
+        failure = Failure(generation.number, launcher.at, member.node, member.host, None, None, kind, None, 0.0)
+        return replace(made, state="fenced" if launcher.fenced else "failed", failure=failure)
+    return made if launcher.trains else replace(made, state="pending")
+
+
+class Sim:
+    """The world."""
+
+    def __init__(
+        self, nodes: int, spares: int, seed: int, *, least: int | None = None, bugs: Bugs | None = None
+    ) -> None:
+        self.now, self.chance, self.bugs = 0.0, random.Random(seed), bugs or Bugs()
+        self.least = nodes if least is None else least
+        self.numbers = self.restarts = 0
+        self.cuts: set[frozenset[str]] = set()
+        self.late = 0.03  # how many of what is sent comes late
+        self.slow: dict[str, tuple[float, float]] = {}  # hosts from and to which everything takes so long
+        self.datagrams: list[tuple[float, Host, Host, Callable[[Launcher], None]]] = []
+        self.hosts: dict[str, Host] = {}
+        for index in range(nodes + spares):
+            self.hosts[f"h{index}"] = Host(self, f"h{index}")
+        first = self.generation({node: f"h{node}" for node in range(nodes)}, 1)
+        self.supervisors: list[Supervisor] = []
+        for node in range(nodes):
+            host = self.hosts[f"h{node}"]
+            host.launchers.append(Launcher(self, host, node))
+            host.control = first
+        self.supervise("s0")
+
+    def count(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def later(self, host: str = "", way: int = 0) -> float:
+        """When something that is sent now arrives, as a rule soon; `way`: 0 from the host, 1 to it."""
+        if host in self.slow:
+            return self.now + self.slow[host][way]
+        return self.now + (self.chance.uniform(0.0, 10.0) if self.chance.random() < self.late else 0.0)
+
+    def generation(self, homes: dict[int, str], number: int) -> Generation:
+        members = tuple(Member(n, r, ("trainer",), h, h, 1) for r, (n, h) in enumerate(sorted(homes.items())))
+        meeting = Meeting("h0", 1, f"g{number}-{self.count()}")
+        return Generation("sim", "sim", number, "run", 0.0, members, meeting, None, TIMEOUT)
+
+    def datagram(self, sender: Host, to: Host, deliver: Callable[[Launcher], None]) -> None:
+        if self.is_whole(sender.name, to.name):
+            at = max(self.later(sender.name), self.later(to.name, 1))
+            self.datagrams.append((at, sender, to, deliver))
+
+    def is_whole(self, one: str, other: str) -> bool:
+        return one == other or frozenset((one, other)) not in self.cuts
+
+    # What happens.
+
+    def supervise(self, machine: str) -> None:
+        """Start a supervisor on a machine, unless it runs one, or some host tells of another."""
+        if any(s.alive and s.machine == machine for s in self.supervisors):
+            return
+        reached = [host for name, host in self.hosts.items() if host.acts and self.is_whole(machine, name)]
+        if any(host.follower is not None for host in reached):
+            return
+        self.supervisors.append(Supervisor(self, machine))
+
+    def kill_supervisor(self) -> None:
+        for one in list(self.supervisors):
+            self.end(one)
+
+    def end(self, one: Supervisor) -> None:
+        """End a supervisor; hosts that its machine can reach see its connections closed."""
+        one.alive = False
+        for name, host in self.hosts.items():
+            if host.follower is one and one.links[name].whole:
+                host.follower = None
+        self.supervisors = [other for other in self.supervisors if other is not one]
+
+    def fail(self, host: Host) -> None:
+        """End the processes of a host's launchers, as a crash of the program does."""
+        for launcher in host.launchers:
+            if launcher.trains:
+                launcher.trains, launcher.failed, launcher.at = False, True, self.now
+
+    def partition(self, sides: dict[str, bool]) -> None:
+        """Cut everything between two sides, supervisors' machines among them."""
+        self.cuts = {frozenset((a, b)) for a in sides for b in sides if sides[a] != sides[b]}
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / DT)):
+            self.now += DT
+            due = [d for d in self.datagrams if d[0] <= self.now and d[2].acts]
+            self.datagrams = [d for d in self.datagrams if d[0] > self.now]
+            for host in self.hosts.values():
+                host.turn()
+            for _, sender, to, deliver in due:
+                if self.is_whole(sender.name, to.name):
+                    for launcher in to.launchers:
+                        deliver(launcher)
+            for supervisor in list(self.supervisors):
+                supervisor.turn()
+            self.check()
+
+    def check(self) -> None:
+        training = [(x.node, h.name) for h in self.hosts.values() if h.acts for x in h.launchers if x.trains]
+        nodes = [node for node, _ in training]
+        if len(nodes) != len(set(nodes)):
+            raise Twice(f"at {self.now}: {sorted(training)}")
+
+    def heal(self, seconds: float) -> None:
+        """Mend everything, and let somebody start a supervisor where there is none."""
+        self.cuts, self.late = set(), 0.0
+        for host in self.hosts.values():
+            host.on, host.paused = True, False
+        for supervisor in self.supervisors:
+            supervisor.paused = False
+        for _ in range(round(seconds)):
+            if not self.supervisors:
+                self.supervise("s0")
+            self.run(1.0)
+
+    def all_train(self) -> bool:
+        newest = max((h.control for h in self.hosts.values() if h.control), key=age)
+        return all(
+            any(
+                x.trains and x.node == m.node and x.lease.generation == newest.rendezvous.id
+                for x in self.hosts[m.host].launchers
+            )
+            for m in newest.members
+        )
