@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
@@ -23,6 +23,9 @@ from jobctl.options import (
     TakeOver,
     TargetOption,
 )
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.deployer import Victim
 
 Timeout = Annotated[
     Optional[str],  # noqa: UP045
@@ -59,12 +62,11 @@ def plan(
     from jobctl.bringup import Options, change_of, show_steps
     from jobctl.jobs import Where, as_started, compile_job
     from jobctl.outcome import tell_failures
-    from jobctl.planning import deployer_for, explain_plan, planned
+    from jobctl.planning import explain_plan, planned
 
     where = as_started(job, Where(target, hosts, on, exclude))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
-    made = planned(compiled)
-    deployer = deployer_for(compiled, made, ssh_config, accept_new)
+    made, deployer = planned(compiled, ssh_config, accept_new)
     change = change_of(deployer, made, Options())
     tell_failures(deployer.failures)
     whole = {"job": made.job}
@@ -112,13 +114,12 @@ def up(
     """
     from jobctl.bringup import Options, up_job
     from jobctl.jobs import Where, as_started, compile_job
-    from jobctl.planning import deployer_for, planned, reach_for
+    from jobctl.planning import planned, reach_for
 
     where = as_started(job, Where(target, hosts, on, exclude))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
-    made = planned(compiled)
+    made, deployer = planned(compiled, ssh_config, accept_new)
     options = Options(dry_run, follow, fresh, not no_supervise, not skip_check, break_lock, recreate, take_over, output)
-    deployer = deployer_for(compiled, made, ssh_config, accept_new)
     code = up_job(deployer, compiled, made, reach_for(compiled, ssh_config, accept_new), options)
     if code:
         raise typer.Exit(code)
@@ -154,6 +155,7 @@ def drill(
     container: Annotated[
         bool, typer.Option("--container", help="Kill the node's container (on local, its launcher), not a process.")
     ] = False,
+    host: Annotated[bool, typer.Option("--host", help="Play that the node's host is lost, for a while.")] = False,
     node: Node = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     timeout: Annotated[str, typer.Option("--timeout", metavar="T", help="Give up after T.")] = "10m",
@@ -164,7 +166,8 @@ def drill(
     """Rehearse a failure before the long run.
 
     Kills a process of the running job, and tells how long it took to notice, to stop and to go on, and whether
-    training went on from its checkpoint. Asks first. Exit code 1: it did not.
+    training went on from its checkpoint. With --host nothing is killed: the host says nothing any more until
+    `host_timeout` and 30 s are over, so its node is fenced, and moves. Asks first. Exit code 1: it did not go on.
 
     Example: jobctl drill my-job --container --node 1
     """
@@ -172,7 +175,8 @@ def drill(
     from jobctl.jobs import Reached, running_job
 
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
-    code = drill_job(deployer, "container" if container else "process", node, yes, timeout, output)
+    victim: Victim = "host" if host else "container" if container else "process"
+    code = drill_job(deployer, victim, node, yes, timeout, output)
     if code:
         raise typer.Exit(code)
 

@@ -57,7 +57,9 @@ def drill_job(deployer: Deployer, victim: Victim, node: str | None, yes: bool, t
     observed = _fit(deployer)
     number = node_number(node, len(observed.members)) if node is not None else observed.members[-1].node
     host = next(member.host for member in observed.members if member.node == number)
-    _confirm(deployer, f"kills {_what(victim)} of node {number} on {host}", yes)
+    if victim == "host" and deployer.where() == (host,):
+        raise Failed("the job has only one host, and goes on where it is", 2, "nobody can know that it is lost")
+    _confirm(deployer, f"{_what(victim, number, host)[0]}", yes)
     drill = _watch(deployer, observed, victim, number, host, time.monotonic() + duration(timeout))
     if output is Format.json:
         console.out_json({"job": deployer.job.name, **asdict(drill)})
@@ -79,8 +81,12 @@ def _fit(deployer: Deployer) -> Observed:
     return observed
 
 
-def _what(victim: Victim) -> str:
-    return "a process" if victim == "process" else "the container"
+def _what(victim: Victim, node: int, host: str) -> tuple[str, str]:
+    """Say what a drill does, and what it did."""
+    if victim == "host":
+        return f"plays that {host} with node {node} is lost", f"played that {host} with node {node} is lost"
+    what = f"{'a process' if victim == 'process' else 'the container'} of node {node} on {host}"
+    return f"kills {what}", f"killed {what}"
 
 
 def _confirm(deployer: Deployer, what: str, yes: bool) -> None:
@@ -185,9 +191,7 @@ def _continued(before: int | None, after: int | None, unseen: float) -> bool | N
 
 def _tell(drill: Drill) -> None:
     at = f" at step {drill.before}" if drill.before is not None else ""
-    console.out(
-        f"killed {_what(drill.victim)} of node {drill.node} on {drill.host}{at}, in generation {drill.generation}"
-    )
+    console.out(f"{_what(drill.victim, drill.node, drill.host)[1]}{at}, in generation {drill.generation}")
     rows = [
         ("detected", drill.seconds.detected, "the supervisor saw it"),
         ("stopped", drill.seconds.stopped, "what was left had ended, and the next generation began"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from jobctl import console
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from jobctl.jobs import Compiled
@@ -22,21 +23,48 @@ def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept
     return deployer_of(job_of_name(plan.job), plan.target, reach_for(compiled, ssh_config, accept_new), plan)
 
 
-def planned(compiled: Compiled, count: int | None = None) -> Plan:
-    """Return the plan of a compiled job whose nodes stay on the hosts where they were brought up.
+def planned(
+    compiled: Compiled, ssh_config: Path | None, accept_new: bool, count: int | None = None
+) -> tuple[Plan, Deployer]:
+    """Return the plan of a compiled job whose nodes stay on the hosts where they are, and its deployer.
 
-    A hosts file in another order moves nothing; a node whose host is not in it any more gets the first that is free.
-    `count`: how many nodes of its range an elastic job gets, default as many as there is room for.
+    Where they are is what `up` or the supervisor has noted on this machine, or else what the hosts tell. A hosts file in
+    another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
+    nodes of its range an elastic job gets, default as many as there is room for.
     """
     from jobctl.jobs import job_of_name, plan_of
 
     made = plan_of(compiled, count=count)
+    deployer = deployer_for(compiled, made, ssh_config, accept_new)
+    if made.target == "local":
+        return made, deployer
     old = job_of_name(made.job).plan()
-    if old is None or made.target == "local" or old.target == "local":
-        return made
+    if old is None:
+        homes = _observed_homes(deployer)
+    else:
+        homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
+    placed = _placed(compiled, made, homes, count)
+    deployer.plan = placed
+    return placed, deployer
+
+
+def _observed_homes(deployer: Deployer) -> Mapping[int, str]:
+    """Return on which hosts the nodes of the newest generation are, nothing if no host tells."""
+    from jobctl.jobspec.deploy.errors import DeployError
+
+    try:
+        generation = deployer.observe().control.generation
+    except DeployError:
+        return {}  # said by what follows
+    return {member.node: member.host for member in generation.members} if generation else {}
+
+
+def _placed(compiled: Compiled, made: Plan, known: Mapping[int, str], count: int | None) -> Plan:
+    from jobctl.jobs import plan_of
+
     room = [host.name for host in compiled.hosts if not host.spare for _ in range(host.nodes)]
     every = {host.name for host in compiled.hosts}
-    homes = {node.index: node.host.name for node in old.nodes[: len(made.nodes)] if node.host.name in every}
+    homes = {node: host for node, host in known.items() if node < len(made.nodes) and host in every}
     for host in homes.values():
         if host in room:
             room.remove(host)

@@ -13,7 +13,7 @@ def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, o
     """Bring the job up with so many nodes as the last of the arguments says; everything else is as it was started."""
     from jobctl.jobs import Where, as_started, compile_job, job_of_name, name_of
     from jobctl.jobspec.deploy.observed import phase
-    from jobctl.planning import deployer_for, planned, reach_for
+    from jobctl.planning import planned, reach_for
 
     job, count = _read(arguments)
     name = name_of(job)
@@ -21,8 +21,7 @@ def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, o
     if about is None:
         raise Failed(f"job `{name}` is not up", 2, "`jobctl up` starts it")
     compiled = compile_job(job, about.get("set"), as_started(job, Where()), quiet=True)
-    plan = planned(compiled, count)
-    deployer = deployer_for(compiled, plan, ssh_config, accept_new)
+    plan, deployer = planned(compiled, ssh_config, accept_new, count)
     now, _ = phase(deployer.observe())
     if now in SETTLED:
         raise Failed(f"job `{name}` is {now}: there is nothing to scale", 2, "`jobctl up` starts it")

@@ -335,14 +335,17 @@ class Launcher:
                 return code
             self.pause(POLL if self.pending is None else POLL / 5)
 
-    def pause(self, seconds: float) -> None:
-        """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost."""
+    def pause(self, seconds: float) -> bool:
+        """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost.
+
+        Says whether processes may still run: there is no grace for what is fenced.
+        """
         until = time.monotonic() + seconds
         while True:
             self.post.attend()
             left = until - time.monotonic()
             if left <= 0:
-                return
+                return self.lease.held(boot_time())
             self.post.wait(min(left, POLL))
 
     def on_signal(self, number: int, frame: Any) -> None:
@@ -435,9 +438,10 @@ class Launcher:
         self.fail(fenced(), unanswered(self.lease.timeout))
 
     def member(self) -> Optional[Json]:
-        """Return this node's entry in the control file."""
+        """Return this node's entry in the control file, None if it has none, or runs on another host now."""
         members: List[Json] = (self.order or {}).get("members", [])
-        return next((member for member in members if member["node"] == self.launch["node"]), None)
+        mine = next((member for member in members if member["node"] == self.launch["node"]), None)
+        return mine if mine is not None and mine["host"] == self.launch["host"] else None
 
     def finish(self, grace: float) -> int:
         """End for good, with the code of what ran."""
@@ -650,7 +654,7 @@ class Lease:
 
     def asked(self, generation: str, by: int, now: float) -> bool:
         """Say whether the tick of another launcher is to be answered: it is of the same generation."""
-        if generation != self.generation or by not in self.heard:
+        if generation != self.generation or by not in self.heard or self.over:
             return False
         self.heard[by] = now
         return True
@@ -688,6 +692,7 @@ class Post:
     def __init__(self, launcher: Launcher, feeds: str) -> None:
         self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
         self.answer = os.path.join(launcher.dir, "answer")
+        self.cut = os.path.join(os.path.dirname(feeds), "cut")
         self.socket = open_socket()
         self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
         self.peers: Dict[int, Any] = {}  # their sockets' addresses
@@ -722,6 +727,10 @@ class Post:
 
     def attend(self) -> None:
         """Read what has come, answer it, and send a tick if it is time for one."""
+        self.lease.held(boot_time())  # what is over is not saved by an answer that comes just now
+        if self.is_cut():
+            self.lose_datagrams()
+            return
         self.read_answer()
         self.read_datagrams()
         now = boot_time()
@@ -733,6 +742,20 @@ class Post:
             for peer in self.peers.values():
                 self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
         self.write_line(name, now)
+
+    def is_cut(self) -> bool:
+        """Say whether a drill plays that this host is lost: the file says until when, in seconds since the epoch."""
+        try:
+            with open(self.cut) as file:
+                return time.time() < float(file.read(32))
+        except (OSError, ValueError):
+            return False
+
+    def lose_datagrams(self) -> None:
+        """Forget what has come, as a cut cable does."""
+        with contextlib.suppress(OSError):
+            while self.socket is not None:
+                self.socket.recv(DATAGRAM)
 
     def read_answer(self) -> None:
         """Read the supervisor's last answer: the tick's name, and something to repeat."""
@@ -1052,7 +1075,7 @@ class Run:
         """Say whether there was no progress for so long that it may become a hang."""
         return self.hang.at is not None and time.time() - self.hang.at > self.hang.limit() / 2
 
-    def write_stacks(self, pause: Callable[[float], None]) -> None:
+    def write_stacks(self, pause: Callable[[float], bool]) -> None:
         """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
         running = {p["local_rank"]: p["pid"] for p in self.processes if p["state"] == "running"}
         logs = {local: os.path.join(self.logs, "%s.%d" % (self.launch["log_name"], local)) for local in running}
@@ -1123,7 +1146,7 @@ class Run:
 
     # Ending.
 
-    def end(self, grace: float, number: int, pause: Callable[[float], None]) -> None:
+    def end(self, grace: float, number: int, pause: Callable[[float], bool]) -> None:
         """Signal all children's sessions, and give them `grace` seconds."""
         living = [child for child in self.children if child.pid not in self.ended]
         if grace > 0:
@@ -1132,9 +1155,8 @@ class Run:
         deadline = time.monotonic() + grace
         # Grace is for the users' processes: torchrun takes a second to write its own report once they are gone.
         while any(child.pid not in self.ended for child in living) and not self.all_ended():
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or not pause(0.02):
                 break
-            pause(0.02)
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records()
@@ -1272,7 +1294,7 @@ PLACES = (
 )
 
 
-def stacks(running: Dict[int, int], logs: Dict[int, str], pause: Callable[[float], None]) -> Dict[int, str]:
+def stacks(running: Dict[int, int], logs: Dict[int, str], pause: Callable[[float], bool]) -> Dict[int, str]:
     """Return the stacks of processes, by local rank; of those that neither py-spy nor the script itself can show, none."""
     found = spied(running, pause)
     rest = {local: pid for local, pid in running.items() if local not in found}
@@ -1280,12 +1302,13 @@ def stacks(running: Dict[int, int], logs: Dict[int, str], pause: Callable[[float
     asked = [local for local, pid in rest.items() if ask_for_stack(pid)]
     deadline = time.monotonic() + STACKS
     while any(innermost(since(logs[local], before[local])) is None for local in asked) and time.monotonic() < deadline:
-        pause(0.05)
+        if not pause(0.05):
+            break
     found.update({local: since(logs[local], before[local]) for local in asked})
     return {local: text for local, text in found.items() if text.strip()}
 
 
-def spied(running: Dict[int, int], pause: Callable[[float], None]) -> Dict[int, str]:
+def spied(running: Dict[int, int], pause: Callable[[float], bool]) -> Dict[int, str]:
     """Return what py-spy says of processes, where there is one that may look into them."""
     tool = shutil.which("py-spy")
     if tool is None:
@@ -1302,7 +1325,8 @@ def spied(running: Dict[int, int], pause: Callable[[float], None]) -> Dict[int, 
     }
     deadline = time.monotonic() + STACKS
     while any(spy.poll() is None for spy in spies.values()) and time.monotonic() < deadline:
-        pause(0.05)
+        if not pause(0.05):
+            break
     found = {}
     for local, spy in spies.items():
         spy.kill()

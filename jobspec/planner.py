@@ -222,6 +222,7 @@ class _Builder:
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
         return types.Launch(
             node=index,
+            host=place.host.name,
             role="trainer",
             nproc=1 if per_node else len(labels),
             start=() if per_node else start.argv,

@@ -70,7 +70,7 @@ def carry_out(
     for step in steps:
         if step.kind == "generation":
             ready = _ready(want, observed, failures)
-            if len(ready) < want.plan.min_nodes:
+            if len(ready) < want.plan.min_nodes or not _is_worth_it(want, observed, ready):
                 break
             note(step)
             ledger = replace(
@@ -81,6 +81,12 @@ def carry_out(
                 generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
             return Done(generation, failures | dict(deployer.begin(generation, ledger)))
     return Done(None, failures)
+
+
+def _is_worth_it(want: Wanted, observed: Observed, ready: Sequence[Node]) -> bool:
+    """Say whether a generation that is to be larger is: one that began with as many nodes would only cost time."""
+    generation = observed.control.generation
+    return not want.keep_budget or generation is None or len(ready) > len(generation.members)
 
 
 def _ready(want: Wanted, observed: Observed, failed: Failures) -> list[Node]:

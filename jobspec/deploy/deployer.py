@@ -21,7 +21,8 @@ from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 
-Victim = Literal["process", "container"]  # what `strike` kills
+Victim = Literal["process", "container", "host"]  # what `strike` kills, or plays the loss of
+PLAYED = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
 Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
 
 
@@ -139,7 +140,10 @@ class Deployer(Protocol):
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
     def strike(self, node: int, what: Victim) -> None:
-        """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError."""
+        """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
+
+        A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.
+        """
 
     def fetch(self, into: Path) -> list[str]:
         """Copy logs and outputs below `into`; return what that was, in words."""

@@ -59,7 +59,7 @@ class Held:
             for host, channel in list(self.channels.items()):
                 try:
                     channel.sendall(b"\n")
-                except (OSError, EOFError):
+                except Exception:  # of paramiko too; the other hosts are to be ticked on
                     self.lost.add(host)
 
     def release(self) -> None:
@@ -183,9 +183,14 @@ def _lines(channel: Any, count: int) -> list[str]:
     return data.decode("utf-8", "replace").splitlines()
 
 
+class LockLost(DeployError):
+    """The lock was lost somewhere: someone else may be at work now."""
+
+
 def check(held: Held | None) -> None:
-    """Raise DeployError if the lock was lost somewhere: someone else may be at work now."""
-    if held is not None and held.lost:
-        raise DeployError(
-            f"the lock on {', '.join(sorted(held.lost))} was lost", "the connection broke off; the same command goes on"
+    """Raise LockLost if the lock was lost on a host that is not known to be gone."""
+    lost = held.lost - set(held.failed) if held is not None else set()
+    if lost:
+        raise LockLost(
+            f"the lock on {', '.join(sorted(lost))} was lost", "the connection broke off; the same command goes on"
         )

@@ -18,13 +18,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal, TypeVar
 
-from jobctl.jobspec.deploy import images
+from jobctl.jobspec.deploy import images, scripts
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json
-from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
+from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, parse_control
+from jobctl.jobspec.deploy.deployer import PLAYED, Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
 from jobctl.jobspec.deploy.findings import Finding
@@ -78,10 +78,12 @@ class Hosts:
         }
         self.image: Image | None = None
         self._held: Held | None = None
+        self._following: Following | None = None
         self._seen: Mapping[str, Seen] = {}
         self._down: Failures = {}
         self._silent: dict[str, DeployError] = {}  # hosts that the supervisor does not hear
-        self._before: Control | None = None  # the newest generation and ledger that were ever seen
+        # The newest generation and ledger that were ever begun or seen: hosts that have them may be gone.
+        self._before: Control | None = None
 
     def where(self) -> tuple[str, ...]:
         """Return the names of all hosts that the job may be on."""
@@ -97,7 +99,7 @@ class Hosts:
         """Read what runs now from all hosts. Raises the first host's error if none answers."""
         # A host that could not even be locked a moment ago would cost its whole timeout once more.
         known = {**self._silent, **(self._held.failed if self._held else {})}
-        outcome = fan_out([site for host, site in self.sites.items() if host not in known], Site.observe)
+        outcome = fan_out([site for host, site in self.sites.items() if host not in known], self._look)
         failed = {**known, **{site.host.name: error for site, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self._seen, self._down = {}, failed
@@ -105,6 +107,11 @@ class Hosts:
         self._seen = {site.host.name: seen for site, seen in outcome.done.items()}
         self._down = failed
         return self._together(self._seen, failed)
+
+    def _look(self, site: Site) -> Seen:
+        """Read what is on a host. While it is followed, launchers are believed where its engine does not answer."""
+        following = self._following
+        return site.observe() if following is None else following.look(site.host.name)
 
     @property
     def failures(self) -> Failures:
@@ -153,12 +160,17 @@ class Hosts:
     def follow(self) -> Iterator[HostFeed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
         me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
-        following = Following(list(self.sites.values()), Vitals(time.monotonic, token_hex(4)), me)
+        newest, ledger, previous = self.job.kept_run()
+        vitals = Vitals(time.monotonic, token_hex(4), previous=parse_control(previous, None).generation)
+        following = Following(list(self.sites.values()), vitals, me)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
             following.start()
+            self._before = self._before or parse_control(newest, ledger)
+            self._following = following
             try:
                 yield HostFeed(following, self._heard)
             finally:
+                self._following = None
                 following.close()
 
     def _heard(self, seen: Mapping[str, Seen], silent: Failures) -> Observed:
@@ -318,6 +330,9 @@ class Hosts:
     def begin(self, generation: Generation, ledger: Ledger) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
         check(self._held)
+        before = control_of(self._seen, self._before).generation
+        self.job.keep_run(control_json(generation), ledger_json(ledger), control_json(before) if before else None)
+        self._before = Control(generation, ledger)
         others = {host for host, seen in self._seen.items() if seen.directories}  # so that left out nodes stop
         return self._failures(self._hand_over({m.host for m in generation.members} | others, generation, ledger))
 
@@ -417,8 +432,14 @@ class Hosts:
         raise DeployError(f"node {node} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
 
     def strike(self, node: int, what: Victim) -> None:
-        """SIGKILL the first process of a node, or its container."""
+        """SIGKILL the first process of a node, or its container, or play that its host is lost."""
         site, container = self._running(node)
+        if what == "host":
+            generation = control_of(self._seen).generation
+            seconds = PLAYED + (generation.host_timeout if generation else 0.0)
+            argv = ["sh", "-c", scripts.CUT, "sh", str(site.work), f"{seconds:.0f}"]
+            checked(site.transport, argv, "play that it is lost")
+            return
         if what == "container":
             site.containers.kill([container])
             return

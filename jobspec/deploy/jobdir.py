@@ -99,10 +99,46 @@ class JobDir:
         about = self.about() or {}
         return load_reach(about["reach"]) if about.get("reach") else None
 
+    def keep_run(self, newest: bytes, ledger: bytes, previous: bytes | None) -> None:
+        """Keep control file and ledger of the newest generation, and the control file of the one before.
+
+        The hosts that have them may be gone when they are needed.
+        """
+        for name, content in (("previous.json", previous), ("ledger.json", ledger), ("newest.json", newest)):
+            if content is not None:
+                write_atomic(self.root / name, content, 0o600)
+
+    def kept_run(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Return newest control file, ledger, and the control file before, as far as `keep_run` kept them."""
+        return tuple(read_json(self.root / name) for name in ("newest.json", "ledger.json", "previous.json"))  # type: ignore[return-value]
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """Return what is another whenever `remember` or `keep_plan` has kept something else; they replace files whole."""
+        found = []
+        for name in ("job.json", "plan.json"):
+            try:
+                stat = (self.root / name).stat()
+            except FileNotFoundError:
+                continue
+            found.append((stat.st_mtime_ns, stat.st_ino))
+        return tuple(found)
+
     def forget(self) -> None:
         """Remove what `remember` kept; events, progress and collected logs stay."""
-        for name in ("job.json", "plan.json", "source.json", "supervisor.log", "supervisor.lock"):
+        for name in _FORGOTTEN:
             (self.root / name).unlink(missing_ok=True)
+
+
+_FORGOTTEN = (
+    "job.json",
+    "plan.json",
+    "source.json",
+    "newest.json",
+    "ledger.json",
+    "previous.json",
+    "supervisor.log",
+    "supervisor.lock",
+)
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

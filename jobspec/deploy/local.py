@@ -304,6 +304,8 @@ class Local:
 
     def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or its launcher with all its processes."""
+        if what == "host":
+            raise DeployError("target `local` has only this machine, which cannot be lost", "a drill on hosts can")
         if what == "container":
             processes.kill_marked(self.work, node)
         else:

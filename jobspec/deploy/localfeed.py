@@ -63,12 +63,13 @@ class LocalFeed:
                 continue
             *lines, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
             for line in lines:
-                self._hear(line)
+                with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
+                    self._hear(line)
 
     def _hear(self, line: bytes) -> None:
         self.vitals.hear_host(self.host)
         said = json.loads(line)
-        answer = self.vitals.hear(said)
+        answer = self.vitals.hear(said, self.host)
         if answer is not None:
             with contextlib.suppress(FileNotFoundError):  # it is being taken down
                 (self.work / f"node-{said['node']}" / "answer").write_text(f"{answer}\n")

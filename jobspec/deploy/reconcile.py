@@ -116,6 +116,8 @@ def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
 
 def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     seen = observed.node(node.index)
+    if seen is not None and seen.host != node.host.name:
+        return [_step("start", node, f"it moves from {seen.host}")]
     if seen is not None and seen.alive:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
         if cause is None and _differs(wanted, observed, node):
@@ -155,8 +157,8 @@ def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
             host=n.host,
             stale=True,
         )
-        for n in observed.strays
-        if n.host != homes.get(n.node)
+        for n in (*observed.strays, *(n for n in observed.nodes if n.container is not None and n.node in homes))
+        if n.reachable and n.host != homes.get(n.node)
     ]
     return [*extra, *moved]
 

@@ -48,6 +48,8 @@ echo held
 WATCH = (
     FIND
     + """\
+cut() { [ -e "$work/run/cut" ] && [ "$(cat -- "$work/run/cut")" -gt "$(date +%s)" ]; }
+while cut; do sleep 1; done
 printf '%s\\n' "$work" "$own"
 cd -- "$work" 2>/dev/null || { echo gone; exit 0; }
 me=$5
@@ -70,8 +72,9 @@ pump=$!
   echo t
   while sleep 1 9>&-; do
     quiet=$((quiet + 1))
+    [ -p "$feed" ] || quiet=EXPIRY
     [ "$quiet" -lt EXPIRY ] || { rm -f -- "$feed"; unlock; kill "$pump"; kill -9 $$; exit; }
-    echo t
+    cut || echo t
   done
 ) >&3 &
 ticker=$!
@@ -83,6 +86,8 @@ done
 leave
 """.replace("EXPIRY", str(EXPIRY))
 )
+# Plays for $2 seconds that the host is lost, below the work directory $1; sooner with 0.
+CUT = 'echo $(($(date +%s) + $2)) > "$1/run/.cut" && mv -f -- "$1/run/.cut" "$1/run/cut"\n'
 PLACE = FIND + 'printf \'%s\\n\' "$work" "$own"\n'
 OBSERVE = (
     FIND

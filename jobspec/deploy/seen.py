@@ -46,7 +46,9 @@ def _state(seen: Seen, node: int) -> str:
 def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
     """Return the newest generation and ledger that a host has, or had `before`."""
     known = [parse_control(one.control, one.ledger) for one in seen.values()]
-    return newest([*known, before] if before else known)
+    if before is not None and all(control.ledger.began <= before.ledger.began for control in known):
+        known.append(before)  # else the job was taken down since, and brought up again
+    return newest(known)
 
 
 def together(
@@ -71,7 +73,7 @@ def together(
         chosen[node.node] = node
     strays = tuple(node for node in found if chosen[node.node] is not node and node.container is not None)
     for index, host in homes.items():
-        if index not in chosen and host in unreachable:
+        if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
             reason = f"{host} cannot be reached"
             chosen[index] = ObservedNode(index, "trainer", host, "lost", reason=reason, reachable=False)
         elif index not in chosen and index in members:  # whatever became of it there

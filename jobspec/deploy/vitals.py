@@ -45,6 +45,7 @@ class Vitals:
     now: Callable[[], float]
     token: str
     generation: Generation | None = None
+    previous: Generation | None = None  # the one before
     progress: dict[int, int | None] = field(default_factory=dict)  # by node, as last heard
 
     def __post_init__(self) -> None:
@@ -62,6 +63,8 @@ class Vitals:
             if before is not None and (generation is None or age(generation) < age(before)):
                 return
             self.generation = generation
+            if before is not None and generation is not None and before.number < generation.number:
+                self.previous = before
             if generation is None or before is None or before.rendezvous.id != generation.rendezvous.id:
                 self._began = max(self._began, self.now())
                 self._heard, self._said = {}, {}
@@ -74,9 +77,8 @@ class Vitals:
     def succeed(self) -> None:
         """Take over from a supervisor elsewhere: it may live, and answer those whom we cannot hear."""
         with self._lock:
-            if not self._foreign:
-                self._foreign = True
-                self._began = self.now() + EXPIRY
+            self._foreign = True
+            self._began = max(self._began, self.now() + EXPIRY)
 
     def hear_host(self, host: str) -> None:
         """Take note of a tick of a host's own."""
@@ -89,14 +91,19 @@ class Vitals:
             at = self._hosts.get(host)
             return None if at is None or self.now() - at <= SILENCE else self.now() - at
 
-    def hear(self, line: Mapping[str, Any]) -> str | None:
-        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none."""
+    def hear(self, line: Mapping[str, Any], host: str) -> str | None:
+        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none.
+
+        Raises KeyError, TypeError or ValueError for what no launcher says.
+        """
         with self._lock:
             now, node = self.now(), int(line["node"])
-            self.progress[node] = line["progress"]
             generation = self.generation
             if generation is None or line["generation"] != generation.rendezvous.id:
                 return None
+            if not any(member.node == node and member.host == host for member in generation.members):
+                return None
+            self.progress[node] = line["progress"]
             self._heard[node] = now
             token, _, stamp = (line["echo"] or "").partition(":")
             if token == self.token and line["unheard"] is not None:
@@ -106,8 +113,12 @@ class Vitals:
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere."""
-        heard = [m for m in generation.members if now - self._hosts.get(m.host, -SILENCE) <= SILENCE]
-        return 2 * len(heard) >= len(generation.members)
+        heard = [m for m in generation.members if now - self._hosts.get(m.host, -2 * SILENCE) <= SILENCE]
+        return self._is_enough(len(heard), len(generation.members))
+
+    def _is_enough(self, count: int, of: int) -> bool:
+        """Say whether so many are half: every strict majority has one of them. With another supervisor, two might have half."""
+        return 2 * count > of if self._foreign else 2 * count >= of
 
     def cleared(self) -> frozenset[int]:
         """Return the nodes of the generation that cannot run any more, wherever they are."""
@@ -117,10 +128,24 @@ class Vitals:
                 return frozenset()
             nodes = {member.node for member in generation.members}
             said = {node: s for node, s in self._said.items() if node in nodes and s.after >= now - RECENT}
-            half = 2 * len(said) > len(nodes) if self._foreign else 2 * len(said) >= len(nodes)
-            if not half:
+            if not self._is_enough(len(said), len(nodes)):
                 return frozenset()
-            return frozenset(node for node in nodes - set(said) if self._is_clear(node, said, generation, now))
+            return frozenset(
+                node
+                for node in nodes - set(said)
+                if self._is_clear(node, said, generation, now) and self._has_left(node, set(said))
+            )
+
+    def _has_left(self, node: int, said: set[int]) -> bool:
+        """Say whether a node that was not heard in this generation cannot run in the one before either.
+
+        It may never have been told of this one, and hold a lease from others who were not.
+        """
+        before = self.previous
+        if node in self._heard or before is None:
+            return True
+        nodes = {member.node for member in before.members}
+        return node not in nodes or self._is_enough(len(nodes & said), len(nodes))
 
     def _is_clear(self, node: int, said: Mapping[int, Said], generation: Generation, now: float) -> bool:
         timeout = generation.host_timeout

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +22,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.hostlock import ANSWER, check_answer
 from jobctl.jobspec.deploy.lock import Locked, who
 from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.processes import alive
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
@@ -30,6 +33,7 @@ KEEP = 5.0  # seconds after which a host is told that we are there, if there was
 CUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
 FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
+AGAIN = 30.0  # seconds after which a host is read again although it tells of no change
 NOTHING = Seen((), None, None, {})
 
 
@@ -73,6 +77,10 @@ class Following:
         mine = _rank(self.who)
         return next((host.taken for host in self.hosts if host.taken and _rank(host.taken.holder) < mine), None)
 
+    def look(self, host: str) -> Seen:
+        """Read a host now. Raises HostError."""
+        return next(one for one in self.hosts if one.name == host).look()
+
     def close(self) -> None:
         """Let go of all hosts; what supervises next can follow them at once."""
         for host in self.hosts:
@@ -91,7 +99,9 @@ class HostFollowed:
         self._over = threading.Event()
         self._channel: Any = None
         self._versions: dict[int, str] = {}  # of the launchers' reports
-        self._told = 0.0
+        self._told = self._read_at = 0.0
+        self._idle = False  # whether there is nothing of the job
+        self._lock = threading.Lock()
         self._stale = threading.Event()
         self._dead: set[str] = set()  # containers
 
@@ -113,8 +123,8 @@ class HostFollowed:
         """Return why it is not heard, None if it is."""
         if self._problem is not None:
             return self._problem
-        if not self.met.is_set():
-            return DeployError(f"{self.name}: not reached yet")
+        if not self.met.is_set() or (self.seen is NOTHING and not self._idle):
+            return DeployError(f"{self.name}: not read yet")
         silent = self.all.vitals.silent(self.name)
         return None if silent is None else HostError(self.name, "silent", f"not heard of for {silent:.0f} s")
 
@@ -128,11 +138,12 @@ class HostFollowed:
                     pause = FIRST
                     self._hear(line)
             except Locked as locked:
-                self.taken = locked
+                if not _is_gone(locked.holder):  # one that was killed is soon noticed to be
+                    self.taken = locked
                 self._fail(DeployError(f"{self.name}: another supervisor follows it: {locked}"))
             except HostError as error:
                 self._fail(error)
-            except (OSError, EOFError, ValueError) as error:
+            except Exception as error:  # of paramiko, or a socket: whatever it is, this host is to be followed again
                 self._fail(HostError(self.name, "lost", f"the connection was lost: {error or 'it ended'}"))
             finally:
                 self.met.set()
@@ -150,6 +161,8 @@ class HostFollowed:
         argv = ["sh", "-c", scripts.WATCH, "sh", *self.site.place, json.dumps(self.all.who), self.me]
         channel = self._channel = self.site.transport.dial(argv)
         with contextlib.closing(channel):
+            if self._over.is_set():
+                return
             channel.settimeout(ANSWER)
             rest = b""
             heading: list[str] = []
@@ -178,7 +191,7 @@ class HostFollowed:
         if heading[2] != "gone":
             check_answer(heading[2], self.name, f"{heading[1]}/supervisor.lock")
             return False
-        self.seen, self._problem = NOTHING, None
+        self.seen, self._idle, self._problem = NOTHING, True, None
         self.met.set()
         self._over.wait(LONGEST)
         return True
@@ -188,11 +201,9 @@ class HostFollowed:
         if previous not in ("", self.me):
             self.all.vitals.succeed()
         self._versions.clear()
-        self._read()
+        self._idle, self._problem = False, None
         self.all.vitals.hear_host(self.name)
-        self._problem = None
-        self.met.set()
-        self.all.woken.set()
+        self.read_soon()
 
     def _hear(self, line: bytes) -> None:
         self.taken = None
@@ -201,16 +212,21 @@ class HostFollowed:
             self._problem = None
             self.all.woken.set()
         now = time.monotonic()
+        if now - self._read_at > AGAIN:
+            self.read_soon()
         if line == b"t":
             if now - self._told > KEEP:
                 self._say("-")
             return
-        said = json.loads(line)
-        answer = self.all.vitals.hear(said)
+        try:
+            said = json.loads(line)
+            answer, version = self.all.vitals.hear(said, self.name), said["report"]
+        except (ValueError, KeyError, TypeError):
+            return  # whatever wrote that into the pipe, it was no launcher
         if answer is not None:
             self._say(f"{said['node']} {answer}")
-        if self._versions.get(said["node"]) != said["report"]:
-            self._versions[said["node"]] = said["report"]
+        if self._versions.get(said["node"]) != version:
+            self._versions[said["node"]] = version
             self.read_soon()
 
     def _say(self, text: str) -> None:
@@ -236,7 +252,7 @@ class HostFollowed:
                             return
                         self._note_event(event)
                         self.read_soon()
-            except DeployError:  # its engine is gone, or the host; launchers run on without it
+            except Exception:  # its engine is gone, or the host; launchers run on without it
                 pause = min(2 * pause, LONGEST)
             self.read_soon()
 
@@ -256,18 +272,34 @@ class HostFollowed:
     def _read_whenever_stale(self) -> None:
         while self._stale.wait() and not self._over.is_set():
             self._stale.clear()
-            with self.all.readers, contextlib.suppress(HostError):  # the channel tells when it is gone
-                self._read()
+            try:
+                with self.all.readers:
+                    self.look()
+            except Exception:  # the channel tells when the host is gone
+                if not self._over.wait(FIRST) and self.seen is NOTHING:
+                    self.read_soon()
+            self.met.set()
+            self.all.woken.set()
 
-    def _read(self) -> None:
-        try:
-            containers = self.site.containers.seen()
-        except HostError:  # its engine does not answer; its launchers are heard all the same
-            self.seen = replace(self.site.observe(self.seen.containers), blind=True)
-        else:
-            known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
-            self.seen = self.site.observe(known)
-        self.all.woken.set()
+    def look(self) -> Seen:
+        """Read it now. Raises HostError."""
+        with self._lock:  # what was read later is what counts
+            try:
+                containers = self.site.containers.seen()
+            except HostError:  # its engine does not answer; its launchers are heard all the same
+                self.seen = replace(self.site.observe(self.seen.containers), blind=True)
+            else:
+                known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
+                self.seen = self.site.observe(known)
+            self._read_at = time.monotonic()
+            return self.seen
+
+
+def _is_gone(holder: Mapping[str, Any]) -> bool:
+    """Say whether a supervisor was one of this machine that has ended, or this very process before."""
+    pid, ticks = holder.get("pid"), holder.get("start_ticks")
+    here = holder.get("host") == socket.gethostname()
+    return here and (pid == os.getpid() or not alive(pid, ticks))
 
 
 def _rank(holder: Mapping[str, Any]) -> tuple[float, str, int]:

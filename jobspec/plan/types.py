@@ -88,6 +88,7 @@ class Launch:
     """
 
     node: int
+    host: str  # a generation that has the node on another host is not for this launcher
     role: str
     nproc: int
     start: tuple[Value, ...]

@@ -46,7 +46,8 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return Repair(f"{', '.join(observed.outdated)} missed a generation")
     more = joining(observed, world)
     if more:
-        return Grow(f"there is a host for node {', '.join(map(str, more))} again")
+        hosts = frozenset(world.planned[node] for node in more)
+        return Grow(f"there is a host for node {', '.join(map(str, more))} again", hosts)
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()

@@ -25,7 +25,7 @@ class World:
     `cleared` are nodes that cannot run any more although nobody can look (see vitals.py), `too_few`: half of the nodes
     are not heard, so that nobody can tell which side is cut off. `homes` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
-    waited for hosts, `settled` whether all hosts that answer have done so for a while.
+    waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -35,6 +35,7 @@ class World:
     least: int = 1
     waited: float = 0.0
     settled: bool = True
+    unfit: frozenset[str] = frozenset()
 
 
 NOTHING_KNOWN = World()
@@ -57,9 +58,10 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Begin a new generation with more nodes: there are hosts for them again."""
+    """Begin a new generation with more nodes: there are `hosts` for them again."""
 
     cause: str
+    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

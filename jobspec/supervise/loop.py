@@ -13,8 +13,9 @@ from jobctl.jobspec.deploy import events, history
 from jobctl.jobspec.deploy.carry_out import carry_out, wanted
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Result
-from jobctl.jobspec.deploy.deployer import Deployer, Feed
+from jobctl.jobspec.deploy.deployer import Deployer, Failures, Feed
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.hostlock import LockLost
 from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
@@ -40,8 +41,12 @@ from jobctl.jobspec.supervise.notice import changes
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
+UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
 PROGRESS = 5.0  # seconds between two records of progress
+
+
+NOBODY: Failures = {}
 
 
 class HostsChanged(Exception):
@@ -66,13 +71,14 @@ class Supervisor:
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock, self.say = deployer, clock, say
         self.reach = deployer.job.reach()
+        self._stamp: object = None  # of the plan that is known
         self.seen: Observed | None = None
         self._told: object = None  # what was said last of something that goes on
         self._waiting: float | None = None  # since when there is nothing to do but wait
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
         self._in_vain = False  # whether what was decided last could not be done
-        self._unfit: set[str] = set()  # hosts that could not take a node
+        self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def run(self, feed: Feed) -> str:
@@ -85,6 +91,8 @@ class Supervisor:
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
                 self._once(error.code, "waiting", error.message, host=error.host)
                 left = None
+            except Locked as other:
+                left = Leave(f"another one, started before, watches the job: {other}")
             if left is not None:
                 return self._leave(left)
             feed.wait(LOOK if self._told is None or self._in_vain else SOON)
@@ -115,7 +123,7 @@ class Supervisor:
             self._behind = None
             return False
         self._behind = now if self._behind is None else self._behind
-        if now - self._behind > BEHIND:
+        if now - self._behind > BEHIND and not observed.unreachable:
             feed.vitals.begin_anew()  # somebody took the job down, and up again
         return True
 
@@ -139,24 +147,33 @@ class Supervisor:
             return False
 
     def _decide(self, observed: Observed, feed: Feed) -> Decision:
-        plan = self.deployer.job.plan()
+        plan = self._plan()
         if plan is None:
             return Leave("the job is down")
-        if self.deployer.job.reach() != self.reach:
-            raise HostsChanged
-        self.deployer.plan = plan  # `up` may have changed it since
         now = self.clock.now()
         return decide(observed, plan.recovery, now, self._world(observed, plan, feed, now))
+
+    def _plan(self) -> Plan | None:
+        """Return the plan as `up` has changed it meanwhile, None if the job is down. Raises HostsChanged."""
+        stamp = self.deployer.job.stamp()
+        if stamp != self._stamp:
+            plan = self.deployer.job.plan()
+            if plan is not None and self.deployer.job.reach() != self.reach:
+                raise HostsChanged
+            self._stamp, self.deployer.plan = stamp, plan
+        return self.deployer.plan
 
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         homes = self.deployer.homes(observed) if may_move else ()
+        self._unfit = {host: at for host, at in self._unfit.items() if now - at < UNFIT}
         return World(
             cleared=feed.vitals.cleared(),
             too_few=feed.vitals.too_few(),
             homes=tuple(host for host in homes if host not in self._unfit),
             planned={node.index: node.host.name for node in plan.nodes},
+            unfit=frozenset(self._unfit),
             least=plan.min_nodes,
             waited=0.0 if self._waiting is None else now - self._waiting,
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
@@ -186,6 +203,9 @@ class Supervisor:
             self._record("waiting", f"cannot act: the job is {locked}")
         except HostError:
             raise
+        except LockLost as lost:
+            self._in_vain = True
+            self._record("waiting", lost.message)
         except (DeployError, PlanError) as error:
             self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 
@@ -200,18 +220,21 @@ class Supervisor:
                 self._record("failure", decision.reason, tail=list(decision.failure.tail), log=decision.failure.log)
             self._end("failed", decision.reason)
         if isinstance(decision, Restart):
-            self._move(decision)
-            self._carry_out(now, decision.cause, decision)
+            failed = self._move(decision)
+            self._carry_out(now, decision.cause, decision, failed=failed)
         if isinstance(decision, Grow):
-            self._carry_out(now, decision.cause, keep_budget=True)
+            self._carry_out(now, decision.cause, failed=self._settle_in(self.deployer.plan, decision.hosts))
         if isinstance(decision, Repair):
             self._carry_out(now, None)
 
-    def _move(self, decision: Restart) -> None:
-        """Plan the nodes that move on their new hosts, and put there what they need. Raises DeployError, PlanError."""
+    def _move(self, decision: Restart) -> Failures:
+        """Plan the nodes that move on their new hosts, and put there what they need; return which hosts cannot take them.
+
+        Raises DeployError, PlanError.
+        """
         plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
         if not decision.moves or plan is None or source is None or reach is None:
-            return
+            return {}
         moved = with_moves(plan, source, reach, decision.moves)
         self.deployer.plan = moved
         self.deployer.job.keep_plan(moved)
@@ -224,13 +247,26 @@ class Supervisor:
                 host=host,
                 **{"from": before[node]},
             )
-        failed = self.deployer.settle_in(moved, set(decision.moves.values()))
+        return self._settle_in(moved, frozenset(decision.moves.values()))
+
+    def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
+        """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""
+        failed = self.deployer.settle_in(plan, hosts) if plan else {}
+        self._tell_failed(failed)
+        return failed
+
+    def _tell_failed(self, failed: Failures) -> None:
         for host, error in failed.items():
-            self._unfit.add(host)
+            self._unfit[host] = self.clock.now()
             self._record("host-failed", error.message, host=host)
 
     def _carry_out(
-        self, now: Observed, anew: str | None, decision: Restart | None = None, *, keep_budget: bool = False
+        self,
+        now: Observed,
+        anew: str | None,
+        decision: Restart | None = None,
+        *,
+        failed: Failures = NOBODY,
     ) -> None:
         plan = self.deployer.plan
         if plan is None:
@@ -245,15 +281,14 @@ class Supervisor:
             else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
             cleared=frozenset({*decision.moves, *decision.without}) if decision else frozenset(),
             excluded=decision.exclude if decision else frozenset(),
-            keep_budget=keep_budget,
+            keep_budget=decision is None,
         )
         failure = decision.failure if decision else None
-        done = carry_out(self.deployer, want, reconcile(want, now), now, self.clock, self._note, failure=failure)
-        for host, error in done.failed.items():
-            self._record("host-failed", error.message, host=host)
+        steps = [step for step in reconcile(want, now) if anew or step.kind != "generation"]
+        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, failure=failure, failed=failed)
+        self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
         if generation is not None:
-            self._unfit.clear()
             self.vitals.expect(generation)
             self._record(
                 "generation",

@@ -151,6 +151,17 @@ def test_one_supervisor_watches(deployer: Deployer) -> None:
     assert not deployer.observe().supervised
 
 
+@pytest.mark.parametrize("what", ["process", "container"])
+def test_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
+    bring_up(deployer)
+    with deployer.follow() as feed:
+        eventually(lambda: [node.state for node in feed.observe().nodes] == ["running", "running"])
+        eventually(lambda: set(feed.vitals.progress) == {0, 1})
+        deployer.strike(1, what)
+        eventually(lambda: feed.observe().nodes[1].state == "failed")
+        assert (feed.vitals.cleared(), feed.vitals.too_few()) == (frozenset(), False)
+
+
 def test_logs_are_read_as_they_grow(deployer: Deployer) -> None:
     bring_up(deployer)
     source = deployer.source()

@@ -14,7 +14,9 @@ from jobctl.jobspec.plan.types import Container, Devices, HostRef, Launch, Node,
 
 
 def _node(index: int) -> Node:
-    launch = Launch(index, "trainer", 1, (), ("true",), (), "workerlog", ("cpu:0",), (), (), None, None, (), 5.0, None)
+    launch = Launch(
+        index, "localhost", "trainer", 1, (), ("true",), (), "workerlog", ("cpu:0",), (), (), None, None, (), 5.0, None
+    )
     container = Container(
         *(f"jobctl-job-{index}", "", "missing", f"job-{index}", "python3", None, None, (), (), ()),
         *(Devices("cpu", ()), (), (), None, None, None, (), (), 5.0),

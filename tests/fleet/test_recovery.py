@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from .campaign import undisturbed
 from .fleet import Fleet, fleet
 from .host import Host
 from .jobs import Jobs, eventually
@@ -40,6 +40,9 @@ while step < int(sys.argv[1]):
     while os.path.exists(os.path.join(kept, "stop-" + node)):
         time.sleep(0.05)
     time.sleep(0.04)
+    if os.path.exists(os.path.join(kept, "fail-" + node)):
+        os.unlink(os.path.join(kept, "fail-" + node))
+        sys.exit(9)
     step, loss = step + 1, math.sin(loss * 1.7 + step)
     with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
         file.write(str(step))
@@ -69,14 +72,6 @@ stop_grace_period: 2s
 recovery: {{{{host_timeout: {TIMEOUT}s, max_restarts: 9}}}}
 resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
-
-
-def undisturbed(steps: int) -> str:
-    """What every node ends with."""
-    loss = 1.0
-    for step in range(steps):
-        loss = math.sin(loss * 1.7 + step)
-    return f"{steps} {loss.hex()}"
 
 
 class Run(Jobs):
@@ -233,6 +228,16 @@ def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Calla
     assert job.ends_well()["nodes"][1]["host"] == "h3"
 
 
+def test_a_broken_host_is_left(run: Callable[..., Run]) -> None:
+    """It can be reached: what runs there ends before the node begins elsewhere."""
+    job = run(change=("max_restarts: 9", "max_restarts: 9, rules: [{{exit: 9, do: exclude_host}}]"))
+    job.begin()
+    (job.checkpoints / "fail-1").touch()
+    state = job.ends_well()
+    assert (state["nodes"][1]["host"], state["generation"]) == ("h3", 2)
+    assert job.fleet[1].containers() == []
+
+
 def test_a_cable_is_out_for_less_than_the_timeout(run: Callable[..., Run]) -> None:
     job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 20s"))
     job.begin()
@@ -292,6 +297,18 @@ def test_the_controller_is_cut_off(run: Callable[..., Run]) -> None:
     finally:
         subprocess.run(["ip", "addr", "add", mine, "dev", uplink], check=True)
     assert job.ends_well()["generation"] == 1
+
+
+def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
+    job = run(steps=500)
+    job.begin()
+    done = job.run("drill", "--host", "--yes", "--node", "1", "-o", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["victim"], report["host"], report["generation"]) == (0, "host", "h2", 1), (
+        done.stderr
+    )
+    assert TIMEOUT + 0.5 < report["seconds"]["detected"] < TIMEOUT + 12
+    assert job.ends_well()["nodes"][1]["host"] == "h3"
 
 
 def test_a_rank_stands_still(run: Callable[..., Run]) -> None:

@@ -96,6 +96,7 @@ class Node:
         self.supervisor = Supervisor(root)
         self.launch: dict[str, Any] = {
             "node": 0,
+            "host": "a",
             "role": "trainer",
             "nproc": 1,
             "start": [],

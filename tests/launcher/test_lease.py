@@ -90,7 +90,7 @@ def test_who_was_not_answered_is_told_of_with_for_how_long() -> None:
 
 def two_members(address: str = "127.0.0.1", **ports: int) -> list[dict[str, Any]]:
     return [
-        {"node": i, "rank": i, "roles": ["trainer"], "host": "h", "address": address, "nproc": 1, "port": port}
+        {"node": i, "rank": i, "roles": ["trainer"], "host": "a", "address": address, "nproc": 1, "port": port}
         for i, port in enumerate(ports.values())
     ]
 

@@ -71,7 +71,7 @@ def pair(tmp_path: Path) -> Any:
 
 def order(node: Any, number: int) -> None:
     members = [
-        {"node": n, "rank": n, "roles": ["trainer"], "host": "x", "address": f"127.0.0.{n + 2}", "nproc": 2}
+        {"node": n, "rank": n, "roles": ["trainer"], "host": "a", "address": f"127.0.0.{n + 2}", "nproc": 2}
         for n in (0, 1)
     ]
     node.order(

@@ -32,10 +32,11 @@ TORCHRUN: tuple[Value, ...] = (
 )
 
 
-def launch(index: int = 0) -> Launch:
+def launch(index: int = 0, host: str = "gpu01") -> Launch:
     """A node of two processes of torch on the CPU."""
     return Launch(
         node=index,
+        host=host,
         role="trainer",
         nproc=2,
         start=TORCHRUN,
@@ -85,7 +86,7 @@ def container(index: int = 0) -> Container:
 
 
 def node(index: int = 0, host: str = "gpu01", address: str = "10.0.0.1") -> Node:
-    return Node(index, "trainer", HostRef(host, address), container(index), launch(index))
+    return Node(index, "trainer", HostRef(host, address), container(index), launch(index, host))
 
 
 def plan(*nodes: Node, target: str = "compose") -> Plan:

@@ -109,6 +109,7 @@ def test_no_artefact_holds_another_nodes_place() -> None:
 def test_launch_json_is_all_of_launch() -> None:
     assert json.loads(launch_json(replace(launch(), start=launch().start[:5], command=("é",)))) == {
         "node": 0,
+        "host": "gpu01",
         "role": "trainer",
         "nproc": 2,
         "start": ["python3", "-m", "torch.distributed.run", "--nnodes", {"slot": "nnodes"}],

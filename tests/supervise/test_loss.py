@@ -136,7 +136,7 @@ def test_a_node_that_is_seen_elsewhere_is_lost_all_the_same() -> None:
 def test_the_job_grows_when_there_are_hosts_again() -> None:
     here = replace(GENERATION, members=GENERATION.members[:2])
     observed = replace(job(node(0), node(1)), control=Control(here, Ledger(900.0)))
-    assert decide(observed, POLICY, NOW, world(least=2)) == Grow("there is a host for node 2 again")
+    assert decide(observed, POLICY, NOW, world(least=2)) == Grow("there is a host for node 2 again", frozenset({"h2"}))
     assert decide(observed, POLICY, NOW, world(least=2, settled=False)) == Continue()
     gone = replace(observed, unreachable={"h2": "not heard"})
     assert decide(gone, POLICY, NOW, world(least=2)) == Continue()

@@ -46,7 +46,7 @@ def live(seed: int, bugs: Bugs | None = None) -> Sim:
     sim.run(5.0)
     for _ in range(chance.randint(2, 8)):
         fault(sim, chance)
-        sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)))
+        sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)) * sim.timeout / 6)
     return sim
 
 

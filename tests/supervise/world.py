@@ -21,9 +21,8 @@ from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Repair, Restart, World
 
 DT = 0.25
-TIMEOUT = 6.0  # host_timeout
 CUT = 12.0  # seconds after which a supervisor gives up a connection
-POLICY = Recovery(1000, None, "replace", TIMEOUT, None, None, ())
+POLICY = Recovery(1000, None, "replace", 6.0, None, None, ())
 
 
 class Twice(AssertionError):
@@ -203,7 +202,7 @@ class Supervisor:
         if line == "t":
             link.down.append((self.sim.later(host.name, 1), (-1, "", "")))
             return
-        answer = self.vitals.hear(line)
+        answer = self.vitals.hear(line, host.name)
         if answer is not None:
             link.down.append((self.sim.later(host.name, 1), (line["node"], *answer.split())))
 
@@ -298,6 +297,7 @@ class Sim:
         self, nodes: int, spares: int, seed: int, *, least: int | None = None, bugs: Bugs | None = None
     ) -> None:
         self.now, self.chance, self.bugs = 0.0, random.Random(seed), bugs or Bugs()
+        self.timeout = self.chance.choice((6.0, 6.0, 20.0))  # less, and more, than a lock takes to expire
         self.least = nodes if least is None else least
         self.numbers = self.restarts = 0
         self.cuts: set[frozenset[str]] = set()
@@ -328,7 +328,7 @@ class Sim:
     def generation(self, homes: dict[int, str], number: int) -> Generation:
         members = tuple(Member(n, r, ("trainer",), h, h, 1) for r, (n, h) in enumerate(sorted(homes.items())))
         meeting = Meeting("h0", 1, f"g{number}-{self.count()}")
-        return Generation("sim", "sim", number, "run", 0.0, members, meeting, None, TIMEOUT)
+        return Generation("sim", "sim", number, "run", 0.0, members, meeting, None, self.timeout)
 
     def datagram(self, sender: Host, to: Host, deliver: Callable[[Launcher], None]) -> None:
         if self.is_whole(sender.name, to.name):

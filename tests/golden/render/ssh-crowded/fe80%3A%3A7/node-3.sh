@@ -29,16 +29,16 @@ set -- \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
-  --env 'JOBCTL_LAUNCH={"node":3,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
+  --env 'JOBCTL_LAUNCH={"node":3,"host":"fe80::7","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-3
-spec=2f463fb84291afe6f3bdfef34f2530c934feb5d39755527b5796839ab0d1ede5
+spec=5a5fa9c4f96083c4502c2725f753da9f6274def478ece935d231c4ee0edc7fe8
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=2f463fb84291afe6f3bdfef34f2530c934feb5d39755527b5796839ab0d1ede5 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=5a5fa9c4f96083c4502c2725f753da9f6274def478ece935d231c4ee0edc7fe8 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -29,16 +29,16 @@ set -- \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
-  --env 'JOBCTL_LAUNCH={"node":2,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
+  --env 'JOBCTL_LAUNCH={"node":2,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-2
-spec=e1ada4f9f542244fe71e49d44b5434bad330acc5fe341c6f166f7a7827772962
+spec=9524070429da340e646f2952b683bb51d58b9dea6a5dedd0a2d598dddcaee7c0
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=e1ada4f9f542244fe71e49d44b5434bad330acc5fe341c6f166f7a7827772962 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=9524070429da340e646f2952b683bb51d58b9dea6a5dedd0a2d598dddcaee7c0 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -28,16 +28,16 @@ set -- \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
-  --env 'JOBCTL_LAUNCH={"node":1,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
+  --env 'JOBCTL_LAUNCH={"node":1,"host":"gpu02","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-1
-spec=8d8304c222753dcf5a7f341423d5004b0b394d4a5bd0f9b6561c18e2310cd449
+spec=0e2bbd17f779709ac1d5eeeeb574ac25ae9af93ca13e7c3a5eb90af291fb468e
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=8d8304c222753dcf5a7f341423d5004b0b394d4a5bd0f9b6561c18e2310cd449 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=0e2bbd17f779709ac1d5eeeeb574ac25ae9af93ca13e7c3a5eb90af291fb468e "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

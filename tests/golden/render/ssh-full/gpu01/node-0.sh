@@ -54,16 +54,16 @@ set -- \
   seccomp=unconfined \
   --group-add=video \
   --privileged \
-  --env 'JOBCTL_LAUNCH={"node":0,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":["pip install -e ."],"secrets":["WANDB_API_KEY"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
+  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":["pip install -e ."],"secrets":["WANDB_API_KEY"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" /opt/conda/bin/python /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
 
 name=jobctl-resnet-0
-spec=0a1162174b5cf26670aa9ab18a756871a7498c953cee04f23b32b4ac1ddb9efb
+spec=95c9e53daa3f7a1e844658ac431a1cff0532c9af63933acab48f4a806bfefd12
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=0a1162174b5cf26670aa9ab18a756871a7498c953cee04f23b32b4ac1ddb9efb "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=95c9e53daa3f7a1e844658ac431a1cff0532c9af63933acab48f4a806bfefd12 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

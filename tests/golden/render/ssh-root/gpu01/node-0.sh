@@ -30,16 +30,16 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --user 0:0 \
-  --env 'JOBCTL_LAUNCH={"node":0,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
+  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-0
-spec=a4ab018cb5e171153f160c9bbe956590d1abb32fb018a179da1e6ded4005dcc5
+spec=80de88326ee4e94a27a31b2828bc035c92f2f0f764bf1969a504d0ebb5e063fb
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a4ab018cb5e171153f160c9bbe956590d1abb32fb018a179da1e6ded4005dcc5 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=80de88326ee4e94a27a31b2828bc035c92f2f0f764bf1969a504d0ebb5e063fb "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

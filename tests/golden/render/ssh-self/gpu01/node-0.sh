@@ -30,16 +30,16 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --user "$(id -u):$(id -g)" \
-  --env 'JOBCTL_LAUNCH={"node":0,"role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
+  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null}' \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-0
-spec=55be4e3d75820498fd048876b7e1b869e7dffeb09a89fcbdd22f47dedf6dcab2
+spec=e41514244d2939fec03962154b8515437afa1d3cb0eda899273d8fa89f4f1d1e
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=55be4e3d75820498fd048876b7e1b869e7dffeb09a89fcbdd22f47dedf6dcab2 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=e41514244d2939fec03962154b8515437afa1d3cb0eda899273d8fa89f4f1d1e "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

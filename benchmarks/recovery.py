@@ -1,0 +1,136 @@
+"""How long a job of two hosts takes from a fault to its first step after it, next to the physical bound.
+
+    sudo python benchmarks/recovery.py [--runs 10]
+
+Needs root: hosts are network namespaces of this machine (tests/fleet), which share its cores. The bound is how long the same
+containers take to their first step when they are started by hand, with `docker run` on both hosts at once: the import of
+the framework is most of it. Prints medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.fleet import campaign
+from tests.fleet.fleet import Fleet, fleet
+from tests.fleet.host import Host
+from tests.fleet.jobs import eventually
+from tests.fleet.machine import IMAGE
+
+
+class Two(campaign.Campaign):
+    """A job on two hosts, with one to spare."""
+
+    def first_step(self, generation: int) -> float:
+        """Wait for the first step of a generation, and return when it was made."""
+        path = self.checkpoints / f"first-{generation}"
+        eventually(lambda: path.exists() and path.read_text())
+        return float(path.read_text())
+
+    def events(self) -> list[dict[str, object]]:
+        """Return the events."""
+        return [json.loads(line) for line in self.run("events", "-o", "json").stdout.splitlines()]
+
+    def told(self, since: float, words: str) -> float:
+        """Return when an event after `since` said so."""
+
+        def look() -> float:
+            for event in self.events():
+                at = datetime.fromisoformat(str(event["time"])).timestamp()
+                if at >= since and words in str(event["message"]):
+                    return at
+            return 0.0
+
+        return eventually(look)
+
+    def measure(self, fault: Callable[[Host, int], None], words: str) -> tuple[float, float]:
+        """Let something happen to node 1; return after how long it was noticed, and the first step made."""
+        number = self.generation()
+        host = next(host for host, node in self.homes() if node == 1)
+        began = time.time()
+        fault(host, 1)
+        resumed = self.first_step(number + 1) - began
+        return self.told(began, words) - began, resumed
+
+
+def by_hand(job: Two, made: Fleet, run: int) -> float:
+    """Start the containers of two nodes by hand; return how long they take to their first step."""
+    folder = job.checkpoints / f"hand-{run}"
+    folder.mkdir()
+    port, began = 29000 + run, time.time()
+    for rank, host in enumerate(made.hosts[:2]):
+        env = {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_NODE": str(rank), "JOBCTL_GENERATION": "0"}
+        env |= {"JOBCTL_PROGRESS_FILE": "/tmp/progress", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+        values = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
+        torchrun = ["python3", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank)]
+        torchrun += ["--nproc-per-node", "1", "--master-addr", made[0].address, "--master-port", str(port)]
+        mounts = ["-v", f"{folder}:{folder}", "-v", f"{job.code}:/code", "-w", "/code"]
+        mounts += ["-v", f"{made.lent('packages')}:/packages:ro", "-e", "PYTHONPATH=/packages"]
+        name = ["-d", "--rm", "--network", "host", "--init", "--name", "hand"]
+        host.docker("run", *name, *mounts, *values, IMAGE, *torchrun, "counter.py")
+    first = folder / "first-0"
+    eventually(lambda: first.exists() and first.read_text())
+    for host in made.hosts[:2]:
+        host.docker("kill", "hand", check=False)
+        eventually(lambda host=host: "hand" not in host.docker("ps", "-a", "--format", "{{.Names}}"))
+    return float(first.read_text()) - began
+
+
+def main() -> None:
+    """Measure, and print a line for each kind of fault."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    runs = parser.parse_args().runs
+    campaign.NODES = 2
+    with fleet(3) as made, TemporaryDirectory() as directory:
+        job = Two(Path(directory), made, 1, elastic=False)
+        bound = median(by_hand(job, made, run) for run in range(runs))
+        print(f"by hand: first step after {bound:.1f} s", flush=True)
+        up = job.up("--skip-check")
+        if up.returncode:
+            sys.exit(up.stderr)
+        job.trains_on()
+        for name, fault, words in (
+            ("process killed", job.process_killed, "was killed"),
+            ("container killed", job.container_killed, "was killed"),
+            ("host lost", lambda host, node: host.power_off(), "is not heard"),
+        ):
+            found = []
+            for _ in range(runs):
+                found.append(job.measure(fault, words))
+                job.trains_on()
+                for host in made.hosts:
+                    if "sshd" not in host.processes:
+                        host.power_on()
+                        eventually(lambda: "remove node 1" in job.run("events").stdout)
+            noticed, resumed = (median(column) for column in zip(*found, strict=True))
+            over = resumed - bound
+            print(
+                f"{name}: noticed after {noticed:.2f} s, first step after {resumed:.1f} s: bound + {over:.1f} s",
+                flush=True,
+            )
+        holder = json.loads((job.directory / "state/jobs/counter/supervisor.lock").read_text())
+        adopted = []
+        for _ in range(runs):
+            os.kill(int(holder["pid"]), 9)
+            began = time.time()
+            supervisor = job.popen("supervise", "counter")
+            adopted.append(job.told(began, "node 1 on") - began)
+            holder["pid"] = supervisor.pid
+        print(f"supervisor killed, and started anew: it follows all again after {median(adopted):.1f} s")
+        job.run("down")
+
+
+if __name__ == "__main__":
+    main()

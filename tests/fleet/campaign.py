@@ -1,0 +1,283 @@
+"""A job of real torchrun nodes that one thing after another happens to, and the page of what it survived.
+
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic]
+
+After each fault the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
+disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .fleet import Fleet, fleet
+from .host import Host
+from .jobs import Jobs, eventually
+from .machine import IMAGE
+
+TIMEOUT = 5  # host_timeout, in seconds
+NODES = 3
+
+# Every step all ranks must agree on how many they are; the loss depends on the step alone. Rank 0 saves.
+TRAIN = """\
+import fcntl, math, os, sys, time
+import torch, torch.distributed as dist
+kept, node = os.environ["JOBCTL_CHECKPOINT_DIR"], os.environ["JOBCTL_NODE"]
+mine = open(os.path.join(kept, "lock-" + node), "w")
+try:
+    fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    open(os.path.join(kept, "TWICE"), "a").write("node %s in generation %s\\n" % (node, os.environ["JOBCTL_GENERATION"]))
+    sys.exit("another one trains this node")
+dist.init_process_group("gloo")
+rank, world, path = dist.get_rank(), dist.get_world_size(), os.path.join(kept, "checkpoint")
+state = [0, 1.0]
+if rank == 0 and os.path.exists(path):
+    step, loss = open(path).read().split()
+    state = [int(step), float.fromhex(loss)]
+dist.broadcast_object_list(state)
+(step, loss), first = state, True
+while True:
+    while os.path.exists(os.path.join(kept, "stop-" + node)):
+        time.sleep(0.05)
+    time.sleep(0.02)
+    votes = torch.tensor([1.0, float(rank == 0 and os.path.exists(os.path.join(kept, "end")))])
+    dist.all_reduce(votes)
+    assert votes[0] == world
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+        file.write(str(step))
+    if rank == 0 and first:
+        with open(os.path.join(kept, "first-" + os.environ["JOBCTL_GENERATION"]), "w") as file:
+            file.write(repr(time.time()))
+        first = False
+    if rank == 0 and (step % 5 == 0 or votes[1]):
+        with open(path + ".new", "w") as file:
+            file.write("%d %s" % (step, loss.hex()))
+        os.replace(path + ".new", path)
+    if votes[1]:
+        break
+dist.destroy_process_group()
+"""
+SPEC = f"""\
+name: counter
+framework: torch
+image: {IMAGE}
+pull: never
+script: counter.py
+code: .
+nodes: NODES
+checkpoint: {{checkpoints}}
+stop_grace_period: 2s
+volumes: ["PACKAGES:/packages:ro"]
+env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
+recovery: {{{{host_timeout: {TIMEOUT}s, hang_timeout: 8s, max_restarts: 1000}}}}
+resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
+"""
+
+
+def undisturbed(steps: int) -> str:
+    """What a run that nothing disturbed has after so many steps."""
+    loss = 1.0
+    for step in range(steps):
+        loss = math.sin(loss * 1.7 + step)
+    return f"{steps} {loss.hex()}"
+
+
+class Campaign(Jobs):
+    """The job, and what can happen to it. `faults` counts what did."""
+
+    def __init__(self, directory: Path, made: Fleet, seed: int, *, elastic: bool) -> None:
+        # torch is not in the image: the environment that this runs in is mounted into the containers.
+        spec = SPEC.replace("PACKAGES", str(made.lent("packages")))
+        super().__init__(directory, made, spec.replace("NODES", f'"1:{NODES}"' if elastic else str(NODES)))
+        (self.code / "counter.py").write_text(TRAIN)
+        lines = (self.code / "hosts.txt").read_text().splitlines()
+        spares = [] if elastic else [lines[NODES] + " spare"]
+        (self.code / "hosts.txt").write_text("\n".join([*lines[:NODES], *spares]) + "\n")
+        self.chance = random.Random(seed)
+        self.faults: collections.Counter[str] = collections.Counter()
+        self.seconds: list[float] = []
+        self.supervisor: subprocess.Popen[str] | None = None
+
+    def run_all(self, count: int) -> None:
+        """Let `count` faults happen, one after the other."""
+        up = self.up("--skip-check")
+        assert up.returncode == 0, up.stderr
+        self.trains_on()
+        kinds: list[Callable[[Host, int], None]] = [
+            self.process_killed,
+            self.launcher_killed,
+            self.container_killed,
+            self.engine_killed,
+            self.power_cycled,
+            self.host_lost,
+            self.cable_out_for_a_moment,
+            self.cable_out,
+            self.supervisor_killed,
+            self.controller_cut_off,
+            self.rank_stands_still,
+        ]
+        for _ in range(count):
+            kind = self.chance.choice(kinds)
+            host, node = self.chance.choice(self.homes())
+            began = time.monotonic()
+            kind(host, node)
+            self.trains_on()
+            self.faults[kind.__name__.replace("_", " ")] += 1
+            self.seconds.append(time.monotonic() - began)
+            assert not (self.checkpoints / "TWICE").exists(), (self.checkpoints / "TWICE").read_text()
+        self.finish()
+
+    def finish(self) -> None:
+        """Let it end, and see that it ends well and leaves nothing."""
+        self.end()
+        done = self.run("wait", "--timeout", "120s")
+        assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
+        kept = (self.checkpoints / "checkpoint").read_text()
+        assert kept == undisturbed(int(kept.split()[0]))
+        assert not (self.checkpoints / "TWICE").exists()
+        down = self.run("down")
+        assert (down.returncode, [c for c in self.containers() if c], self.files()) == (0, [], []), down.stderr
+
+    def step(self) -> int:
+        """The newest checkpoint."""
+        path = self.checkpoints / "checkpoint"
+        return int(path.read_text().split()[0]) if path.exists() else 0
+
+    def trains_on(self) -> None:
+        """Wait until it has made ten more steps."""
+        step = self.step()
+        try:
+            eventually(lambda: self.step() >= step + 10, 120)
+        except AssertionError:
+            raise AssertionError(f"stuck at step {step}:\n{self.run('events').stdout}") from None
+
+    def homes(self) -> list[tuple[Host, int]]:
+        """Where the nodes of the newest generation are."""
+        generations = [
+            json.loads(path.read_text())
+            for host in self.fleet.hosts
+            for path in (host.home / ".jobctl").glob("*/counter/run/control.json")
+        ]
+        newest = max(generations, key=lambda generation: generation["number"])
+        hosts = {host.name: host for host in self.fleet.hosts}
+        return [(hosts[member["host"]], member["node"]) for member in newest["members"]]
+
+    def moved_on(self, since: int) -> bool:
+        """Say whether a generation after `since` has begun."""
+        events = self.directory / "state/jobs/counter/events.jsonl"
+        begun = [json.loads(line) for line in events.read_text().splitlines() if '"generation"' in line]
+        return any(event.get("event") == "generation" and event["generation"] > since for event in begun)
+
+    def generation(self) -> int:
+        """The number of the newest generation."""
+        return max(
+            int(json.loads(path.read_text())["number"])
+            for host in self.fleet.hosts
+            for path in (host.home / ".jobctl").glob("*/counter/run/control.json")
+        )
+
+    # What happens.
+
+    def process_killed(self, host: Host, node: int) -> None:
+        inside = host.docker("top", f"jobctl-counter-{node}", "-eo", "pid,args", check=False).splitlines()
+        pids = [int(line.split()[0]) for line in inside if line.split()[1:2] != [] and "counter.py" in line]
+        if pids:
+            os.kill(pids[-1], signal.SIGKILL)
+
+    def launcher_killed(self, host: Host, node: int) -> None:
+        kill = "import os; os.kill(next(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) > 1), 9)"
+        host.docker("exec", f"jobctl-counter-{node}", "python3", "-c", kill, check=False)
+
+    def container_killed(self, host: Host, node: int) -> None:
+        host.docker("kill", f"jobctl-counter-{node}", check=False)
+
+    def engine_killed(self, host: Host, node: int) -> None:
+        host.kill_engine()
+        host.start_engine()
+        host.wait_for_engine()
+
+    def power_cycled(self, host: Host, node: int) -> None:
+        host.power_off()
+        host.power_on()
+
+    def host_lost(self, host: Host, node: int) -> None:
+        number = self.generation()
+        host.power_off()
+        eventually(lambda: self.moved_on(number))
+        self.trains_on()
+        host.power_on()
+
+    def cable_out_for_a_moment(self, host: Host, node: int) -> None:
+        host.pull_cable()
+        time.sleep(self.chance.uniform(0.5, TIMEOUT - 2))
+        host.plug_cable()
+
+    def cable_out(self, host: Host, node: int) -> None:
+        number = self.generation()
+        host.pull_cable()
+        eventually(lambda: self.moved_on(number))
+        host.plug_cable()
+
+    def supervisor_killed(self, host: Host, node: int) -> None:
+        holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
+        os.kill(int(holder["pid"]), signal.SIGKILL)
+        time.sleep(self.chance.uniform(0.0, 2.0 * TIMEOUT))
+        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.supervisor = self.popen("supervise", **quiet)
+
+    def controller_cut_off(self, host: Host, node: int) -> None:
+        address = f"10.{self.fleet.network}.0.254/24"
+        subprocess.run(["ip", "addr", "del", address, "dev", self.fleet.bridge], check=True)
+        time.sleep(self.chance.uniform(1.0, 3.0 * TIMEOUT))
+        subprocess.run(["ip", "addr", "add", address, "dev", self.fleet.bridge], check=True)
+
+    def rank_stands_still(self, host: Host, node: int) -> None:
+        number = self.generation()
+        (self.checkpoints / f"stop-{node}").touch()
+        eventually(lambda: self.moved_on(number))
+        (self.checkpoints / f"stop-{node}").unlink()
+
+
+def campaign(seed: int, count: int, *, elastic: bool) -> Campaign:
+    """Run a campaign on a fleet of its own, and return it."""
+    with fleet(NODES + (0 if elastic else 1)) as made, tempfile.TemporaryDirectory() as directory:
+        one = Campaign(Path(directory), made, seed, elastic=elastic)
+        try:
+            one.run_all(count)
+        finally:
+            if one.supervisor is not None and one.supervisor.poll() is None:
+                one.supervisor.terminate()
+        return one
+
+
+def main() -> None:
+    """Run a campaign, and print what it survived."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=10)
+    parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
+    options = parser.parse_args()
+    one = campaign(options.seed, options.faults, elastic=options.elastic)
+    for kind, times in sorted(one.faults.items()):
+        print(f"{times:4}  {kind}")
+    middle = sorted(one.seconds)[len(one.seconds) // 2]
+    print(f"{sum(one.faults.values()):4}  survived; ten steps further after {middle:.1f} s (median)", file=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
