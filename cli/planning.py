@@ -50,12 +50,7 @@ def planned(
 
 def _observed_homes(deployer: Deployer) -> Mapping[int, str]:
     """Return on which hosts the nodes of the newest generation are, nothing if no host tells."""
-    from jobctl.jobspec.deploy.errors import DeployError
-
-    try:
-        generation = deployer.observe().control.generation
-    except DeployError:
-        return {}  # said by what follows
+    generation = deployer.newest().generation
     return {member.node: member.host for member in generation.members} if generation else {}
 
 

@@ -41,6 +41,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 POLL = 0.1  # seconds between two looks at the control file and the processes
+TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
 SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
@@ -218,7 +219,7 @@ def last_lines(path: str) -> List[str]:
 
 def guard(options: argparse.Namespace) -> int:
     """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
-    lock = take_lock(options.dir)
+    lock = wait_for_lock(options.dir)
     if lock is None:
         note("another launcher of this node runs already (it holds %s/launcher.lock)" % options.dir)
         return EXIT_TAKEN
@@ -243,6 +244,16 @@ def guard(options: argparse.Namespace) -> int:
     code = wait_for(pid)
     kill_descendants()
     return code
+
+
+def wait_for_lock(directory: str) -> Optional[int]:
+    """Lock the node's directory, be it that a launcher that is just ending has it still; None if it is kept."""
+    deadline = time.monotonic() + TAKEN
+    while True:
+        lock = take_lock(directory)
+        if lock is not None or time.monotonic() > deadline:
+            return lock
+        time.sleep(POLL)
 
 
 def take_lock(directory: str) -> Optional[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from jobctl.jobspec.deploy.control import Image, Ledger
+from jobctl.jobspec.deploy.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.jobdir import JobDir
@@ -75,6 +75,9 @@ class Deployer(Protocol):
 
     def observe(self) -> Observed:
         """Read what runs now. Raises DeployError if not a single host can tell."""
+
+    def newest(self) -> Control:
+        """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
 
     def hashes(self, plan: Plan) -> Mapping[int, str]:
         """Return what identifies each node's artefact."""

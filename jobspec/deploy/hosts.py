@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, parse_control
+from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, newest, parse_control
 from jobctl.jobspec.deploy.deployer import PLAYED, Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
@@ -81,7 +81,7 @@ class Hosts:
         self._following: Following | None = None
         self._seen: Mapping[str, Seen] = {}
         self._down: Failures = {}
-        self._silent: dict[str, DeployError] = {}  # hosts that the supervisor does not hear
+        self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
         # The newest generation and ledger that were ever begun or seen: hosts that have them may be gone.
         self._before: Control | None = None
 
@@ -107,6 +107,13 @@ class Hosts:
         self._seen = {site.host.name: seen for site, seen in outcome.done.items()}
         self._down = failed
         return self._together(self._seen, failed)
+
+    def newest(self) -> Control:
+        """Return the newest generation and ledger; who does not answer is not waited for again by this command."""
+        outcome = fan_out(self.sites.values(), Site.control)
+        if outcome.done:
+            self._silent = {site.host.name: error for site, error in outcome.failed.items()}
+        return newest(outcome.done.values())
 
     def _look(self, site: Site) -> Seen:
         """Read what is on a host. While it is followed, launchers are believed where its engine does not answer."""
@@ -160,12 +167,12 @@ class Hosts:
     def follow(self) -> Iterator[HostFeed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
         me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
-        newest, ledger, previous = self.job.kept_run()
+        last, ledger, previous = self.job.kept_run()
         vitals = Vitals(time.monotonic, token_hex(4), previous=parse_control(previous, None).generation)
         following = Following(list(self.sites.values()), vitals, me)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
             following.start()
-            self._before = self._before or parse_control(newest, ledger)
+            self._before = self._before or parse_control(last, ledger)
             self._following = following
             try:
                 yield HostFeed(following, self._heard)

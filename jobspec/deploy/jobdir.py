@@ -1,8 +1,9 @@
 """Where a job's files lie on this machine: history and conveniences, and on target `local` the work directory.
 
-`$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`), what happened
-(`events.jsonl`, `progress.jsonl`), locks, collected logs (`history/`), and `host/`, the work directory of target
-`local`, laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
+`$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
+it is planned anew), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
+`ledger.json`, `previous.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
+laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
 
 from __future__ import annotations

@@ -79,6 +79,10 @@ class Local:
         nodes = tuple(self._observe_node(index) for index in self._known_nodes(control))
         return Observed(control, nodes, supervised=bool(read_holder(self.job.supervisor_lock)))
 
+    def newest(self) -> Control:
+        """Return generation and ledger."""
+        return read_control(self.work)
+
     def _known_nodes(self, control: Control) -> list[int]:
         found = {int(path.name[5:]) for path in self.work.glob("node-*") if path.is_dir() and path.name[5:].isdigit()}
         joined = {member.node for member in control.generation.members} if control.generation else set()

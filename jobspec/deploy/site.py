@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from jobctl.jobspec.deploy import scripts
 from jobctl.jobspec.deploy.containers import Containers, SeenContainer
+from jobctl.jobspec.deploy.control import Control, parse_control
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.transport import HostError, Result, Transport, checked, problem, put
@@ -124,6 +125,12 @@ class Site:
                     if isinstance(data, dict):
                         found[PurePosixPath(member.name)] = data
         return found, packed.code == scripts.SUPERVISED
+
+    def control(self) -> Control:
+        """Read control file and ledger only; the engine is not asked."""
+        files, _ = self._files()
+        run = PurePosixPath("run")
+        return parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
 
     # Changing.
 

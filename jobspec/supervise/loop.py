@@ -40,6 +40,7 @@ from jobctl.jobspec.supervise.notice import changes
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
+VAIN, LONGEST_VAIN = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
@@ -77,7 +78,10 @@ class Supervisor:
         self._waiting: float | None = None  # since when there is nothing to do but wait
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
+        self._settles = False  # whether something has failed, and it is not clear yet what was first
         self._in_vain = False  # whether what was decided last could not be done
+        self._vain = 0.0  # seconds that were waited for that
+        self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
@@ -95,7 +99,11 @@ class Supervisor:
                 left = Leave(f"another one, started before, watches the job: {other}")
             if left is not None:
                 return self._leave(left)
-            feed.wait(LOOK if self._told is None or self._in_vain else SOON)
+            self._vain = min(2 * self._vain or VAIN, LONGEST_VAIN) if self._in_vain else 0.0
+            if self._in_vain:
+                self.clock.sleep(self._vain)  # commands that want the lock go first
+            else:
+                feed.wait(SOON if self._settles else LOOK)
 
     def _look(self, feed: Feed) -> Leave | None:
         """Look once, and do what has to be done; return why there is nothing to do any more."""
@@ -107,9 +115,11 @@ class Supervisor:
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
         if isinstance(decision, Wait):
+            self._settles = self._in_vain = False
             self._wait(decision)
             return None
         self._waiting, self._in_vain = None, False
+        self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
             self._told = None
         else:
@@ -257,8 +267,9 @@ class Supervisor:
 
     def _tell_failed(self, failed: Failures) -> None:
         for host, error in failed.items():
-            self._unfit[host] = self.clock.now()
-            self._record("host-failed", error.message, host=host)
+            if self._failed.get(host) != error.message:
+                self._record("host-failed", error.message, host=host)
+            self._unfit[host], self._failed[host] = self.clock.now(), error.message
 
     def _carry_out(
         self,
@@ -288,7 +299,9 @@ class Supervisor:
         done = carry_out(self.deployer, want, steps, now, self.clock, self._note, failure=failure, failed=failed)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
+        self._in_vain = bool(anew) and generation is None
         if generation is not None:
+            self._failed.clear()
             self.vitals.expect(generation)
             self._record(
                 "generation",
