@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jobctl.jobspec.deploy.files import append_line
+
 
 def record(path: Path, at: float, kind: str, message: str, /, **details: Any) -> None:
-    """Append one event. One write, so that lines of two writers never mix."""
-    line = json.dumps({"time": at, "event": kind, "message": message, **details}, ensure_ascii=False)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, f"{line}\n".encode())
-    finally:
-        os.close(handle)
+    """Append one event."""
+    append_line(path, json.dumps({"time": at, "event": kind, "message": message, **details}, ensure_ascii=False))
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:

@@ -1,4 +1,4 @@
-"""Files that are replaced whole: a reader sees the old bytes or the new ones, never half of either."""
+"""Files that are replaced whole, so that a reader never sees half of one, and files that grow line by line."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
 def write_json(path: Path, value: object, mode: int = 0o644) -> None:
     """Write `value` as JSON, keys sorted, atomically."""
     write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line, in one write, so that lines of two writers never mix; the file is readable by its owner only."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(handle, f"{line}\n".encode())
+    finally:
+        os.close(handle)
 
 
 def read_json(path: Path) -> Any | None:

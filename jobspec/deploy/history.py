@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from jobctl.jobspec.deploy.files import append_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +25,8 @@ class Progress:
 
 
 def record_progress(path: Path, at: float, generation: int, step: int) -> None:
-    """Append one record. One write, so that lines of two writers never mix. Raises OSError."""
-    line = json.dumps({"at": at, "generation": generation, "step": step})
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(handle, f"{line}\n".encode())
-    finally:
-        os.close(handle)
+    """Append one record. Raises OSError."""
+    append_line(path, json.dumps({"at": at, "generation": generation, "step": step}))
 
 
 def read_progress(path: Path) -> tuple[Progress, ...]:

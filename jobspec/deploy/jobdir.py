@@ -111,7 +111,8 @@ class JobDir:
 
     def kept_run(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
         """Return newest control file, ledger, and the control file before, as far as `keep_run` kept them."""
-        return tuple(read_json(self.root / name) for name in ("newest.json", "ledger.json", "previous.json"))  # type: ignore[return-value]
+        newest, ledger, previous = (self.root / name for name in ("newest.json", "ledger.json", "previous.json"))
+        return read_json(newest), read_json(ledger), read_json(previous)
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Return what is another whenever `remember` or `keep_plan` has kept something else; they replace files whole."""

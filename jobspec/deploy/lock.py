@@ -22,7 +22,7 @@ class Locked(Exception):
     """Someone else holds the lock; `holder` says who, if they wrote it down, `where` on which host it lies."""
 
     def __init__(self, holder: dict[str, Any], age: float | None = None, where: str | None = None) -> None:
-        self.holder, self.where = holder, where
+        self.holder = holder
         super().__init__(_describe(holder, age, where))
 
 

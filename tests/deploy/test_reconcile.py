@@ -59,6 +59,13 @@ def with_node(number: int, **changes: object) -> Observed:
     return replace(RUNNING, nodes=nodes)
 
 
+MOVED = replace(
+    WANTED, plan=replace(PLAN, nodes=(PLAN.nodes[0], replace(PLAN.nodes[1], host=HostRef("spare", "10.0.0.9"))))
+)
+LOST = ObservedNode(1, "trainer", "localhost", "lost", reachable=False)
+ONE_LOST = replace(RUNNING, nodes=(RUNS[0], LOST), unreachable={"gone": "not heard"})
+
+
 CASES: dict[str, tuple[Wanted, Observed, str]] = {
     "a new job": (
         WANTED,
@@ -214,6 +221,41 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         generation 2: node 0: its launcher was killed
         supervise job: no supervisor runs
         """,
+    ),
+    "a node may still run on a host that is lost": (MOVED, ONE_LOST, ""),
+    "a node cannot run on a lost host any more": (
+        replace(MOVED, anew="node 1: localhost is lost", cleared=frozenset({1})),
+        ONE_LOST,
+        """
+        start node 1 on spare: it moves from localhost
+        generation 2: node 1: localhost is lost
+        """,
+    ),
+    "a node leaves a host that answers": (
+        replace(MOVED, anew="a rule excludes localhost"),
+        replace(RUNNING, nodes=(RUNS[0], replace(RUNS[1], container="c"))),
+        """
+        remove node 1 on localhost: it runs on spare
+        start node 1 on spare: it moves from localhost
+        generation 2: a rule excludes localhost
+        """,
+    ),
+    "a host is back that has a container of before": (
+        WANTED,
+        replace(RUNNING, strays=(replace(RUNS[1], host="old", state="fenced", container="c"),)),
+        "remove node 1 on old: it runs on localhost",
+    ),
+    "a host is used no more": (
+        replace(MOVED, plan=replace(MOVED.plan, min_nodes=1)),
+        replace(
+            RUNNING,
+            control=Control(
+                replace(CONTROL.generation, members=CONTROL.generation.members[:1]),  # type: ignore[arg-type,union-attr]
+                replace(LEDGER, excluded=("spare",)),
+            ),
+            nodes=RUNS[:1],
+        ),
+        "",
     ),
 }
 

@@ -150,6 +150,28 @@ def test_two_generations_of_one_number(node: Node) -> None:
     eventually(lambda: node.pids("script-") not in ([], [first]))
 
 
+def test_a_generation_that_has_the_node_elsewhere_is_not_for_this_launcher(node: Node) -> None:
+    """It has moved: what is left on the host that it was on must not run it too."""
+    node.start(command=node.script(SLEEP))
+    node.order(members=two_members(a=1, b=2))
+    node.until("running", 1)
+    node.order(2, members=[{**two_members(a=1, b=2)[0], "host": "b"}, two_members(a=1, b=2)[1]])
+    assert node.until("waiting")["reason"] == "not part of this generation"
+    assert node.pids("script-") == []
+
+
+def test_the_end_of_a_lease_ends_grace(node: Node) -> None:
+    """Processes that save a checkpoint at SIGTERM are killed when their node may begin elsewhere."""
+    ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+    node.start(command=node.script(ignores))
+    node.order(members=two_members(a=1, b=2), host_timeout=2.0)
+    node.until("running")
+    eventually(lambda: "deaf" in node.log())
+    node.supervisor.answering = False
+    node.order(2, members=two_members(a=1, b=2), host_timeout=2.0, grace=600.0)
+    eventually(lambda: node.pids("script-") == [])
+
+
 @pytest.fixture
 def pair(tmp_path: Path, python: str) -> Iterator[tuple[Node, Node]]:
     """Two nodes on one machine whose launchers hear each other, and no supervisor."""
