@@ -136,7 +136,7 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
         return GiveUp(f"{words}; a failed `setup` is not retried", failure)
     if failure.kind == "start":
         return GiveUp(f"{words}; what cannot be started is not retried", failure)
-    if rule is None and before and _is_a_bug(failure, before[-1]):
+    if rule is None and any(_is_a_bug(failure, other) for other in _without_progress(failure, before)):
         return GiveUp(f"{words}, again, before any progress: a bug, not a fault", failure)
     counted = [other for other in before if policy.window is None or now - other.at <= policy.window]
     if len(counted) >= policy.max_restarts:
@@ -159,14 +159,29 @@ def _matches(rule: Rule, failure: Failure) -> bool:
 
 
 def _is_a_bug(failure: Failure, last: Failure) -> bool:
-    """Say whether a failure repeats the last one, on the same rank with the same code and before any progress.
+    """Say whether a failure repeats an earlier one, on the same rank with the same code.
 
     Which of several ranks with the same bug is the first to fail is chance, so those of both generations are compared.
     """
     own = all(f.kind in ("exit", "signal") and f.exit_code not in _FROM_OUTSIDE for f in (failure, last))
     this, that = (failure.rank, failure.exit_code), (last.rank, last.exit_code)
-    same = this == that or this in last.alike or that in failure.alike
-    return own and same and not _made_progress(failure, last)
+    return own and (this == that or this in last.alike or that in failure.alike)
+
+
+def _without_progress(failure: Failure, before: Sequence[Failure]) -> list[Failure]:
+    """Return the failures before this one since there was progress, the newest first.
+
+    More than the last one: its peers are ended with the first rank that fails, so that two ranks with the same bug
+    may take turns at being first.
+    """
+    found: list[Failure] = []
+    later = failure
+    for earlier in reversed(before):
+        if _made_progress(later, earlier):
+            break
+        found.append(earlier)
+        later = earlier
+    return found
 
 
 def _made_progress(failure: Failure, last: Failure) -> bool:
@@ -181,13 +196,7 @@ def _made_progress(failure: Failure, last: Failure) -> bool:
 
 def _backoff(failure: Failure, before: Sequence[Failure]) -> float:
     """Return how many seconds to wait: none after progress, then twice as long each time without any."""
-    fruitless = 0
-    later = failure
-    for earlier in reversed(before):
-        if _made_progress(later, earlier):
-            break
-        fruitless += 1
-        later = earlier
+    fruitless = len(_without_progress(failure, before))
     return 0.0 if fruitless == 0 else min(_FIRST_BACKOFF * 2.0 ** (fruitless - 1), _LONGEST_BACKOFF)
 
 

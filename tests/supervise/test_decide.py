@@ -248,6 +248,14 @@ def test_a_bug_fails_on_many_ranks_in_any_order(now: dict[str, Any], before: dic
     assert isinstance(decision, GiveUp) == bug
 
 
+def test_two_ranks_with_one_bug_may_take_turns_at_being_first() -> None:
+    first, second, third = (failure(generation=g, rank=g % 2, alike=((g % 2, 7),)) for g in (1, 2, 3))
+    assert isinstance(judge(second, [first], POLICY, NOW), Restart)
+    assert isinstance(judge(third, [first, second], POLICY, NOW), GiveUp)
+    further = replace(second, progress=60)
+    assert isinstance(judge(replace(third, progress=70), [first, further], POLICY, NOW), Restart)
+
+
 @pytest.mark.parametrize("kind", ["setup", "start"])
 def test_what_cannot_even_start_is_not_retried(kind: str) -> None:
     assert isinstance(judge(failure(kind=kind, reason="no"), [], POLICY, NOW), GiveUp)
