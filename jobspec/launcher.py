@@ -8,6 +8,7 @@ what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they
     launcher.py --control run/control.json --dir node-0 [--secrets secrets.json]
 
     O  guard: reaps orphans, kills whatever is left when the launcher proper is gone
+    ├─ E  (with etcd) keeps the node's lease there, and the job's generation
     └─ I  launcher proper: follows the control file, starts and ends processes, writes report.json
        └─ T  the framework's launcher, if there is one
           └─ S_k  guard of process k: pumps its output into workerlog.k, writes down its exit code
@@ -23,6 +24,7 @@ Standard library only, Python 3.8 or later, Linux. Imports nothing of jobctl.
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import errno
 import fcntl
@@ -45,6 +47,8 @@ TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one d
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
 SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
+UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
+FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before they begin again, without progress in between
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
@@ -219,6 +223,7 @@ def last_lines(path: str) -> List[str]:
 
 def guard(options: argparse.Namespace) -> int:
     """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
+    launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
     lock = wait_for_lock(options.dir)
     if lock is None:
         note("another launcher of this node runs already (it holds %s/launcher.lock)" % options.dir)
@@ -226,24 +231,39 @@ def guard(options: argparse.Namespace) -> int:
     adopt_orphans()
     # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = Launcher(options).run()
-        except BaseException as error:  # whatever it is, the guard must see an exit code and the log the reason
-            import traceback
-
-            note("broken: %r\n%s" % (error, traceback.format_exc()))
-        finally:
-            kill_descendants()
-            os._exit(code)
+    channel = None
+    if launch.get("etcd"):
+        channel, keepers = socket.socketpair()
+        fork(lambda: Keeper(launch, options, keepers).run(), channel)
+        keepers.close()
+    pid = fork(lambda: Launcher(launch, options, channel).run())
+    if channel is not None:
+        channel.close()
     for number in SIGNALS:
         signal.signal(number, lambda received, frame: forward(pid, received))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     code = wait_for(pid)
     kill_descendants()
     return code
+
+
+def fork(work: Callable[[], int], *close: socket.socket) -> int:
+    """Do `work` in a child, without the sockets that are its parent's alone; return its pid. It ends with the exit code."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        for other in close:
+            other.close()
+        code = work()
+    except BaseException as error:  # whatever it is, the guard must see an exit code and the log the reason
+        import traceback
+
+        note("broken: %r\n%s" % (error, traceback.format_exc()))
+    finally:
+        kill_descendants()
+        os._exit(code)
 
 
 def wait_for_lock(directory: str) -> Optional[int]:
@@ -291,18 +311,21 @@ def wait_for(pid: int) -> int:
 class Launcher:
     """Follows the control file: begins, ends and reports generations, one at a time."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, launch: Json, options: argparse.Namespace, channel: Optional[socket.socket] = None) -> None:
         self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
-        self.launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
+        self.launch = launch
         self.guard = os.getppid()
-        self.lease = Lease()
+        self.kept = Kept(channel) if channel is not None else None  # the lease in etcd, if that decides
+        self.lease = self.kept or Lease()
         self.post = Post(self, os.path.join(os.path.dirname(self.control), "feeds"))
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Json, Json]] = None  # a generation that begins once there is a lease for it
         self.seen: Optional[Tuple[int, int, int]] = None
-        self.order: Optional[Json] = None  # the control file as last read
+        self.file: Optional[Json] = None  # the control file as last read
+        self.order: Optional[Json] = None  # the newest: of the control file as last read, and of etcd
         self.run_: Optional[Run] = None
         self.set_up = False
+        self.failed: Optional[Failed] = None  # what go_on is about
         last = read_json(self.report_path) or {}
         self.generation = int(last.get("generation") or 0)
         self.first_generation = self.generation
@@ -324,6 +347,7 @@ class Launcher:
             "restarts": 0,
             "processes": [],
             "failure": None,
+            "order": None,
         }
 
     @property
@@ -343,6 +367,8 @@ class Launcher:
         while True:
             code = self.turn()
             if code is not None:
+                if self.kept is not None:
+                    self.kept.leave()
                 return code
             self.pause(POLL if self.pending is None else POLL / 5)
 
@@ -365,7 +391,7 @@ class Launcher:
 
     def turn(self) -> Optional[int]:
         """Look once at everything; return an exit code when it is time to go."""
-        if os.getppid() != self.guard:
+        if os.getppid() != self.guard or (self.kept is not None and self.kept.lost):
             kill_descendants()
             return 137
         if self.signal is not None:
@@ -380,7 +406,28 @@ class Launcher:
             order, member = self.pending
             self.pending = None
             self.begin(order, member)
-        return self.watch()
+        elif self.pending is not None and self.kept is not None and self.report["reason"] != self.kept.waits():
+            self.say(reason=self.kept.waits())
+        code = self.watch()
+        if self.kept is not None and code is None:
+            self.go_on(self.kept)
+        return code
+
+    def go_on(self, kept: Kept) -> None:
+        """Have the next generation begun where this node has failed and no supervisor sees to it."""
+        order, now = self.order, boot_time()
+        if order is None or self.report["state"] not in ("failed", "fenced") or order["number"] != self.generation:
+            self.failed = None
+            return
+        if self.failed is None:
+            self.failed = Failed(self.report, self.launch, now)
+        failed = self.failed
+        problem = failed.problem(order, kept, now)
+        if problem:
+            kept.say_once(problem)
+        elif now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
+            failed.proposed = now
+            kept.propose(failed.successor(order), order["rendezvous"]["id"])
 
     def stopped_by_signal(self, number: int) -> int:
         """SIGTERM and the like: the user (or the engine) ends this node."""
@@ -389,9 +436,24 @@ class Launcher:
             self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
         return 128 + number
 
-    # The control file.
+    # What is to be done.
 
     def read_control(self) -> bool:
+        """Read what is to be done; say whether there is something new, in the control file or in etcd."""
+        replaced = self.read_file()
+        if self.kept is None:
+            self.order = self.file or self.order
+            return replaced
+        orders = [order for order in (self.file, self.kept.order) if order is not None]
+        newest = max(orders, key=age, default=None)
+        if newest is None or newest == self.order:
+            return False
+        self.order = newest
+        self.report["order"] = None if newest is self.file else newest
+        self.kept.propose(newest)
+        return True
+
+    def read_file(self) -> bool:
         """Read the control file if it was replaced; say whether there is something new in it."""
         try:
             stat = os.stat(self.control)
@@ -407,9 +469,10 @@ class Launcher:
             note("%s: %s" % (self.control, problem))
             self.say(reason="the control file is unreadable: %s" % problem)
             return False
-        self.order = order
-        # A launcher that starts and finds `finish` finds what ended its predecessor; its own order is yet to come.
-        return not (first and order["command"] == "finish")
+        if first and order["command"] == "finish":
+            return False  # that ended the launcher before this one, whose own order is yet to come
+        self.file = order
+        return True
 
     def obey(self) -> Optional[int]:
         """Do what the control file says now."""
@@ -440,13 +503,14 @@ class Launcher:
         nodes = [m["node"] for m in order["members"]]
         timeout = float(order.get("host_timeout", 30.0))
         self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time())
-        self.post.meet(order)
-        self.say(state="waiting", reason="waits for an answer from the supervisor or most of the launchers")
+        if self.kept is None:
+            self.post.meet(order)
+        self.say(state="waiting", reason=self.lease.WAITS)
 
     def fence(self) -> None:
         """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
         self.end_processes(0.0)
-        self.fail(fenced(), unanswered(self.lease.timeout))
+        self.fail(fenced(), self.lease.why_over())
 
     def member(self) -> Optional[Json]:
         """Return this node's entry in the control file, None if it has none, or runs on another host now."""
@@ -461,6 +525,8 @@ class Launcher:
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         failure = self.report["failure"]
+        if self.kept is not None:
+            return 0  # engines start what failed again where there is etcd, but this is the end
         return int(failure["exit_code"] or 1) if failure else 0
 
     def stop(self, grace: float, excluded: bool) -> None:
@@ -511,7 +577,7 @@ class Launcher:
                 file.flush()
                 code = self.run_setup(command, file.fileno())
             if not self.lease.held(boot_time()):
-                raise Problem(unanswered(self.lease.timeout), fenced())
+                raise Problem(self.lease.why_over(), fenced())
             if code != 0:
                 failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(log))
                 raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
@@ -615,6 +681,12 @@ def control_problem(order: Optional[Json]) -> Optional[str]:
     return None
 
 
+def age(order: Json) -> Tuple[float, int, str, int]:
+    """Return what grows with every order: see deploy/control.py."""
+    commands = ("run", "stop", "finish")
+    return order.get("began", 0.0), order["number"], order["rendezvous"]["id"], commands.index(order["command"])
+
+
 # --- The lease ---------------------------------------------------------------------------------------------------
 
 
@@ -631,6 +703,8 @@ class Lease:
     over, and does not come back before the next generation. Whoever starts a node elsewhere relies on that: see
     docs/recovery.md. Times are of `boot_time`.
     """
+
+    WAITS = "waits for an answer from the supervisor or most of the launchers"
 
     def __init__(self) -> None:
         self.begin(None, [], 0, 0.0, 0.0)
@@ -680,13 +754,19 @@ class Lease:
 
     def held(self, now: float) -> bool:
         """Say whether processes may run. The only node of a job is a majority by itself."""
-        if not self.others:
-            return True
+        return not self.others or self.is_fresh(now)
+
+    def is_fresh(self, now: float) -> bool:
+        """Say whether it was renewed in time, always."""
         at = self.renewed()
         fresh = at is not None and now - at <= self.timeout
         self.over = self.over or (self.had and not fresh)
         self.had = self.had or fresh
         return fresh and not self.over
+
+    def why_over(self) -> str:
+        """Say why the processes may not go on."""
+        return "neither the supervisor nor most of the launchers have answered for %g s" % self.timeout
 
     def unheard(self, now: float) -> Dict[int, float]:
         """Return the launchers that were not answered for a while, and for how many seconds."""
@@ -728,8 +808,9 @@ class Post:
             return
         import select
 
+        kept = self.launcher.kept
         with contextlib.suppress(InterruptedError):
-            select.select([self.socket], [], [], seconds)
+            select.select([self.socket, *([kept.channel] if kept else [])], [], [], seconds)
 
     def report_changed(self) -> None:
         """Tell at once."""
@@ -739,7 +820,9 @@ class Post:
     def attend(self) -> None:
         """Read what has come, answer it, and send a tick if it is time for one."""
         self.lease.held(boot_time())  # what is over is not saved by an answer that comes just now
-        if self.is_cut():
+        if self.launcher.kept is not None:
+            self.launcher.kept.read()
+        if is_cut(self.cut):
             self.lose_datagrams()
             return
         self.read_answer()
@@ -753,14 +836,6 @@ class Post:
             for peer in self.peers.values():
                 self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
         self.write_line(name, now)
-
-    def is_cut(self) -> bool:
-        """Say whether a drill plays that this host is lost: the file says until when, in seconds since the epoch."""
-        try:
-            with open(self.cut) as file:
-                return time.time() < float(file.read(32))
-        except (OSError, ValueError):
-            return False
 
     def lose_datagrams(self) -> None:
         """Forget what has come, as a cut cable does."""
@@ -832,6 +907,15 @@ class Post:
                     os.close(handle)
 
 
+def is_cut(path: str) -> bool:
+    """Say whether a drill plays that this host is lost: the file says until when, in seconds since the epoch."""
+    try:
+        with open(path) as file:
+            return time.time() < float(file.read(32))
+    except (OSError, ValueError):
+        return False
+
+
 def select_pipe_size() -> int:
     """Return how many bytes a pipe takes whole (PIPE_BUF)."""
     import select
@@ -866,6 +950,635 @@ def resolve(made: socket.socket, address: str, port: int) -> Any:
     except OSError as error:
         note("cannot resolve %s: %s" % (address, error))
         return None
+
+
+# --- The lease in etcd -------------------------------------------------------------------------------------------
+#
+# Below the job's prefix there is `generation`, the newest order, and `nodes/N` for each node that has a launcher: a
+# key that goes with that launcher's lease. Only who has it may run the node, wherever it is: etcd decides alone.
+
+TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
+ASKED = 2.0  # seconds within which a member of etcd has to answer
+
+
+class Kept(Lease):
+    """The lease that the keeper (another process, as etcd may be slow) keeps in etcd, and what it says of the job.
+
+    `order` is the newest generation there, `gone` the members whose leases are over and for how long, `lost` whether
+    the keeper itself has ended.
+    """
+
+    WAITS = "waits for its lease in etcd, and for the generation there"
+
+    def __init__(self, channel: socket.socket) -> None:
+        super().__init__()
+        channel.setblocking(False)
+        self.channel, self.rest = channel, b""
+        self.order: Optional[Json] = None
+        self.first = True  # whether nothing was heard of a generation yet
+        self.at: Optional[float] = None  # from when on the lease counts
+        self.agreed: Optional[str] = None  # the generation that etcd has
+        self.gone: Dict[int, float] = {}
+        self.problem: Optional[str] = None
+        self.said: Optional[str] = None
+        self.lost = False
+        self.wanted = self.granted = 0.0  # what the generation has for a timeout, and the lease in etcd
+        self.began = boot_time()
+
+    def begin(self, generation: Optional[str], nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
+        """Ask for one for a new generation: what etcd has is asked for each time."""
+        super().begin(generation, nodes, me, timeout, now)
+        self.began, self.wanted = now, timeout
+
+    def read(self) -> None:
+        """Take note of what the keeper says."""
+        try:
+            while True:
+                data = self.channel.recv(65536)
+                if not data:
+                    self.lost = True
+                    return
+                self.rest += data
+        except OSError:
+            pass
+        *lines, self.rest = self.rest.split(b"\n")
+        for line in lines:
+            self.hear(json.loads(line.decode()))
+
+    def hear(self, said: Json) -> None:
+        """Take note of one round of the keeper's."""
+        self.at, self.agreed = said["at"], said["id"]
+        self.gone = {int(node): seconds for node, seconds in said["gone"].items()}
+        self.granted = said["ttl"] - TERMINATED
+        self.timeout = min(self.wanted, self.granted)
+        self.problem = said["problem"]
+        if said["problem"]:
+            self.say_once(said["problem"])
+        if said["over"]:
+            self.over = self.had  # the node may run elsewhere already
+        order = said.get("order")
+        if order is not None:
+            self.order = None if self.first and order["command"] == "finish" else order
+            self.first = False
+
+    def renewed(self) -> Optional[float]:
+        """Return from when on it counts, None before etcd has this generation."""
+        return self.at if self.had or self.agreed == self.generation else None
+
+    def has(self, now: float) -> bool:
+        """Say whether there is a lease at all, whatever became of the one that the processes ran on."""
+        return self.at is not None and now - self.at <= self.granted
+
+    def held(self, now: float) -> bool:
+        """Say whether processes may run."""
+        return self.is_fresh(now)
+
+    def unheard(self, now: float) -> Dict[int, float]:
+        """Return the members that have no lease, and for how many seconds."""
+        return self.gone
+
+    def why_over(self) -> str:
+        """Say why the processes may not go on."""
+        return "its lease in etcd is over (%s)" % (self.problem or "%g s without an answer" % self.timeout)
+
+    def waits(self) -> str:
+        """Say what is waited for before processes may run."""
+        return "%s (%s)" % (self.WAITS, self.problem) if self.problem else self.WAITS
+
+    def supervised(self, now: float) -> bool:
+        """Say whether a supervisor sees to the job: it has answered lately, or has hardly had the time to."""
+        return now - (self.supervisor or self.began) <= UNSUPERVISED
+
+    def propose(self, order: Json, after: Optional[str] = None) -> None:
+        """Have `order` put into etcd if it is newer than what is there; with `after`, if that generation is there."""
+        self.tell({"order": order, "after": after})
+
+    def tell(self, message: Json) -> None:
+        """Send the keeper a message."""
+        with contextlib.suppress(OSError):
+            self.channel.setblocking(True)
+            try:
+                self.channel.sendall(json.dumps(message).encode() + b"\n")
+            finally:
+                self.channel.setblocking(False)
+
+    def leave(self) -> None:
+        """Give the lease back; takes as long as etcd takes to answer, at most."""
+        self.tell({"leave": True})
+        with contextlib.suppress(OSError):
+            self.channel.settimeout(ASKED)
+            while self.channel.recv(65536):
+                pass
+
+    def say_once(self, text: str) -> None:
+        """Tell a person who reads the launcher's own log, once."""
+        if text != self.said:
+            self.said = text
+            note(text)
+
+
+class Failed:
+    """A node that has failed, and what the launchers may do about it by themselves: begin the next generation.
+
+    A small part of what supervisors decide (supervise/failures.py): whatever is not plain waits for one.
+    """
+
+    def __init__(self, report: Json, launch: Json, now: float) -> None:
+        failure = report["failure"]
+        self.since = now
+        self.proposed: Optional[float] = None
+        self.failure = {
+            "generation": report["generation"],
+            "at": failure["at"],
+            "node": launch["node"],
+            "host": launch["host"],
+            "rank": failure["rank"],
+            "exit_code": failure["exit_code"],
+            "kind": failure["kind"],
+            "progress": report["progress"],
+            "ran": max(0.0, failure["at"] - (report["started_at"] or failure["at"])),
+            "log": failure["log"],
+            "tail": failure["tail"],
+            "reason": report["reason"],
+            "alike": [],
+        }
+
+    def problem(self, order: Json, kept: Kept, now: float) -> Optional[str]:
+        """Say why nothing is begun now, None if something may."""
+        alone = order.get("alone")
+        if alone is None or order["command"] != "run":
+            return "waits for the supervisor"
+        if kept.supervised(now):
+            return "leaves it to the supervisor"
+        if not kept.has(now):
+            return "has no lease, and so begins nothing"
+        if kept.gone:
+            return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(kept.gone)))
+        if self.failure["kind"] in ("setup", "start"):
+            return "what cannot be started is not retried; waits for the supervisor"
+        if any(self.is_repeated(earlier) for earlier in self.fruitless(alone["failures"])):
+            return "failed the same way again, before any progress; waits for the supervisor"
+        if len(alone["failures"]) >= alone["restarts"]:
+            return "the restarts of `recovery.max_restarts` are used up; waits for the supervisor"
+        rule = next((rule for rule in alone["rules"] if self.matches(rule)), None)
+        if rule is not None and rule["do"] != "restart":
+            return "a rule says not to retry here; waits for the supervisor"
+        return None
+
+    def matches(self, rule: Json) -> bool:
+        """Say whether a rule of the spec, or of jobctl's own, is about this failure."""
+        if rule["exit"] is not None and rule["exit"] != self.failure["exit_code"]:
+            return False
+        return rule["log"] is None or any(re.search(rule["log"], line) for line in self.failure["tail"])
+
+    def fruitless(self, failures: Sequence[Json]) -> List[Json]:
+        """Return the failures since there was progress, the newest first."""
+        found: List[Json] = []
+        for earlier in reversed(failures):
+            if earlier["progress"] != self.failure["progress"]:
+                break
+            found.append(earlier)
+        return found
+
+    def is_repeated(self, earlier: Json) -> bool:
+        """Say whether the same rank had failed with the same code, by itself."""
+        same = all(self.failure[key] == earlier[key] for key in ("rank", "exit_code", "kind"))
+        by_itself = self.failure["exit_code"] not in [128 + number for number in (1, 2, 9, 15)]
+        return same and by_itself and self.failure["kind"] in ("exit", "signal")
+
+    def delay(self, order: Json) -> float:
+        """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
+        count = len(self.fruitless(order["alone"]["failures"]))
+        return SETTLE if count == 0 else min(FIRST_DELAY * 2.0 ** (count - 1), LONGEST_DELAY)
+
+    def waits_for_etcd(self, now: float) -> bool:
+        """Say whether a generation was proposed a moment ago."""
+        return self.proposed is not None and now - self.proposed <= UNSUPERVISED
+
+    def successor(self, order: Json) -> Json:
+        """Return the generation after `order`, of the same members."""
+        number, meeting, alone = order["number"] + 1, order["rendezvous"], order["alone"]
+        port = free_port(meeting["address"], meeting["port"] + 1, *alone["ports"])
+        name = "%s-%d-%s" % (order["job"], number, os.urandom(4).hex())
+        return {
+            **order,
+            "number": number,
+            "grace": 0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            "rendezvous": {**meeting, "port": port, "id": name},
+            "alone": {**alone, "failures": [*alone["failures"], self.failure]},
+        }
+
+
+def free_port(address: str, first: int, least: int, most: int) -> int:
+    """Return the first port from `first` on, between `least` and `most`, at which nobody listens."""
+    for number in range(20):
+        port = least + (first - least + number) % (most - least + 1)
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            probe.settimeout(0.5)
+            try:
+                probe.connect((address, port))
+            except OSError:
+                return port
+    return first
+
+
+class EtcdError(Exception):
+    """etcd did not do as asked; `status` is that of HTTP, None where no member answered."""
+
+    def __init__(self, message: str, status: Optional[int] = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Etcd:
+    """The calls of etcd's JSON gateway (v3) that a lease needs. Each raises EtcdError.
+
+    https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/
+    """
+
+    def __init__(self, settings: Json, password: Optional[str]) -> None:
+        self.endpoints: List[str] = list(settings["endpoints"])
+        self.user, self.password, self.token = settings.get("user"), password, ""
+        self.tls: Optional[Json] = settings.get("tls")
+        self.connection: Any = None
+        self.doubt = False  # whether members are asked whether they have a leader, before they are asked for more
+
+    def call(self, path: str, **body: Any) -> Json:
+        """Return what the first member answers that does; the one that has answered last is asked first."""
+        problems = []
+        for _ in self.endpoints:
+            try:
+                if self.doubt and not self.leader(self.endpoints[0]):
+                    raise EtcdError("it has no leader")
+                found = self.authorised(path, body)
+                self.doubt = False
+                return found
+            except EtcdError as error:
+                if error.status is not None and error.status < 500:
+                    raise
+                problems.append("%s: %s" % (self.endpoints[0], error))
+                self.endpoints.append(self.endpoints.pop(0))
+                self.doubt = True
+        raise EtcdError("etcd does not answer: %s" % "; ".join(problems))
+
+    def leader(self, member: str) -> int:
+        """Return whom a member follows, 0 for nobody; it knows at once, where all else waits for a leader."""
+        return int(self.ask(member, "/v3/maintenance/status", {}).get("leader", 0))
+
+    def authorised(self, path: str, body: Json) -> Json:
+        """Ask the first member; with a new token where it knows the old one no more (it forgets them in five minutes)."""
+        if self.user and not self.token:
+            found = self.ask(self.endpoints[0], "/v3/auth/authenticate", {"name": self.user, "password": self.password})
+            self.token = found["token"]
+        try:
+            return self.ask(self.endpoints[0], path, body)
+        except EtcdError as error:
+            if not self.token or "auth token" not in str(error):
+                raise
+            self.token = ""
+            return self.authorised(path, body) if self.user else {}
+
+    def ask(self, endpoint: str, path: str, body: Json) -> Json:
+        """Ask one member, by the open connection if there is one that still works."""
+        import http.client
+
+        kept, self.connection = self.connection, None
+        if kept is not None and kept.name != endpoint:
+            kept.close()
+            kept = None
+        try:
+            if kept is not None:
+                with contextlib.suppress(ConnectionError):  # it was closed meanwhile
+                    return self.exchange(kept, path, body)
+            return self.exchange(self.connect(endpoint), path, body)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise EtcdError(str(error) or type(error).__name__) from error
+
+    def connect(self, endpoint: str) -> Any:
+        """Return a connection to a member, which is opened with the first request."""
+        import http.client
+
+        host, _, port = endpoint.rpartition(":")
+        host = host.strip("[]")
+        made: Any
+        if self.tls is None:
+            made = http.client.HTTPConnection(host, int(port), timeout=ASKED)
+        else:
+            made = http.client.HTTPSConnection(host, int(port), timeout=ASKED, context=tls_context(self.tls))
+        made.name = endpoint
+        return made
+
+    def exchange(self, connection: Any, path: str, body: Json) -> Json:
+        """Send a request and read the answer; the connection is kept if all went well."""
+        headers = {"Content-Type": "application/json"}
+        if self.token and path != "/v3/auth/authenticate":
+            headers["Authorization"] = self.token
+        try:
+            connection.request("POST", path, json.dumps(body), headers)
+            answer = connection.getresponse()
+            text = answer.read().decode("utf-8", "replace").partition("\n")[0]
+        except BaseException:
+            connection.close()
+            raise
+        self.connection = connection
+        try:
+            found: Json = json.loads(text)  # a stream, that of keepalive, has its one result on the first line
+        except ValueError:
+            found = {"error": text or answer.reason}
+        if answer.status != 200 or "error" in found:
+            error = found.get("error", answer.reason)
+            raise EtcdError(error["message"] if isinstance(error, dict) else str(error), answer.status)
+        return dict(found.get("result", found))
+
+
+def tls_context(files: Json) -> Any:
+    """Return how to speak TLS with etcd. Raises OSError for files that cannot be read."""
+    import ssl
+
+    for path in files.values():
+        if path is not None:
+            with open(path, "rb"):
+                pass  # OpenSSL does not say which of the files is missing
+    context = ssl.create_default_context(cafile=files.get("ca"))
+    if files.get("cert"):
+        context.load_cert_chain(files["cert"], files.get("key"))
+    return context
+
+
+def text64(text: str) -> str:
+    """Return text as etcd's gateway wants keys and values."""
+    return base64.b64encode(text.encode()).decode()
+
+
+class Keeper:
+    """Keeps the node's lease in etcd, and knows the generation there. A process of its own, told by lines of JSON.
+
+    In: `{"order": …, "after": …}`, a generation to be put into etcd if it is the newest, and `{"leave": true}`. Out: after
+    each round from when on the lease counts (`at`), the generation that etcd has (its `id`; `order` when it has changed),
+    which members have no lease (`gone`), whether ours is `over`, and what is wrong (`problem`).
+    """
+
+    def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
+        settings = launch["etcd"]
+        secrets = read_json(options.secrets or "") or {}
+        self.etcd = Etcd(settings, secrets.get(settings.get("password") or ""))
+        self.prefix: str = settings["prefix"]
+        self.key = "%s/nodes/%d" % (self.prefix, launch["node"])
+        self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
+        self.channel, self.rest = channel, b""
+        self.host = launch["host"]
+        self.file = os.path.join(options.dir, "lease")
+        self.cut = os.path.join(os.path.dirname(options.control), "cut")
+        self.before = self.lease_of_before()  # of the launcher before this one, which is dead
+        self.lease: Optional[str] = None
+        self.has_key = False
+        self.ttl = self.lease_ttl = 0  # seconds: as it should be, as it is
+        self.at: Optional[float] = None
+        self.over = False
+        self.order: Optional[Json] = None  # as etcd has it
+        self.revision = "0"
+        self.changed = False
+        self.proposal: Optional[Json] = None
+        self.after: Optional[str] = None
+        self.gone: Dict[int, float] = {}  # members without a lease, and since when
+        self.quorum = Quorum(self.etcd)
+
+    def run(self) -> int:
+        """Keep it until told to leave."""
+        die_with_parent()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        import select
+
+        while True:
+            began, problem, again = boot_time(), None, False
+            try:
+                if not is_cut(self.cut):
+                    again = self.round()
+                    self.quorum.there()
+            except EtcdError as error:
+                problem = str(error)
+                paused = self.quorum.paused(began) if error.status is None else None
+                if paused is not None and self.at is not None:
+                    self.at = max(self.at, paused)
+            self.say(problem)
+            pause = TICK if self.has_key or problem else FIRST_TICKS
+            select.select([self.channel], [], [], 0.0 if again else max(0.0, began + pause - boot_time()))
+            if not self.listen():
+                self.leave()
+                return 0
+
+    def listen(self) -> bool:
+        """Read what the launcher says; return False when it leaves."""
+        import select
+
+        while select.select([self.channel], [], [], 0)[0]:
+            data = self.channel.recv(65536)
+            if not data:
+                return False
+            self.rest += data
+        *lines, self.rest = self.rest.split(b"\n")
+        for line in lines:
+            said = json.loads(line.decode())
+            if said.get("leave"):
+                return False
+            self.proposal, self.after = said["order"], said["after"]
+            self.ttl = int(float(said["order"].get("host_timeout", 30.0)) + TERMINATED + 0.999)
+        return True
+
+    def say(self, problem: Optional[str]) -> None:
+        """Tell the launcher how things are."""
+        now = boot_time()
+        said: Json = {
+            "at": self.at,
+            "id": self.order["rendezvous"]["id"] if self.order else None,
+            "gone": {str(node): now - since for node, since in self.gone.items()},
+            "over": self.over,
+            "ttl": self.lease_ttl,
+            "problem": problem,
+        }
+        if self.changed:
+            said["order"], self.changed = self.order, False
+        self.over = False
+        with contextlib.suppress(OSError):
+            self.channel.sendall(json.dumps(said).encode() + b"\n")
+
+    def round(self) -> bool:
+        """See to everything once; say whether there is more to do at once. Raises EtcdError."""
+        if self.before is not None:
+            self.revoke(self.before)
+            self.before = None
+        if self.lease is not None:
+            self.renew(self.lease)
+        if self.ttl != (self.lease_ttl if self.lease else 0):
+            self.take_lease()
+        self.look()
+        return self.put_proposal()
+
+    def take_lease(self) -> None:
+        """Take a lease, and have the node's key go with it instead of the one before."""
+        before, begun = self.lease, boot_time()
+        self.lease = str(self.etcd.call("/v3/lease/grant", TTL=str(self.ttl))["ID"])
+        self.lease_ttl = self.ttl
+        self.remember(self.lease)
+        if before is None:
+            return
+        if self.has_key:
+            key = text64(self.key)
+            found = self.etcd.call(
+                "/v3/kv/txn",
+                compare=[{"key": key, "target": "LEASE", "lease": before}],
+                success=[{"request_put": {"key": key, "value": text64(self.value), "lease": self.lease}}],
+            )
+            if found.get("succeeded"):
+                self.at = begun
+            else:
+                self.over, self.has_key, self.at = True, False, None
+        self.revoke(before)
+
+    def renew(self, lease: str) -> None:
+        """Keep the lease alive; it counts from before it was asked for."""
+        now = boot_time()
+        left = int(self.etcd.call("/v3/lease/keepalive", ID=lease).get("TTL", 0))
+        if left <= 0:
+            self.lose()
+        elif self.has_key:
+            self.at = now
+
+    def lose(self) -> None:
+        """Take note that the lease is over: others may have the node."""
+        self.over = self.over or self.has_key
+        self.lease, self.has_key, self.at = None, False, None
+
+    def look(self) -> None:
+        """Read generation and nodes, and take the node's key if it is free."""
+        now = boot_time()
+        end = self.prefix + "0"  # the character after the slash
+        found = self.etcd.call("/v3/kv/range", key=text64(self.prefix + "/"), range_end=text64(end)).get("kvs", [])
+        keys = {base64.b64decode(item["key"]).decode(): item for item in found}
+        item = keys.get(self.prefix + "/generation")
+        self.revision = item["mod_revision"] if item else "0"
+        order = json.loads(base64.b64decode(item["value"]).decode()) if item else None
+        if order != self.order:
+            self.order, self.changed = order, True
+        mine = keys.get(self.key)
+        if self.has_key and (mine is None or mine.get("lease") != self.lease):
+            self.lose()  # somebody has deleted it
+        elif self.lease is not None and not self.has_key:
+            self.take_key(mine, now)
+        nodes = {m["node"] for m in order["members"]} if order else set()
+        missing = {node for node in nodes if "%s/nodes/%d" % (self.prefix, node) not in keys}
+        if self.has_key:
+            missing.discard(int(self.key.rpartition("/")[2]))
+        self.gone = {node: self.gone.get(node, now) for node in missing}
+
+    def take_key(self, holder: Optional[Json], now: float) -> None:
+        """Take the node's key, which nobody else may have then. Raises EtcdError while another has it."""
+        if holder is None:
+            found = self.etcd.call(
+                "/v3/kv/txn",
+                compare=[{"key": text64(self.key), "target": "CREATE", "create_revision": "0"}],
+                success=[{"request_put": {"key": text64(self.key), "value": text64(self.value), "lease": self.lease}}],
+            )
+            self.has_key = bool(found.get("succeeded"))
+        if self.has_key:
+            self.at = now
+        elif holder is not None:
+            host = json.loads(base64.b64decode(holder["value"]).decode())["host"]
+            raise EtcdError("the node's lease is that of a launcher on %s; waits until it is over" % host, 409)
+
+    def put_proposal(self) -> bool:
+        """Put what was proposed into etcd if that is due; say whether to look again at once. Raises EtcdError."""
+        order, after = self.proposal, self.after
+        if order is None or not self.has_key:
+            return False
+        if self.order is not None:
+            now = self.order["rendezvous"]["id"]
+            if age(order) <= age(self.order) or (after is not None and now != after):
+                self.proposal = None
+                return False
+        key = text64(self.prefix + "/generation")
+        self.etcd.call(
+            "/v3/kv/txn",
+            compare=[{"key": key, "target": "MOD", "mod_revision": self.revision}],
+            success=[{"request_put": {"key": key, "value": text64(json.dumps(order))}}],
+        )
+        return True
+
+    def leave(self) -> None:
+        """Give the lease back; the last one to leave a job that is finished takes the rest along."""
+        with contextlib.suppress(EtcdError, OSError):
+            if self.lease is not None:
+                self.revoke(self.lease)
+            proposal = self.proposal or self.order
+            if proposal is not None and proposal["command"] == "finish":
+                start, end = text64(self.prefix + "/nodes/"), text64(self.prefix + "/nodes0")
+                if not self.etcd.call("/v3/kv/range", key=start, range_end=end).get("kvs"):
+                    start, end = text64(self.prefix + "/"), text64(self.prefix + "0")
+                    self.etcd.call("/v3/kv/deleterange", key=start, range_end=end)
+
+    def revoke(self, lease: str) -> None:
+        """End a lease, and the key that goes with it. Raises EtcdError if nobody answers."""
+        try:
+            self.etcd.call("/v3/lease/revoke", ID=lease)
+        except EtcdError as error:
+            if error.status is None:
+                raise  # else it is over already
+
+    # What the next launcher on this host has to know: it may end this one's lease, as it starts only once this one is dead.
+
+    def lease_of_before(self) -> Optional[str]:
+        """Return the lease of the launcher before this one, None if there was none.
+
+        Not that of one on another host whose directory this is too: it may live.
+        """
+        last = read_json(self.file) or {}
+        return last["lease"] if last.get("host") == self.host else None
+
+    def remember(self, lease: str) -> None:
+        """Write down our lease."""
+        write_json(self.file, {"lease": lease, "host": self.host})
+
+
+class Quorum:
+    """Whether etcd has lost its quorum, so that no lease can end there: then no processes have to end here either.
+
+    Where this host alone is cut off, the others may have a quorum. So most of all members must have said themselves that
+    they have no leader, or their hosts that none runs there, twice and one second apart. When a leader is elected again, it
+    gives all leases their whole time once more (etcd's lessor.Promote).
+    """
+
+    def __init__(self, etcd: Etcd) -> None:
+        self.etcd = etcd
+        self.members: List[str] = []
+        self.since: Optional[float] = None
+        self.rounds = 0
+
+    def there(self) -> None:
+        """Take note that it is there, and of who its members are."""
+        self.since, self.rounds = None, 0
+        if not self.members:
+            with contextlib.suppress(EtcdError, KeyError, IndexError):
+                found = self.etcd.call("/v3/cluster/member/list").get("members", [])
+                self.members = [str(member["clientURLs"][0]).partition("://")[2].rstrip("/") for member in found]
+
+    def paused(self, now: float) -> Optional[float]:
+        """Return when leases stood still, for certain; None if that cannot be said."""
+        leaderless = sum(map(self.is_leaderless, self.members))
+        if 2 * leaderless <= len(self.members):
+            self.since, self.rounds = None, 0
+            return None
+        self.rounds += 1
+        before, self.since = self.since, now
+        return before if self.rounds >= 2 else None
+
+    def is_leaderless(self, member: str) -> bool:
+        """Say whether a member certainly follows no leader: it says so, or its host that it does not run."""
+        try:
+            return not self.etcd.leader(member)
+        except EtcdError as error:
+            return isinstance(error.__cause__, ConnectionRefusedError)
 
 
 # --- One generation's processes --------------------------------------------------------------------------------
@@ -903,11 +1616,6 @@ class Problem(Exception):
 def fenced() -> Failure:
     """Return the failure of a node whose processes may not go on."""
     return Failure("fenced", None, None, None, None, time.time())
-
-
-def unanswered(timeout: float) -> str:
-    """Say why a node was fenced."""
-    return "neither the supervisor nor most of the launchers have answered for %g s" % timeout
 
 
 def start_failure(code: Optional[int], tail: Sequence[str] = ()) -> Failure:

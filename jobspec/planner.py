@@ -197,7 +197,8 @@ class _Builder:
         self.local = context.target == "local"
         self.python = "python3" if self.local else spec.container.python
         self.env = tuple(sorted(spec.env.items()))
-        self.mounts = () if self.local else _mounts(spec)
+        self.etcd = _etcd(spec, context)
+        self.mounts = () if self.local else (*_mounts(spec), *_certificates(spec))
         self.ulimits = _ulimits(spec)
         self.command = _command(spec, self.python)
         self.launch_env = _launch_env(spec)
@@ -237,6 +238,7 @@ class _Builder:
             interface_env=start.interface_env,
             stop_grace=spec.stop_grace_period,
             hang_timeout=spec.recovery.hang_timeout,
+            etcd=self.etcd,
         )
 
     def _start(self, nproc: int) -> Start:
@@ -276,6 +278,8 @@ class _Builder:
             options=options.options,
             # The engine kills later than the launcher, so that the launcher's last report is not lost.
             stop_grace=spec.stop_grace_period + 5,
+            # What a launcher may do, etcd tells it; without one only the supervisor can.
+            restart="on-failure" if self.etcd else "no",
         )
 
 
@@ -359,6 +363,39 @@ def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
     # RDMA registers memory and fails at Docker's default of 64 KiB.
     limits = {"memlock": (-1, -1)} | {name: (u.soft, u.hard) for name, u in spec.resources.ulimits.items()}
     return tuple(types.Ulimit(name, *limit) for name, limit in sorted(limits.items()))
+
+
+# etcd. In containers its certificates lie in a folder of their own.
+
+_CERTIFICATES = "/jobctl/etcd"
+
+
+def _etcd(spec: Spec, context: Context) -> types.Etcd | None:
+    given = spec.etcd
+    if given is None or given.endpoints is None:
+        return None
+    local = context.target == "local"
+    paths = _tls_files(spec)
+    tls = {name: os.path.join(context.directory, path) if local else f"{_CERTIFICATES}/{name}" for name, path in paths}
+    return types.Etcd(
+        endpoints=given.endpoints,
+        prefix=f"/jobctl/{context.owner}/{spec.name}",
+        tls=types.Tls(tls.get("ca"), tls.get("cert"), tls.get("key")) if given.tls else None,
+        user=given.user,
+        password=given.password,
+    )
+
+
+def _certificates(spec: Spec) -> tuple[types.Mount, ...]:
+    return tuple(
+        types.Mount("bind", path, f"{_CERTIFICATES}/{name}", read_only=True) for name, path in _tls_files(spec)
+    )
+
+
+def _tls_files(spec: Spec) -> list[tuple[str, str]]:
+    tls = spec.etcd.tls if spec.etcd else None
+    found = [("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)] if tls else []
+    return [(name, path) for name, path in found if path is not None]
 
 
 # The whole job.

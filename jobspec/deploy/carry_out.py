@@ -12,11 +12,13 @@ from hashlib import sha256
 
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.code import code_hash
-from jobctl.jobspec.deploy.control import Failure, Ledger
+from jobctl.jobspec.deploy.control import Ledger
 from jobctl.jobspec.deploy.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, Wanted
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
+from jobctl.jobspec.plan.types import Alone, Failure, Generation, Node, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +79,22 @@ def carry_out(
                 _ledger(want, observed, clock, failure), image=deployer.image or observed.control.ledger.image
             )
             generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
+            if observed.control.generation is None:
+                generation = replace(generation, began=clock.now())
+            generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
             if fresh is not None:
                 generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
             return Done(generation, failures | dict(deployer.begin(generation, ledger)))
     return Done(None, failures)
+
+
+def _alone(plan: Plan, ledger: Ledger, now: float) -> Alone | None:
+    """Return what launchers may do by themselves: nothing where they have no etcd to agree in."""
+    if not any(node.launch.etcd for node in plan.nodes):
+        return None
+    left = plan.recovery.max_restarts - ledger.counted(plan.recovery.window, now)
+    rules = (*plan.recovery.rules, *DEFAULT_RULES)
+    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1))
 
 
 def _is_worth_it(want: Wanted, observed: Observed, ready: Sequence[Node]) -> bool:

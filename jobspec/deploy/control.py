@@ -13,32 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy.files import read_json, write_atomic
-from jobctl.jobspec.plan.types import Generation, Meeting, Member
+from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
 from jobctl.jobspec.render.payload import control_json
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a generation ended: the process (or launcher) that failed first.
-
-    `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
-    generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
-    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order.
-    """
-
-    generation: int
-    at: float
-    node: int
-    host: str
-    rank: int | None
-    exit_code: int | None
-    kind: str
-    progress: int | None
-    ran: float
-    log: str | None = None
-    tail: tuple[str, ...] = ()
-    reason: str | None = None
-    alike: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +64,16 @@ class Ledger:
         others = tuple(f for f in self.failures if f.generation != failure.generation)
         return replace(self, failures=(*others, failure))
 
+    def with_those_of(self, generation: Generation | None) -> Ledger:
+        """Return the ledger with the failures noted because of which launchers have begun generations by themselves."""
+        known = {failure.generation for failure in self.failures}
+        found = generation.alone.failures if generation and generation.alone else ()
+        return replace(self, failures=(*self.failures, *(f for f in found if f.generation not in known)))
+
+    def counted(self, window: float | None, now: float) -> int:
+        """Return how many failures count for `recovery.max_restarts`."""
+        return sum(window is None or now - failure.at <= window for failure in self.failures)
+
 
 @dataclass(frozen=True, slots=True)
 class Control:
@@ -103,17 +89,18 @@ def newest(controls: Iterable[Control]) -> Control:
     Whoever handed them out may have been killed, or cut off, before all hosts had them.
     """
     every = list(controls)
-    generations = [control.generation for control in every if control.generation is not None]
-    ledgers = [control.ledger for control in every]
-    return Control(max(generations, key=age, default=None), max(ledgers, key=_ledger_age, default=Ledger(0.0)))
+    generation = max((control.generation for control in every if control.generation), key=age, default=None)
+    ledger = max((control.ledger for control in every), key=_ledger_age, default=Ledger(0.0))
+    return Control(generation, ledger.with_those_of(generation))
 
 
-def age(generation: Generation) -> tuple[int, str, int]:
+def age(generation: Generation) -> tuple[float, int, str, int]:
     """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
 
     Two who were cut off from each other may both have begun one of a number: then one of them counts, the same for all.
     """
-    return generation.number, generation.rendezvous.id, ("run", "stop", "finish").index(generation.command)
+    command = ("run", "stop", "finish").index(generation.command)
+    return generation.began, generation.number, generation.rendezvous.id, command
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:
@@ -128,6 +115,11 @@ def read_control(work: Path) -> Control:
 def parse_control(generation: dict[str, Any] | None, ledger: dict[str, Any] | None) -> Control:
     """Return what the two files say, each None where it is missing."""
     return Control(_generation(generation), _ledger(ledger))
+
+
+def begun_alone(report: dict[str, Any] | None) -> Control:
+    """Return the generation that launchers have begun without a supervisor, as one of them reports it; else empty."""
+    return Control(_generation((report or {}).get("order")))
 
 
 def write_generation(work: Path, generation: Generation) -> None:
@@ -153,18 +145,26 @@ def _generation(data: dict[str, Any] | None) -> Generation | None:
         for m in data["members"]
     )
     known = {k: data[k] for k in ("job", "run_id", "number", "command", "grace", "checkpoint_dir", "version")}
-    if "host_timeout" in data:  # not in those of older versions
-        known["host_timeout"] = data["host_timeout"]
-    return Generation(**known, members=members, rendezvous=Meeting(**data["rendezvous"]))
+    known |= {k: data[k] for k in ("host_timeout", "began") if k in data}  # not in those of older versions
+    alone = _alone(data["alone"]) if data.get("alone") else None
+    return Generation(**known, members=members, rendezvous=Meeting(**data["rendezvous"]), alone=alone)
+
+
+def _alone(data: dict[str, Any]) -> Alone:
+    rules = tuple(Rule(rule["log"], rule["exit"], rule["do"]) for rule in data["rules"])
+    first, last = data["ports"]
+    return Alone(data["restarts"], rules, (first, last), tuple(_failure(f) for f in data["failures"]))
+
+
+def _failure(data: dict[str, Any]) -> Failure:
+    alike = tuple((rank, code) for rank, code in data.get("alike", ()))
+    return Failure(**{**data, "tail": tuple(data["tail"]), "alike": alike})
 
 
 def _ledger(data: dict[str, Any] | None) -> Ledger:
     if data is None:
         return Ledger(0.0)
-    failures = tuple(
-        Failure(**{**f, "tail": tuple(f["tail"]), "alike": tuple((r, c) for r, c in f.get("alike", ()))})
-        for f in data["failures"]
-    )
+    failures = tuple(_failure(f) for f in data["failures"])
     result = Result(**data["result"]) if data["result"] else None
     image = data.get("image")
     pinned = Image(image["name"], tuple(image["ids"]), tuple(image["digests"])) if image else None

@@ -24,7 +24,7 @@ def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
     except FileNotFoundError:
         return [], offset
     whole = text[: text.rfind(b"\n") + 1]
-    return list(_parse(whole)), offset + len(whole)
+    return sorted(_parse(whole), key=lambda event: event["time"]), offset + len(whole)
 
 
 def _parse(text: bytes) -> Iterator[dict[str, Any]]:

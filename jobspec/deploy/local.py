@@ -26,7 +26,16 @@ from typing import Literal
 from jobctl.jobspec.deploy import processes
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.collect import collect_logs
-from jobctl.jobspec.deploy.control import Control, Image, Ledger, read_control, write_generation, write_ledger
+from jobctl.jobspec.deploy.control import (
+    Control,
+    Image,
+    Ledger,
+    begun_alone,
+    newest,
+    read_control,
+    write_generation,
+    write_ledger,
+)
 from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
@@ -75,13 +84,14 @@ class Local:
 
     def observe(self) -> Observed:
         """Read what runs now from the control file, the launchers' reports and the process table."""
-        control = read_control(self.work)
+        control = self.newest()
         nodes = tuple(self._observe_node(index) for index in self._known_nodes(control))
         return Observed(control, nodes, supervised=bool(read_holder(self.job.supervisor_lock)))
 
     def newest(self) -> Control:
         """Return generation and ledger."""
-        return read_control(self.work)
+        reports = [read_json(path) for path in self.work.glob("node-*/report.json")]
+        return newest([read_control(self.work), *map(begun_alone, reports)])
 
     def _known_nodes(self, control: Control) -> list[int]:
         found = {int(path.name[5:]) for path in self.work.glob("node-*") if path.is_dir() and path.name[5:].isdigit()}
@@ -238,7 +248,7 @@ class Local:
 
     def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
         """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
-        control = read_control(self.work)
+        control = self.newest()
         if control.generation is not None:
             write_generation(self.work, replace(control.generation, command=verb, grace=grace))
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from jobctl.jobspec.deploy.control import Control, Failure
+from jobctl.jobspec.deploy.control import Control
+from jobctl.jobspec.plan.types import Failure
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]

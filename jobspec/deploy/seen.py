@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, age, newest, parse_control
+from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest, parse_control
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 
 Json = dict[str, Any]
@@ -46,6 +46,7 @@ def _state(seen: Seen, node: int) -> str:
 def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
     """Return the newest generation and ledger that a host has, or had `before`."""
     known = [parse_control(one.control, one.ledger) for one in seen.values()]
+    known += [begun_alone(report) for one in seen.values() for report in one.reports.values()]
     if before is not None and all(control.ledger.began <= before.ledger.began for control in known):
         known.append(before)  # else the job was taken down since, and brought up again
     return newest(known)

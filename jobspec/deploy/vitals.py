@@ -11,6 +11,10 @@ node may be started elsewhere once it is certain that it had no such answer:
 
 What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
 nobody tells us that C and D keep B alive.
+
+With etcd (launcher.Keeper) its leases alone decide, and whom a launcher calls unheard has none there. A node that we do not
+hear is started elsewhere once a launcher that we hear says so; or, where we hear none at all, without asking: the new
+launcher begins nothing before etcd gives it the node's lease.
 """
 
 from __future__ import annotations
@@ -112,7 +116,12 @@ class Vitals:
             return f"{line['tick']} {self.token}:{now:.3f}" if self._may_answer(generation, now) else None
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
-        """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere."""
+        """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.
+
+        With etcd nothing depends on it.
+        """
+        if generation.alone is not None:
+            return True
         heard = [m for m in generation.members if now - self._hosts.get(m.host, -2 * SILENCE) <= SILENCE]
         return self._is_enough(len(heard), len(generation.members))
 
@@ -128,6 +137,10 @@ class Vitals:
                 return frozenset()
             nodes = {member.node for member in generation.members}
             said = {node: s for node, s in self._said.items() if node in nodes and s.after >= now - RECENT}
+            if generation.alone is not None:
+                limit = now - generation.host_timeout - MARGIN
+                silent = frozenset(node for node in nodes if self._heard.get(node, self._began) <= limit)
+                return silent & {node for one in said.values() for node in one.unheard} if said else silent
             if not self._is_enough(len(said), len(nodes)):
                 return frozenset()
             return frozenset(

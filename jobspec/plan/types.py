@@ -79,6 +79,29 @@ class Ulimit:
 
 
 @dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificates, as paths where the launcher runs."""
+
+    ca: str | None
+    cert: str | None
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Etcd:
+    """The etcd that holds the job's leases and its generation, below `prefix`.
+
+    `endpoints` are `host:port`, `password` is the name of the secret that holds it.
+    """
+
+    endpoints: tuple[str, ...]
+    prefix: str
+    tls: Tls | None
+    user: str | None
+    password: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """What the shared launcher of one node does, in its own terms (see launcher.py).
 
@@ -103,6 +126,7 @@ class Launch:
     interface_env: tuple[str, ...]  # variables that get the interface's name, unless the user set them
     stop_grace: float
     hang_timeout: float | None
+    etcd: Etcd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +155,7 @@ class Container:
     ulimits: tuple[Ulimit, ...]
     options: tuple[str, ...]
     stop_grace: float
+    restart: Literal["no", "on-failure"] = "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +176,30 @@ class Rule:
     log: str | None
     exit: int | None
     do: Literal["fail", "restart", "exclude_host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a generation ended: the process (or launcher) that failed first.
+
+    `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
+    generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
+    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order.
+    """
+
+    generation: int
+    at: float
+    node: int
+    host: str
+    rank: int | None
+    exit_code: int | None
+    kind: str
+    progress: int | None
+    ran: float
+    log: str | None = None
+    tail: tuple[str, ...] = ()
+    reason: str | None = None
+    alike: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +297,28 @@ class Meeting:
 
 
 @dataclass(frozen=True, slots=True)
+class Alone:
+    """What launchers that have etcd may do while no supervisor sees to them.
+
+    They begin at most `restarts` generations by themselves, each at a port within `ports` (first and last), unless the
+    first of `rules` that matches says otherwise; `failures` are those because of which they have, since the last
+    generation that a supervisor or a command began.
+    """
+
+    restarts: int
+    rules: tuple[Rule, ...]
+    ports: tuple[int, int]
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
 
     `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
-    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere.
+    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
+    job was brought up from nothing (seconds since the epoch): numbers begin anew then. `alone` is None without etcd.
     """
 
     job: str
@@ -266,3 +331,5 @@ class Generation:
     checkpoint_dir: str | None
     host_timeout: float = 30.0
     version: int = 1
+    began: float = 0.0
+    alone: Alone | None = None

@@ -13,7 +13,9 @@ from jobctl.jobspec.plan.types import Generation, Launch
 
 def launch_json(launch: Launch) -> str:
     """Return what JOBCTL_LAUNCH holds: the fields of `launch`, a Slot as `{"slot": name}`. ASCII only."""
-    return "{" + ",".join([f'"{name}":{_of_field(getattr(launch, name))}' for name in _LAUNCH]) + "}"
+    # `etcd` came later: where there is none, the artefact is the one that older versions made.
+    names = _LAUNCH if launch.etcd else _LAUNCH[:-1]
+    return "{" + ",".join([f'"{name}":{_of_field(getattr(launch, name))}' for name in names]) + "}"
 
 
 def control_json(generation: Generation, extra: Mapping[str, Any] | None = None) -> bytes:

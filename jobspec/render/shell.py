@@ -135,7 +135,7 @@ def _alike(code: Code | None, given: Container, workdir: str | None, secrets: bo
 def _options(given: Container) -> Iterator[Option]:
     yield ("--network", "host")
     yield ("--init",)
-    yield ("--restart", "no")
+    yield ("--restart", given.restart)
     yield ("--stop-timeout", str(math.ceil(given.stop_grace)))
     yield ("--pull", container.pull(given))
     yield ("--entrypoint", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobctl.jobspec.deploy.control import Failure
+from jobctl.jobspec.plan.types import Failure
 
 
 @dataclass(frozen=True, slots=True)

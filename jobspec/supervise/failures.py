@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from jobctl.jobspec.deploy.control import Failure
+from jobctl.jobspec.deploy.control import Ledger
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, failure_words
-from jobctl.jobspec.plan.types import Recovery, Rule
+from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.plan.types import Failure, Recovery, Rule
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart
 
 # A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
@@ -29,20 +30,6 @@ _FROM_OUTSIDE = frozenset(128 + signal for signal in (1, 2, 9, 15))
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0  # seconds
 
 SAME_HOST = 3  # failures of a node in a row on one host, without progress, after which it moves
-
-# What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
-# Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.
-DEFAULT_RULES = (
-    Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),
-    Rule(r"\bXid \([^)]*\): (48|62|63|64|74|79|92|94|95|119|120)\b", None, "exclude_host"),
-    Rule(r"(?i)uncorrectable ECC error|double[- ]bit ECC", None, "exclude_host"),
-    Rule(r"CUDA error: (unknown error|hardware stack error)|GPU has fallen off the bus", None, "exclude_host"),
-    Rule(
-        r"ncclSystemError|NCCL WARN.*(No such device|IBV_WC_RETRY_EXC_ERR|local catastrophic error)",
-        None,
-        "exclude_host",
-    ),
-)
 
 
 def first_failure(observed: Observed, now: float) -> Failure | None:
@@ -138,8 +125,7 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
         return GiveUp(f"{words}; what cannot be started is not retried", failure)
     if rule is None and any(_is_a_bug(failure, other) for other in _without_progress(failure, before)):
         return GiveUp(f"{words}, again, before any progress: a bug, not a fault", failure)
-    counted = [other for other in before if policy.window is None or now - other.at <= policy.window]
-    if len(counted) >= policy.max_restarts:
+    if Ledger(0.0, failures=tuple(before)).counted(policy.window, now) >= policy.max_restarts:
         within = "" if policy.window is None else f" within {policy.window:g} s"
         return GiveUp(
             f"{words}; all {policy.max_restarts} restarts of `recovery.max_restarts` are used up{within}",

@@ -17,10 +17,10 @@ from jobctl.jobspec.deploy.deployer import Deployer, Failures, Feed
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.hostlock import LockLost
 from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.observed import Observed, failure_words
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.plan.types import Generation, Plan
 from jobctl.jobspec.planner import PlanError
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
@@ -36,7 +36,7 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.moving import with_moves
-from jobctl.jobspec.supervise.notice import changes
+from jobctl.jobspec.supervise.notice import changes, failure_details
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
@@ -83,6 +83,7 @@ class Supervisor:
         self._vain = 0.0  # seconds that were waited for that
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
+        self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def run(self, feed: Feed) -> str:
@@ -303,14 +304,7 @@ class Supervisor:
         if generation is not None:
             self._failed.clear()
             self.vitals.expect(generation)
-            self._record(
-                "generation",
-                f"generation {generation.number} begins: {anew}",
-                generation=generation.number,
-                members=[member.node for member in generation.members],
-                hosts={str(member.node): member.host for member in generation.members},
-                port=generation.rendezvous.port,
-            )
+            self._record_generation(generation, generation.number, str(anew), self.clock.now())
 
     def _end(self, phase: str, reason: str) -> None:
         control = self.deployer.observe().control
@@ -326,20 +320,48 @@ class Supervisor:
         self._record(
             "failure",
             f"{decision.cause}{step}; restarting all nodes{wait}",
-            node=failure.node,
-            rank=failure.rank,
-            exit_code=failure.exit_code,
-            kind=failure.kind,
-            progress=failure.progress,
-            log=failure.log,
-            tail=list(failure.tail),
+            **failure_details(failure),
         )
 
     def _notice(self, observed: Observed) -> None:
+        self._tell_alone(observed)
         for kind, message, details in changes(self.seen, observed):
             self._record(kind, message, **details)
         self.seen = observed
         self._keep_progress(observed)
+
+    def _tell_alone(self, observed: Observed) -> None:
+        """Record what launchers with etcd have decided by themselves, while no supervisor did."""
+        generation = observed.control.generation
+        if generation is None or generation.alone is None or generation == self._alone:
+            return
+        self._alone = generation
+        known = {
+            event.get("generation")
+            for event in events.read(self.deployer.job.events)[0]
+            if event["event"] == "generation" and event["time"] >= generation.began
+        }
+        for failure in generation.alone.failures:
+            if failure.generation + 1 in known:
+                continue
+            cause = f"node {failure.node}: {failure_words(failure)}"
+            about = failure_details(failure)
+            events.record(self.deployer.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
+            self._record_generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at)
+
+    def _record_generation(self, generation: Generation, number: int, why: str, at: float) -> None:
+        message = f"generation {number} begins: {why}"
+        events.record(
+            self.deployer.job.events,
+            at,
+            "generation",
+            message,
+            generation=number,
+            members=[member.node for member in generation.members],
+            hosts={str(member.node): member.host for member in generation.members},
+            port=generation.rendezvous.port,
+        )
+        self.say(message)
 
     def _keep_progress(self, observed: Observed) -> None:
         """Record how far the job is: now and then, and whenever a generation has made its first step."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, describe_failure
+from jobctl.jobspec.plan.types import Failure
 
 Event = tuple[str, str, dict[str, Any]]
 
@@ -48,4 +49,17 @@ def _details(node: ObservedNode) -> dict[str, Any]:
         "exit_code": node.exit_code,
         "progress": node.progress,
         "ranks": [process.rank for process in node.processes],
+    }
+
+
+def failure_details(failure: Failure) -> dict[str, Any]:
+    """Return what an event about a failure holds beside its message."""
+    return {
+        "node": failure.node,
+        "rank": failure.rank,
+        "exit_code": failure.exit_code,
+        "kind": failure.kind,
+        "progress": failure.progress,
+        "log": failure.log,
+        "tail": list(failure.tail),
     }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.control import Failure
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
-from jobctl.jobspec.plan.types import Recovery
+from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.plan.types import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart, Wait, World
-from jobctl.jobspec.supervise.failures import DEFAULT_RULES, SAME_HOST, fails_again, judge, matching_rule, newest_step
+from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, matching_rule, newest_step
 
 
 def lost_nodes(observed: Observed) -> tuple[ObservedNode, ...]:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy.control import Control, Failure, Ledger, Result
+from jobctl.jobspec.deploy.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
 from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Container, Devices, HostRef, Launch, Node, Plan, Recovery, Rendezvous
+from jobctl.jobspec.plan.types import Container, Devices, Failure, HostRef, Launch, Node, Plan, Recovery, Rendezvous
 
 
 def _node(index: int) -> Node:

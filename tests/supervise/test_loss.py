@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.control import Control, Failure, Ledger
+from jobctl.jobspec.deploy.control import Control, Ledger
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
-from jobctl.jobspec.plan.types import Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Grow, Repair, Restart, Wait, World
 

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobctl.jobspec.deploy.control import Control, Failure, Ledger, age
+from jobctl.jobspec.deploy.control import Control, Ledger, age
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals
 from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.plan.types import Generation, Meeting, Member, Recovery
+from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Repair, Restart, World
 

@@ -1,0 +1,19 @@
+"""What is known of failures that frameworks, drivers and devices tell of in their own words."""
+
+from __future__ import annotations
+
+from jobctl.jobspec.plan.types import Rule
+
+# What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
+# Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.
+DEFAULT_RULES = (
+    Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),
+    Rule(r"\bXid \([^)]*\): (48|62|63|64|74|79|92|94|95|119|120)\b", None, "exclude_host"),
+    Rule(r"(?i)uncorrectable ECC error|double[- ]bit ECC", None, "exclude_host"),
+    Rule(r"CUDA error: (unknown error|hardware stack error)|GPU has fallen off the bus", None, "exclude_host"),
+    Rule(
+        r"ncclSystemError|NCCL WARN.*(No such device|IBV_WC_RETRY_EXC_ERR|local catastrophic error)",
+        None,
+        "exclude_host",
+    ),
+)

@@ -1,0 +1,368 @@
+"""Launchers with a real etcd: its leases alone say who may run a node, and a failed node goes on without a supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
+
+from .conftest import Node, eventually
+
+# Says which generation begins, and stays; a file `end` ends it.
+STAY = """\
+import os, sys, time
+print("generation", os.environ["JOBCTL_GENERATION"], flush=True)
+while not os.path.exists("end"):
+    time.sleep(0.02)
+"""
+PREFIX = "/jobctl/me@here/demo"
+TIMEOUT = 4.0
+
+
+class Kept(Node):
+    """A node whose launcher keeps its lease in etcd. Nobody answers its ticks."""
+
+    def __init__(self, root: Path, python: str, cluster: Etcd, host: str = "a") -> None:
+        super().__init__(root, python)
+        self.supervisor.answering = False
+        self.cluster = cluster
+        self.launch |= {"host": host, "command": self.script(STAY)}
+        self.launch["etcd"] = {
+            "endpoints": cluster.endpoints,
+            "prefix": PREFIX,
+            "tls": cluster.tls or None,
+            "user": None,
+            "password": None,
+        }
+
+    def begin(self, number: int = 1, restarts: int = 3, **changes: Any) -> None:
+        """Hand it a generation, as a supervisor does."""
+        host = changes.pop("host", self.launch["host"])
+        alone = {"restarts": restarts, "rules": [], "ports": [20000, 29999], "failures": []}
+        one = {"node": 0, "rank": 0, "roles": ["trainer"], "host": host, "address": "127.0.0.1", "nproc": 1}
+        changes = {"members": [one], "began": 1.0, "host_timeout": TIMEOUT, "alone": alone, **changes}
+        self.order(number, **changes)
+
+    def kill(self) -> None:
+        """Kill its process, as a fault would."""
+        os.kill(eventually(lambda: self.report()["processes"][0]["pid"]), signal.SIGKILL)
+
+    def generation(self) -> dict[str, Any]:
+        """The generation in etcd."""
+        found: dict[str, Any] = self.cluster.keys(f"{PREFIX}/")[f"{PREFIX}/generation"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd of one member, for all tests that leave it alone."""
+    with etcd(tmp_path_factory.mktemp("etcd") / "one") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kept(tmp_path: Path, python: str, one: Etcd) -> Iterator[Kept]:
+    """A node with that etcd, of which nothing is left afterwards."""
+    made = Kept(tmp_path, python, one)
+    with made.supervisor:
+        yield made
+    end(made)
+    eventually(lambda: one.keys(f"{PREFIX}/nodes/") == {})
+    one.call("/v3/kv/deleterange", key="L2pvYmN0bC8=", range_end="L2pvYmN0bDA=")  # /jobctl/
+
+
+def end(*nodes: Kept) -> None:
+    """End the launchers of nodes, and see that nothing of them is left."""
+    for node in nodes:
+        for process in node.started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(20)
+            assert process.stdout is not None
+            process.stdout.close()
+        node.gone()
+
+
+def test_a_generation_begins_once_etcd_has_it(kept: Kept) -> None:
+    kept.begin()
+    kept.start()
+    kept.until("running", 1)
+    keys = kept.cluster.keys(f"{PREFIX}/")
+    assert sorted(keys) == [f"{PREFIX}/generation", f"{PREFIX}/nodes/0"]
+    assert keys[f"{PREFIX}/generation"] == json.loads(kept.control.read_text())
+    assert (keys[f"{PREFIX}/nodes/0"]["node"], keys[f"{PREFIX}/nodes/0"]["host"]) == (0, "a")
+
+
+def test_a_failed_process_begins_the_next_generation(kept: Kept) -> None:
+    kept.begin()
+    kept.start()
+    kept.until("running", 1)
+    kept.kill()
+    report = kept.until("running", 2)
+    order = kept.generation()
+    assert (order["number"], order["members"], order["began"]) == (
+        2,
+        json.loads(kept.control.read_text())["members"],
+        1.0,
+    )
+    failure = order["alone"]["failures"][0]
+    assert (failure["generation"], failure["node"], failure["rank"], failure["kind"], failure["exit_code"]) == (
+        1,
+        0,
+        0,
+        "signal",
+        137,
+    )
+    assert report["order"] == order
+    assert order["rendezvous"]["port"] == 20000  # the one after 29999, the last
+
+
+def test_restarts_are_counted(kept: Kept) -> None:
+    kept.begin(restarts=1)
+    kept.start()
+    kept.until("running", 1)
+    kept.kill()
+    kept.until("running", 2)
+    kept.kill()
+    kept.until("failed", 2)
+    time.sleep(2.0)
+    assert (kept.report()["state"], kept.generation()["number"]) == ("failed", 2)
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        {"rules": [{"log": None, "exit": 3, "do": "fail"}]},
+        {"rules": [{"log": "no such luck", "exit": None, "do": "exclude_host"}]},
+        {"failures": [{"rank": 0, "exit_code": 3, "kind": "exit", "progress": None}]},
+    ],
+    ids=["rule", "words", "bug"],
+)
+def test_what_is_not_plain_waits_for_the_supervisor(kept: Kept, alone: dict[str, Any]) -> None:
+    command = kept.script("import sys; print('no such luck', flush=True); sys.exit(3)")
+    kept.begin(alone={"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": [], **alone})
+    kept.start(command=command)
+    kept.until("failed", 1)
+    time.sleep(5.0)  # longer than it gives a supervisor, and more
+    assert kept.generation()["number"] == 1
+
+
+def test_a_supervisor_is_left_to_it(kept: Kept) -> None:
+    kept.supervisor.answering = True
+    kept.begin()
+    kept.start()
+    kept.until("running", 1)
+    eventually(lambda: any(line["echo"] for line in kept.supervisor.lines))
+    kept.kill()
+    kept.until("failed", 1)
+    time.sleep(4.0)
+    assert kept.generation()["number"] == 1
+    kept.supervisor.answering = False
+    kept.until("running", 2)
+
+
+def test_a_launcher_that_was_killed_comes_back_by_itself(kept: Kept) -> None:
+    """Its lease is not waited for: the one that starts again on this host knows that the other is dead."""
+    kept.begin()
+    first = kept.start()
+    kept.until("running", 1)
+    first.kill()
+    first.wait()
+    kept.gone()
+    began = time.monotonic()
+    kept.start()
+    report = kept.until("running", 2)
+    assert time.monotonic() - began < TIMEOUT
+    assert report["order"]["alone"]["failures"][0]["kind"] == "launcher"
+
+
+def test_another_host_waits_until_the_lease_is_over(kept: Kept, tmp_path: Path, python: str) -> None:
+    kept.begin()
+    first = kept.start()
+    kept.until("running", 1)
+    other = Kept(tmp_path / "other", python, kept.cluster, "b")
+    other.dir.parent.mkdir(exist_ok=True)
+    other.begin(2)
+    other.start()
+    eventually(lambda: "launcher on a" in (other.report().get("reason") or ""))
+    assert kept.generation()["number"] == 1  # nor does it tell others of a generation that it cannot begin
+    assert kept.report()["state"] == "running"
+    dead = time.monotonic()
+    for pid in kept.living():
+        os.kill(pid, signal.SIGKILL)
+    first.wait()
+    other.until("running", 2)
+    assert time.monotonic() - dead > TIMEOUT - 1.5
+    end(other)
+
+
+def test_a_node_that_moved_ends_where_it_was(kept: Kept) -> None:
+    """It hears of that by etcd, whoever can reach its host."""
+    kept.begin()
+    kept.start()
+    kept.until("running", 1)
+    order = {**json.loads(kept.control.read_text()), "number": 2}
+    order["members"][0]["host"] = "b"
+    order["rendezvous"]["id"] = "demo-2"
+    kept.cluster.call("/v3/kv/put", key=b64(f"{PREFIX}/generation"), value=b64(json.dumps(order)))
+    eventually(lambda: kept.report()["reason"] == "not part of this generation")
+    assert kept.pids("script") == []
+
+
+def test_finish_takes_everything_along(kept: Kept) -> None:
+    kept.begin()
+    process = kept.start()
+    kept.until("running", 1)
+    kept.begin(command="finish", grace=0.0)
+    assert process.wait(20) == 0
+    assert kept.cluster.keys(f"{PREFIX}/") == {}
+
+
+def test_a_job_that_was_taken_down_leaves_nothing_that_matters(kept: Kept) -> None:
+    """Numbers begin anew: an older job's generation in etcd counts for nothing."""
+    kept.begin(7)
+    first = kept.start()
+    kept.until("running", 7)
+    for pid in kept.living():
+        os.kill(pid, signal.SIGKILL)
+    first.wait()
+    (kept.dir / "report.json").unlink()
+    kept.begin(1, began=2.0)
+    kept.start()
+    kept.until("running", 1)
+    assert kept.generation()["number"] == 1
+
+
+def test_no_etcd_is_said_and_waited_for(tmp_path: Path, python: str) -> None:
+    with etcd(tmp_path / "etcd") as cluster:
+        cluster.kill(0)
+        kept = Kept(tmp_path, python, cluster)
+        with kept.supervisor:
+            kept.begin()
+            kept.start()
+            where = cluster.endpoints[0]
+            eventually(lambda: f"{where}: [Errno 111] Connection refused" in (kept.report().get("reason") or ""))
+            cluster.start(0)
+            kept.until("running", 1)
+            end(kept)
+
+
+def test_tls_users_and_a_password(tmp_path: Path, python: str) -> None:
+    with etcd(tmp_path / "etcd", tls=True, users=True) as cluster:
+        kept = Kept(tmp_path, python, cluster)
+        kept.launch["etcd"] |= {"user": USER, "password": "ETCD_PASSWORD"}
+        secrets = tmp_path / "secrets.json"
+        secrets.write_text(json.dumps({"ETCD_PASSWORD": PASSWORD}))
+        with kept.supervisor:
+            kept.begin()
+            kept.start("--secrets", str(secrets), secrets=["ETCD_PASSWORD"])
+            kept.until("running", 1)
+            kept.kill()
+            kept.until("running", 2)
+            assert PASSWORD not in (kept.dir / "report.json").read_text()
+            end(kept)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tls": {"ca": "/nowhere/ca.pem"}}, "No such file or directory: '/nowhere/ca.pem'"),
+        ({"tls": {}}, "certificate"),
+        ({"user": USER, "password": None}, "authentication"),
+    ],
+    ids=["file", "certificate", "user"],
+)
+def test_what_etcd_refuses_is_said(tmp_path: Path, python: str, change: dict[str, Any], says: str) -> None:
+    with etcd(tmp_path / "etcd", tls=True, users=True) as cluster:
+        kept = Kept(tmp_path, python, cluster)
+        kept.launch["etcd"] |= change
+        with kept.supervisor:
+            kept.begin()
+            kept.start()
+            eventually(lambda: says in (kept.report().get("reason") or ""))
+            end(kept)
+
+
+def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python: str) -> None:
+    with etcd(tmp_path / "etcd", 3) as cluster:
+        kept = Kept(tmp_path, python, cluster)
+        with kept.supervisor:
+            kept.begin()
+            kept.start()
+            kept.until("running", 1)
+            pid = eventually(lambda: kept.report()["processes"][0]["pid"])
+            cluster.kill(0)
+            time.sleep(2 * TIMEOUT)
+            assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
+            cluster.kill(1)
+            time.sleep(3 * TIMEOUT)
+            assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
+            kept.kill()  # nothing can be decided now
+            kept.until("failed", 1)
+            time.sleep(2.0)
+            assert kept.report()["state"] == "failed"
+            cluster.start(1)
+            kept.until("running", 2)
+            end(kept)
+
+
+def test_a_host_that_is_cut_off_from_etcd_ends_its_processes(tmp_path: Path, python: str) -> None:
+    """It cannot tell that from a quorum that is lost: a member that does not answer at all says nothing."""
+    with etcd(tmp_path / "etcd", 3) as cluster:
+        kept = Kept(tmp_path, python, cluster)
+        with kept.supervisor:
+            kept.begin()
+            kept.start()
+            kept.until("running", 1)
+            began = time.monotonic()
+            for number in range(3):
+                cluster.signal(number, signal.SIGSTOP)
+            kept.until("fenced", 1)
+            assert TIMEOUT - 2.5 < time.monotonic() - began < TIMEOUT + 1.5
+            for number in range(3):
+                cluster.signal(number, signal.SIGCONT)
+            kept.until("running", 2)
+            end(kept)
+
+
+def test_a_lease_that_somebody_ends_ends_the_processes(kept: Kept) -> None:
+    kept.begin()
+    kept.start()
+    kept.until("running", 1)
+    lease = json.loads((kept.dir / "lease").read_text())["lease"]
+    kept.cluster.call("/v3/lease/revoke", ID=lease)
+    report = kept.until("running", 2)
+    assert report["order"]["alone"]["failures"][0]["kind"] == "fenced"
+
+
+def test_the_timeout_can_change(kept: Kept) -> None:
+    kept.begin()
+    kept.start()
+    kept.until("running", 1)
+    kept.begin(2, host_timeout=60.0)
+    kept.until("running", 2)
+    lease = json.loads((kept.dir / "lease").read_text())["lease"]
+    assert kept.cluster.call("/v3/lease/timetolive", ID=lease)["grantedTTL"] == "62"
+    assert kept.cluster.call("/v3/lease/leases")["leases"] == [{"ID": lease}]
+
+
+def test_a_keeper_that_is_killed_takes_its_launcher_along(kept: Kept) -> None:
+    kept.begin()
+    process = kept.start()
+    kept.until("running", 1)
+    parents = {
+        pid: int((Path(f"/proc/{pid}/stat")).read_text().rpartition(")")[2].split()[1])
+        for pid in kept.pids("launcher.py", "--control")
+    }
+    keeper = min(pid for pid, parent in parents.items() if parent == process.pid)
+    os.kill(keeper, signal.SIGKILL)
+    assert process.wait(20) == 137
+    kept.gone()
