@@ -149,8 +149,9 @@ def _job(directory: Path, nodes: int) -> Path:
 def render(job: Path, out: Path) -> tuple[float, float]:
     """Compile `job` into `out`, from its two files to the last artefact."""
     begin = time.perf_counter()
+    from jobctl.jobspec.plan.context import Context
     from jobctl.jobspec.plan.generation import first_generation
-    from jobctl.jobspec.planner import Context, planner
+    from jobctl.jobspec.planner import planner
     from jobctl.jobspec.render.artefact import render as artefacts
     from jobctl.jobspec.render.write import write
     from jobctl.jobspec.spec.hosts import load_hosts

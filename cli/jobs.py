@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.deployer import Deployer
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.reach import Reach, SshOptions
+    from jobctl.jobspec.plan.context import Context, Target
     from jobctl.jobspec.plan.types import Plan
-    from jobctl.jobspec.planner import Context, Target
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
@@ -272,10 +272,16 @@ def owner() -> str:
     return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
-def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None, count: int | None = None) -> Plan:
-    """Return the plan of a compiled job, its nodes placed and counted as given. Ends with 2 where it cannot be planned."""
+def plan_of(
+    compiled: Compiled,
+    placement: Mapping[int, str] | None = None,
+    count: int | None = None,
+    services: Mapping[str, str] | None = None,
+) -> Plan:
+    """Return the plan of a compiled job, its nodes and services placed and counted as given. Ends with 2 where it cannot be planned."""
     from jobctl.jobspec.deploy.devices import count_devices
-    from jobctl.jobspec.planner import PlanError, planner
+    from jobctl.jobspec.plan.context import PlanError
+    from jobctl.jobspec.planner import planner
 
     if compiled.target == "kubernetes":
         message = "this version validates for target `kubernetes`, and cannot render or deploy to it yet"
@@ -283,7 +289,7 @@ def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None, coun
     context = context_of(compiled)
     devices = count_devices(compiled.spec.devices.kind) if compiled.target == "local" else None
     try:
-        plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count)
+        plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count, services)
     except PlanError as error:
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None or plan.target == "local":
@@ -295,7 +301,7 @@ def plan_of(compiled: Compiled, placement: Mapping[int, str] | None = None, coun
 
 def context_of(compiled: Compiled) -> Context:
     """Return what the planner may know of the outside."""
-    from jobctl.jobspec.planner import Context
+    from jobctl.jobspec.plan.context import Context
     from jobctl.version import version
 
     spec, directory = compiled.spec, compiled.directory

@@ -34,16 +34,17 @@ def planned(
     """
     from jobctl.jobs import job_of_name, plan_of
 
-    made = plan_of(compiled, count=count)
+    old = job_of_name(compiled.spec.name).plan()
+    services = {service.name: service.host.name for service in old.services} if old else {}
+    made = plan_of(compiled, count=count, services=services)
     deployer = deployer_for(compiled, made, ssh_config, accept_new)
     if made.target == "local":
         return made, deployer
-    old = job_of_name(made.job).plan()
     if old is None:
         homes = _observed_homes(deployer)
     else:
         homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
-    placed = _placed(compiled, made, homes, count)
+    placed = _placed(compiled, made, homes, count, services)
     deployer.plan = placed
     return placed, deployer
 
@@ -54,10 +55,12 @@ def _observed_homes(deployer: Deployer) -> Mapping[int, str]:
     return {member.node: member.host for member in generation.members} if generation else {}
 
 
-def _placed(compiled: Compiled, made: Plan, known: Mapping[int, str], count: int | None) -> Plan:
+def _placed(
+    compiled: Compiled, made: Plan, known: Mapping[int, str], count: int | None, services: Mapping[str, str]
+) -> Plan:
     from jobctl.jobs import plan_of
 
-    room = [host.name for host in compiled.hosts if not host.spare for _ in range(host.nodes)]
+    room = [host.name for host in compiled.hosts if not host.spare and host.trains for _ in range(host.nodes)]
     every = {host.name for host in compiled.hosts}
     homes = {node: host for node, host in known.items() if node < len(made.nodes) and host in every}
     for host in homes.values():
@@ -67,7 +70,7 @@ def _placed(compiled: Compiled, made: Plan, known: Mapping[int, str], count: int
     placement = homes | dict(zip(rest, room, strict=False))
     if len(placement) < len(made.nodes) or all(node.host.name == placement[node.index] for node in made.nodes):
         return made
-    return plan_of(compiled, placement, count)
+    return plan_of(compiled, placement, count, services)
 
 
 def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:

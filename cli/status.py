@@ -15,7 +15,7 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.deployer import Deployer
-    from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
+    from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess, ObservedService
 
 INTERVAL = 0.5  # seconds between two looks of --watch
 
@@ -57,7 +57,7 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
         "generation": generation.number if generation else 0,
         "supervised": observed.supervised,
         "replicas": _replicas(deployer, observed),
-        "nodes": [_node(node, observed) for node in observed.nodes],
+        "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],
         **({"unreachable": unreachable} if unreachable else {}),
     }
 
@@ -86,6 +86,24 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "progress": node.progress,
         "reason": node.reason,
         "processes": [_process(process) for process in node.processes],
+    }
+
+
+def _service(service: ObservedService) -> dict[str, Any]:
+    return {
+        "node": None,
+        "role": service.role,
+        "name": service.name,
+        "host": service.host,
+        "state": service.state,
+        "reachable": service.reachable,
+        "restarts": 0,
+        "exit_code": None,
+        "container": service.container,
+        "started_at": None,
+        "progress": None,
+        "reason": service.reason,
+        "processes": [],
     }
 
 
@@ -126,7 +144,7 @@ def status_text(deployer: Deployer, observed: Observed, wide: bool) -> str:
     head = f"{data['job']}: {data['phase']}"
     if data["generation"]:
         over = data["phase"] in ("succeeded", "failed", "stopped")
-        count = len(data["nodes"])
+        count = len(observed.nodes)
         nodes = f"{count} node{'' if count == 1 else 's'}" if over else f"nodes {data['replicas']}"
         head += f", generation {data['generation']}, {nodes}"
         head += "" if data["supervised"] or over else ", NOT supervised"
@@ -153,7 +171,7 @@ def _tail(observed: Observed) -> list[str]:
 def _nodes_table(data: dict[str, Any]) -> str:
     rows = [
         (
-            str(node["node"]),
+            _text(node["node"] if node["name"] is None else node["name"]),
             node["role"],
             node["host"],
             node["state"],

@@ -15,35 +15,12 @@ from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.frameworks.base import Framework, Start, framework
 from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
+from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
-
-Target = Literal["local", "compose", "ssh", "kubernetes"]
-
-
-class PlanError(Exception):
-    """A job that cannot be planned; `path` is the spec's key to change, `hint` the remedy."""
-
-    def __init__(self, code: str, message: str, path: tuple[str, ...] = (), hint: str | None = None) -> None:
-        super().__init__(message)
-        self.code, self.message, self.path, self.hint = code, message, path, hint
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What the planner may know of the outside.
-
-    `directory` is the absolute folder of the spec, `owner` is user@machine, `script_here` whether the script
-    lies on this machine (only used to watch it for changes).
-    """
-
-    target: Target
-    directory: str
-    owner: str
-    version: str
-    script_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +32,6 @@ class _Place:
     interface: str | None
 
 
-def local_hosts(nodes: int) -> tuple[types.HostRef, ...]:
-    """Return where the nodes of a job on this machine live: node i at 127.0.0.(i+2)."""
-    return tuple(types.HostRef("localhost", _loopback(i + 2)) for i in range(nodes))
-
-
-def _loopback(number: int) -> str:
-    return f"127.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
-
-
 def planner(
     spec: Spec,
     hosts: Sequence[Host],
@@ -71,19 +39,21 @@ def planner(
     context: Context,
     local_devices: int | None = None,
     count: int | None = None,
+    services: Mapping[str, str] | None = None,
 ) -> types.Plan:
     """Return the plan of `spec` on `hosts` (none for target `local`).
 
     `placement` maps node numbers to host names where that is already decided. `local_devices` is how many
     devices of the spec's kind this machine has, None if unknown. `count` is how many nodes of its range an elastic
-    job gets; default as many as there is room for. Raises PlanError.
+    job gets; default as many as there is room for. `services` is `placement` for services, by name. Raises PlanError.
     """
     known = framework(spec.framework)
     _refuse_unsupported(spec, known)
     most = spec.nodes.max if count is None else _counted(spec, count)
     local = context.target == "local"
     places = _local_places(most, local_devices) if local else _places(spec, most, hosts, placement)
-    build = _Builder(spec, known, context)
+    members = etcd_members(spec, hosts, context, services or {})
+    build = _Builder(spec, known, context, etcd_of(spec, context, members))
     nodes = tuple(build.node(index, place) for index, place in enumerate(places))
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
     return types.Plan(
@@ -105,6 +75,7 @@ def planner(
         recovery=_recovery(spec, any(host.spare for host in hosts) and _may_move(spec)),
         stop_grace=spec.stop_grace_period,
         spec_hash=digest,
+        services=members,
     )
 
 
@@ -147,7 +118,7 @@ def _local_places(nodes: int, devices: int | None) -> list[_Place]:
 
 
 def _places(spec: Spec, most: int, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
-    rooms = [place for host in hosts if not host.spare or placement for place in _rooms(host)]
+    rooms = [place for host in hosts if host.trains and (not host.spare or placement) for place in _rooms(host)]
     if placement:
         return _placed(rooms, placement)
     least = most if most < spec.nodes.max else spec.nodes.min
@@ -192,13 +163,13 @@ def _split(slots: tuple[int, ...] | None, shares: int) -> list[tuple[int, ...] |
 class _Builder:
     """Builds the nodes of one job; what is the same on all of them is built once."""
 
-    def __init__(self, spec: Spec, known: Framework, context: Context) -> None:
+    def __init__(self, spec: Spec, known: Framework, context: Context, etcd: types.Etcd | None) -> None:
         self.spec, self.known, self.context = spec, known, context
         self.local = context.target == "local"
         self.python = "python3" if self.local else spec.container.python
         self.env = tuple(sorted(spec.env.items()))
-        self.etcd = _etcd(spec, context)
-        self.mounts = () if self.local else (*_mounts(spec), *_certificates(spec))
+        self.etcd = etcd
+        self.mounts = () if self.local else (*_mounts(spec), *certificates(spec))
         self.ulimits = _ulimits(spec)
         self.command = _command(spec, self.python)
         self.launch_env = _launch_env(spec)
@@ -363,39 +334,6 @@ def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
     # RDMA registers memory and fails at Docker's default of 64 KiB.
     limits = {"memlock": (-1, -1)} | {name: (u.soft, u.hard) for name, u in spec.resources.ulimits.items()}
     return tuple(types.Ulimit(name, *limit) for name, limit in sorted(limits.items()))
-
-
-# etcd. In containers its certificates lie in a folder of their own.
-
-_CERTIFICATES = "/jobctl/etcd"
-
-
-def _etcd(spec: Spec, context: Context) -> types.Etcd | None:
-    given = spec.etcd
-    if given is None or given.endpoints is None:
-        return None
-    local = context.target == "local"
-    paths = _tls_files(spec)
-    tls = {name: os.path.join(context.directory, path) if local else f"{_CERTIFICATES}/{name}" for name, path in paths}
-    return types.Etcd(
-        endpoints=given.endpoints,
-        prefix=f"/jobctl/{context.owner}/{spec.name}",
-        tls=types.Tls(tls.get("ca"), tls.get("cert"), tls.get("key")) if given.tls else None,
-        user=given.user,
-        password=given.password,
-    )
-
-
-def _certificates(spec: Spec) -> tuple[types.Mount, ...]:
-    return tuple(
-        types.Mount("bind", path, f"{_CERTIFICATES}/{name}", read_only=True) for name, path in _tls_files(spec)
-    )
-
-
-def _tls_files(spec: Spec) -> list[tuple[str, str]]:
-    tls = spec.etcd.tls if spec.etcd else None
-    found = [("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)] if tls else []
-    return [(name, path) for name, path in found if path is not None]
 
 
 # The whole job.

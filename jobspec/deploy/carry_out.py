@@ -40,7 +40,7 @@ class Done:
 def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
     """Return what should run; `how` are further fields of Wanted."""
     code = plan.code.version if plan.code and plan.code.version else code_hash(plan)
-    return Wanted(plan, deployer.hashes(plan), code, **how)  # type: ignore[arg-type]
+    return Wanted(plan, deployer.hashes(plan), code, services=deployer.service_hashes(plan), **how)  # type: ignore[arg-type]
 
 
 def carry_out(

@@ -14,7 +14,10 @@ from jobctl.jobspec.deploy.fanout import fan_out
 
 @dataclass(frozen=True, slots=True)
 class SeenContainer:
-    """A container of the job, as its host's engine tells. `artefact` is the hash of what it was started from."""
+    """A container of the job, as its host's engine tells. `artefact` is the hash of what it was started from.
+
+    That of a service has no node, but a name.
+    """
 
     node: int
     role: str
@@ -23,6 +26,7 @@ class SeenContainer:
     artefact: str | None
     owner: str | None
     image: str = ""
+    service: str | None = None
 
 
 class Containers:
@@ -108,12 +112,14 @@ class Containers:
 
 def _seen(container: dict[str, Any]) -> SeenContainer:
     labels = container.get("Labels") or {}
+    node = labels.get("jobctl.node", "-1")
     return SeenContainer(
-        node=int(labels.get("jobctl.node", -1)),
+        node=int(node) if node.lstrip("-").isdigit() else -1,
         role=labels.get("jobctl.role", "trainer"),
         id=container["Id"],
         running=container["State"] in ("running", "restarting", "paused"),
         artefact=labels.get("jobctl.spec"),
         owner=labels.get("jobctl.owner"),
         image=container.get("ImageID") or container.get("Image") or "",
+        service=None if node.lstrip("-").isdigit() else node,
     )

@@ -82,6 +82,9 @@ class Deployer(Protocol):
     def hashes(self, plan: Plan) -> Mapping[int, str]:
         """Return what identifies each node's artefact."""
 
+    def service_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies each service's artefact, by the service's name."""
+
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
         """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
 
@@ -98,7 +101,7 @@ class Deployer(Protocol):
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
 
     def apply(self, steps: Sequence[Step]) -> Failures:
-        """Carry out steps about nodes, and hand-overs; launchers that are started are waited for."""
+        """Carry out steps about services and nodes, and hand-overs; launchers that are started are waited for."""
 
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job at the same time; the launchers stay."""

@@ -48,7 +48,7 @@ from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.deploy.watching import Following, HostFeed
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
-from jobctl.jobspec.render.artefact import Artefact, control_json, folder, hashes, render
+from jobctl.jobspec.render.artefact import Artefact, control_json, folder, hashes, render, service_hashes
 from jobctl.jobspec.render.container import code_directory
 from jobctl.jobspec.spec.hosts import Host
 
@@ -130,7 +130,8 @@ class Hosts:
         unreachable = {host: error.message for host, error in failed.items()}
         supervised = bool(read_holder(self.job.supervisor_lock))
         before = self._before if failed else None
-        observed = together(seen, unreachable, planned, supervised=supervised, before=before)
+        services = {service.name: service.host.name for service in self.plan.services} if self.plan else {}
+        observed = together(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self._before = observed.control
         return observed
 
@@ -143,6 +144,10 @@ class Hosts:
     def hashes(self, plan: Plan) -> Mapping[int, str]:
         """Return what identifies each node's artefact."""
         return hashes(plan)
+
+    def service_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies each service's artefact."""
+        return service_hashes(plan)
 
     # Whose turn it is.
 
@@ -198,8 +203,15 @@ class Hosts:
         names = sorted({name for node in plan.nodes for name in node.launch.secrets})
         secrets = {name: start.secrets[name] for name in names}
 
-        def send(site: Site) -> Image:
+        trains = {node.host.name for node in plan.nodes} | {host.name for host in self.reach.hosts if host.spare}
+
+        def send(site: Site) -> Image | None:
             site.send(files[site.host.name], _directories(plan, site), secrets=bool(secrets))
+            for service in plan.services:
+                if service.host.name == site.host.name:
+                    images.ensure(site, service.container)
+            if site.host.name not in trains:
+                return None
             if code is not None:
                 code.send(site)
             site.send_secrets(secrets)
@@ -210,7 +222,7 @@ class Hosts:
             return image
 
         outcome = self._on(set(files) - set(self._down), send)
-        self.image = images.together(outcome.done.values())
+        self.image = images.together(image for image in outcome.done.values() if image is not None)
         return self._failures(outcome)
 
     def homes(self, observed: Observed) -> tuple[str, ...]:
@@ -219,7 +231,8 @@ class Hosts:
         at = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
         at |= {member.node: member.host for member in generation.members} if generation else {}
         taken = Counter(at.values())
-        ready = [h for h in self.reach.hosts if (seen := self._seen.get(h.name)) is not None and seen.there]
+        trains = [host for host in self.reach.hosts if host.trains]
+        ready = [host for host in trains if (seen := self._seen.get(host.name)) is not None and seen.there]
         return tuple(
             host.name
             for host in sorted(ready, key=lambda host: not host.spare)
@@ -245,7 +258,8 @@ class Hosts:
     def _artefacts(self, plan: Plan) -> dict[str, list[Artefact]]:
         """Return the files of each host: its own folder of what `render` prints, and the launcher; of spares only that."""
         spares = [host.name for host in self.reach.hosts if host.spare]
-        found: dict[str, list[Artefact]] = {name: [] for name in (*(node.host.name for node in plan.nodes), *spares)}
+        homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
+        found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spares)}
         folders = {folder(host): host for host in found}
         for artefact in render(plan, first_generation(plan)):
             where, slash, path = artefact.path.partition("/")
@@ -270,6 +284,9 @@ class Hosts:
         reports = seen.reports if seen else {}
         started = set()
         for step in steps:
+            if step.service is not None:
+                _apply_service(site, step)
+                continue
             if step.node is None:
                 control = control_of(self._seen)
                 self._raise_if_all(self._hand_over([site.host.name], control.generation, control.ledger))
@@ -504,10 +521,22 @@ class AllUnreachable(HostError):
         self.failures, self.observed = failures, observed
 
 
+def _apply_service(site: Site, step: Step) -> None:
+    """Carry out a step about a service."""
+    name = str(step.service)
+    if step.kind in ("replace", "remove"):
+        site.end(name, step.grace)
+    if step.kind == "remove":
+        site.remove([str(site.work / name), str(site.work / f"{name}.sh")], images=())
+    else:
+        site.start_service(name)
+
+
 def _directories(plan: Plan, site: Site) -> list[str]:
-    """Return the directories that a host needs for its nodes of the job."""
+    """Return the directories that a host needs for its nodes and services of the job."""
     nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == site.host.name]
-    return ["run/feeds", *nodes, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]
+    services = [service.name for service in plan.services if service.host.name == site.host.name]
+    return ["run/feeds", *nodes, *services, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]
 
 
 _GONE = ("lost", "unreachable", "silent", "connection-refused")

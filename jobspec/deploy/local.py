@@ -43,6 +43,7 @@ from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.localfeed import LocalFeed
+from jobctl.jobspec.deploy.localservices import LocalServices, script_hash
 from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Source
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
@@ -70,6 +71,7 @@ class Local:
         self.job, self.work = job, job.host
         self.tell: Callable[[str], None] = lambda text: None
         self.plan = plan or job.plan()
+        self._services = LocalServices(self.work)
         self._starting: dict[int, subprocess.Popen[bytes]] = {}
 
     def where(self) -> tuple[str, ...]:
@@ -86,7 +88,8 @@ class Local:
         """Read what runs now from the control file, the launchers' reports and the process table."""
         control = self.newest()
         nodes = tuple(self._observe_node(index) for index in self._known_nodes(control))
-        return Observed(control, nodes, supervised=bool(read_holder(self.job.supervisor_lock)))
+        supervised = bool(read_holder(self.job.supervisor_lock))
+        return Observed(control, nodes, supervised=supervised, services=tuple(self._services.observe()))
 
     def newest(self) -> Control:
         """Return generation and ledger."""
@@ -117,6 +120,11 @@ class Local:
         """Return the hash of each node's artefact, and of the checkpoint directory, which no script here mentions."""
         found = {artefact.path: _hash(artefact.content, plan) for artefact in self.artefacts(plan)}
         return {node.index: found[_script(node.index)] for node in plan.nodes}
+
+    def service_hashes(self, plan: Plan) -> dict[str, str]:
+        """Return the hash of each service's script."""
+        found = {artefact.path: artefact.content for artefact in self.artefacts(plan)}
+        return {service.name: script_hash(found[f"{service.name}.sh"]) for service in plan.services}
 
     # Whose turn it is.
 
@@ -161,6 +169,8 @@ class Local:
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about nodes. Raises DeployError: where one node cannot start, none can."""
         for step in steps:
+            if step.service is not None and self.plan is not None:
+                self._services.apply(step, self.plan, _recorded_environ(self.work))
             if step.node is not None:
                 self._apply(step, step.node)
         self._settle()
@@ -180,7 +190,7 @@ class Local:
         script, directory = self.work / _script(node), self.work / f"node-{node}"
         directory.mkdir(parents=True, exist_ok=True)
         self._announce(directory / "report.json")
-        environ = dict(read_json(self.work / "environ.json") or os.environ)
+        environ = _recorded_environ(self.work)
         environ[processes.WORK_MARK] = str(self.work)
         environ[processes.NODE_MARK] = str(node)
         environ[processes.ARTEFACT_MARK] = _hash(script.read_bytes(), self.plan)
@@ -361,6 +371,11 @@ class Local:
 def _hash(script: bytes, plan: Plan | None) -> str:
     checkpoint = plan.checkpoint.dir if plan and plan.checkpoint else ""
     return sha256(script + b"\0" + os.fsencode(checkpoint)).hexdigest()[:16]
+
+
+def _recorded_environ(work: Path) -> dict[str, str]:
+    """Return the environment that `up` was called with."""
+    return dict(read_json(work / "environ.json") or os.environ)
 
 
 def _script(node: int) -> str:

@@ -73,6 +73,20 @@ class ObservedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedService:
+    """A service of the job: a container (on `local` a process) without a launcher."""
+
+    name: str
+    role: str
+    host: str
+    state: State
+    artefact: str | None = None
+    container: str | None = None
+    reachable: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
     """A whole job as seen at one moment.
 
@@ -88,6 +102,7 @@ class Observed:
     outdated: tuple[str, ...] = ()
     strays: tuple[ObservedNode, ...] = ()
     owners: frozenset[str] = frozenset()
+    services: tuple[ObservedService, ...] = ()
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:
@@ -95,6 +110,10 @@ class Observed:
         generation = self.control.generation
         joined = {m.node for m in generation.members} if generation else set()
         return tuple(node for node in self.nodes if node.node in joined)
+
+    def service(self, name: str) -> ObservedService | None:
+        """Return the service called `name`, or None if nothing of it was seen."""
+        return next((service for service in self.services if service.name == name), None)
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""

@@ -47,8 +47,8 @@ def environment(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def marked(work: Path, node: int | None = None) -> Iterator[int]:
-    """Yield the pids of all processes of the job in `work` (of its node `node`, if given)."""
+def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
+    """Yield the pids of all processes of the job in `work` (of its node or service `node`, if given)."""
     mark = os.fsencode(f"{WORK_MARK}={work}")
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -58,13 +58,13 @@ def marked(work: Path, node: int | None = None) -> Iterator[int]:
         except OSError:
             continue
         items = raw.split(b"\0")
-        if mark in items and (node is None or b"%s=%d" % (NODE_MARK.encode(), node) in items):
+        if mark in items and (node is None or os.fsencode(f"{NODE_MARK}={node}") in items):
             yield int(entry.name)
 
 
 def kill_marked(
     work: Path,
-    node: int | None = None,
+    node: int | str | None = None,
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,

@@ -6,8 +6,8 @@ world, and one place that says why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, phase
@@ -34,6 +34,7 @@ class Step:
     grace: float = 0.0
     host: str = ""
     stale: bool = False  # what is removed has no part in what runs
+    service: str | None = None  # the service that the step is about
 
     def __str__(self) -> str:
         return f"{self.kind} {self.target}: {self.cause}"
@@ -58,6 +59,7 @@ class Wanted:
     cleared: frozenset[int] = frozenset()
     excluded: frozenset[str] = frozenset()
     keep_budget: bool = False
+    services: Mapping[str, str] = field(default_factory=dict)  # the hash of each service's artefact
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
@@ -78,7 +80,8 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     if now == "succeeded" and not changed and not wanted.anew:
         return ()
     there = wanted.usable(observed)
-    steps = [step for node in there for step in _node_steps(wanted, observed, node)]
+    steps = [*_service_steps(wanted, observed)]
+    steps += [step for node in there for step in _node_steps(wanted, observed, node)]
     steps += _extra_nodes(wanted, observed)
     cause = _generation_cause(wanted, observed, changed)
     if cause:
@@ -90,6 +93,27 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     if wanted.supervise and not observed.supervised:
         steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
     return tuple(sorted(steps, key=lambda step: _ORDER[step.kind]))
+
+
+def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
+    """Yield what has to be done about services: before nodes, which wait for them."""
+    homes = {service.name: service.host.name for service in wanted.plan.services}
+    for name, host in homes.items():
+        seen = next((one for one in observed.services if (one.name, one.host) == (name, host)), None)
+        if host in observed.unreachable:
+            continue
+        if seen is None or seen.state != "running":
+            yield _service_step("start", name, host, "not running")
+        elif seen.artefact is not None and seen.artefact != wanted.services.get(name):
+            yield _service_step("replace", name, host, "the spec changed")
+    for one in observed.services:
+        if one.reachable and homes.get(one.name) != one.host:
+            cause = "no longer part of the job" if one.name not in homes else f"it runs on {homes[one.name]}"
+            yield _service_step("remove", one.name, one.host, cause)
+
+
+def _service_step(kind: Kind, name: str, host: str, cause: str) -> Step:
+    return Step(kind, f"{name} on {host}", cause, host=host, service=name)
 
 
 def _changes(wanted: Wanted, observed: Observed) -> str | None:

@@ -8,9 +8,10 @@ from typing import Any
 
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest, parse_control
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedService, State, parse_node
 
 Json = dict[str, Any]
+NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +60,13 @@ def together(
     *,
     supervised: bool,
     before: Control | None = None,
+    services: Mapping[str, str] = NONE,
 ) -> Observed:
     """Return the job as `seen` on its hosts, by their names.
 
     `unreachable` says why others did not answer, `planned` on which host the plan has each node; `supervised`: a
     supervisor runs here, whatever the hosts say. `before`: what was once seen on hosts that may be unreachable now.
+    `services` is `planned` for services, by their names.
     """
     control = control_of(seen, before)
     members = {m.node: m.host for m in control.generation.members} if control.generation else {}
@@ -87,7 +90,21 @@ def together(
         outdated=tuple(sorted(host for host in {*members.values()} & set(seen) if _is_outdated(seen[host], control))),
         strays=strays,
         owners=frozenset(c.owner for one in seen.values() for c in one.containers if c.owner),
+        services=tuple(_services(seen, unreachable, services)),
     )
+
+
+def _services(
+    seen: Mapping[str, Seen], unreachable: Mapping[str, str], planned: Mapping[str, str]
+) -> Iterator[ObservedService]:
+    found = {(c.service, host): c for host, one in seen.items() for c in one.containers if c.service is not None}
+    for (name, host), container in sorted(found.items(), key=lambda item: str(item[0])):
+        state: State = "running" if container.running else "exited"
+        yield ObservedService(str(name), container.role, host, state, container.artefact, container.id)
+    for name, host in planned.items():
+        if host in unreachable:
+            reason = f"{host} cannot be reached"
+            yield ObservedService(name, name.partition("-")[0], host, "lost", reachable=False, reason=reason)
 
 
 def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:

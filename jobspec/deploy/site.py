@@ -184,20 +184,30 @@ class Site:
 
         `image`: what to start where the artefact's name of it means another one by now.
         """
-        user, other = _user(self.host.docker), b""
-        if self.target == "ssh":
-            argv = [*user, "env", f"JOBCTL_IMAGE={image or ''}", "sh", str(self.work / f"node-{node}.sh")]
-        else:
-            file = str(self.work / "compose.yaml")
-            if image:
-                other = json.dumps({"services": {f"node-{node}": {"image": image}}}).encode()
-            files = ["-f", file, "-f", "-"] if image else ["-f", file]
-            words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", f"node-{node}"]
-            argv = ["sh", "-c", scripts.COMPOSE, "sh", *words]
+        argv, other = self._start(f"node-{node}", image)
         wait = ["sh", "-c", scripts.START, "sh", str(self.work / f"node-{node}" / "report.json"), *argv]
         result = self.transport.run(wait, other, timeout=STARTING)
         if result.code != 0:
             raise self.cannot_start(f"start node {node}", result)
+
+    def start_service(self, name: str) -> None:
+        """Start the container of a service as its artefact says; one that runs from the same artefact stays."""
+        argv, other = self._start(name, None)
+        result = self.transport.run(argv, other, timeout=STARTING)
+        if result.code != 0:
+            raise self.cannot_start(f"start {name}", result)
+
+    def _start(self, name: str, image: str | None) -> tuple[list[str], bytes]:
+        """Return the command that starts what is called `name` in artefacts, and what it reads."""
+        if self.target == "ssh":
+            script = str(self.work / f"{name}.sh")
+            return [*_user(self.host.docker), "env", f"JOBCTL_IMAGE={image or ''}", "sh", script], b""
+        files, other = ["-f", str(self.work / "compose.yaml")], b""
+        if image:
+            files += ["-f", "-"]
+            other = json.dumps({"services": {name: {"image": image}}}).encode()
+        words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
+        return ["sh", "-c", scripts.COMPOSE, "sh", *words], other
 
     def cannot_start(self, what: str, result: Result) -> HostError:
         """Return why a container could not be started, with the remedy where the cause is a common one."""
@@ -219,9 +229,9 @@ class Site:
             [*_user(self.host.docker), "sh", "-c", script.decode("utf-8", "surrogateescape")]
         )
 
-    def end(self, node: int, grace: float) -> None:
-        """Stop the containers of `node` (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
-        found = [seen for seen in self.containers.seen() if seen.node == node]
+    def end(self, name: int | str, grace: float) -> None:
+        """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
+        found = [seen for seen in self.containers.seen() if name in (seen.node, seen.service)]
         self.containers.stop(found, grace)
         self.containers.remove(found)
 

@@ -155,7 +155,7 @@ class Container:
     ulimits: tuple[Ulimit, ...]
     options: tuple[str, ...]
     stop_grace: float
-    restart: Literal["no", "on-failure"] = "no"
+    restart: Literal["no", "on-failure", "unless-stopped"] = "no"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +167,23 @@ class Node:
     host: HostRef
     container: Container
     launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What the job needs beside its nodes: a container of its own, without the launcher. `name` is unique in the job.
+
+    Its own directory on the host is at `data` inside; on `local` the variable `data_variable` says where that is.
+    """
+
+    name: str
+    role: Literal["etcd"]
+    host: HostRef
+    container: Container
+    command: tuple[str, ...]
+    data: str
+    data_variable: str
+    port: int  # where it answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +286,7 @@ class Plan:
     recovery: Recovery
     stop_grace: float
     spec_hash: str
+    services: tuple[Service, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

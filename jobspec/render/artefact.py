@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.types import Generation, Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.payload import control_json, launch_json
-from jobctl.jobspec.render.shell import local_script, ssh_hash, ssh_script
+from jobctl.jobspec.render.shell import local_script, local_service_script, ssh_hash, ssh_script
 
-__all__ = ["Artefact", "control_json", "folder", "hashes", "launch_json", "launcher", "render"]
+__all__ = ["Artefact", "control_json", "folder", "hashes", "launch_json", "launcher", "render", "service_hashes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,21 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
     match plan.target:
         case "local":
             yield from _scripts(plan, local_script)
+            yield from _service_scripts(plan, lambda plan, service: local_service_script(service))
         case "ssh":
             yield from _scripts(plan, ssh_script)
+            yield from _service_scripts(plan, ssh_script)
         case "compose":
             yield from _compose_files(plan)
         case other:
             raise RenderError("not-yet", f"this version of jobctl cannot render for target `{other}` yet")
+
+
+def service_hashes(plan: Plan) -> dict[str, str]:
+    """Return the hash of what starts each service's container, by the service's name."""
+    if plan.target == "ssh":
+        return {service.name: ssh_hash(plan, service) for service in plan.services}
+    return {service.name: service_hash(None, service) for service in plan.services}
 
 
 def hashes(plan: Plan) -> dict[int, str]:
@@ -58,9 +67,19 @@ def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Arte
         yield Artefact(f"{folder(node.host.name)}/node-{node.index}.sh", script(plan, node), 0o755)
 
 
+def _service_scripts(plan: Plan, script: Callable[[Plan, Service], bytes]) -> Iterator[Artefact]:
+    for service in plan.services:
+        yield Artefact(f"{folder(service.host.name)}/{service.name}.sh", script(plan, service), 0o755)
+
+
 def _compose_files(plan: Plan) -> Iterator[Artefact]:
-    for host, nodes in _by_host(plan.nodes).items():
-        yield Artefact(f"{folder(host)}/compose.yaml", compose_file(plan, nodes), 0o644)
+    nodes = _by_host(plan.nodes)
+    services: dict[str, list[Service]] = {}
+    for service in plan.services:
+        services.setdefault(service.host.name, []).append(service)
+    for host in dict.fromkeys([*nodes, *services]):
+        content = compose_file(plan, nodes.get(host, ()), services.get(host, ()))
+        yield Artefact(f"{folder(host)}/compose.yaml", content, 0o644)
 
 
 def _by_host(nodes: Iterable[Node]) -> dict[str, list[Node]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Pairs, Plan
+from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Pairs, Plan, Service
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import compose_template
 from jobctl.jobspec.render.options import Keys, service_keys
@@ -19,21 +19,40 @@ _SELF = Rendered("${JOBCTL_USER:?set it to the UID:GID that the job runs as}")
 _RDMA = Rendered("${JOBCTL_INFINIBAND:-/dev/null}")
 
 
-def compose_file(plan: Plan, nodes: Iterable[Node]) -> bytes:
-    """Return the compose file of the host where `nodes` run. Raises RenderError for what Compose cannot say."""
+def compose_file(plan: Plan, nodes: Iterable[Node], services: Iterable[Service] = ()) -> bytes:
+    """Return the compose file of the host where `nodes` and `services` run. Raises RenderError for what Compose cannot say."""
     nodes = tuple(nodes)
     mounts = {mount for node in nodes for mount in container.host_mounts(node.container)}
     text = compose_template("compose.yaml.j2").render(
         project=f"jobctl-{plan.job}",
-        services=[_service(plan.code, node) for node in nodes],
+        services=[*map(_own_service, services), *(_service(plan.code, node) for node in nodes)],
         volumes=sorted({mount.source for mount in mounts if _is_named(mount)}),
     )
     return text.encode()
 
 
-def service_hash(code: Code | None, node: Node) -> str:
-    """Return the hash of the service that starts `node`."""
-    return container.hash_of(_service(code, node)[1])
+def service_hash(code: Code | None, node: Node | Service) -> str:
+    """Return the hash of what starts `node`."""
+    return container.hash_of((_own_service(node) if isinstance(node, Service) else _service(code, node))[1])
+
+
+def _own_service(service: Service) -> tuple[Rendered, Pairs]:
+    """Return what starts a service of the job, up to the labels that its hash does not cover, and those."""
+    values = _values(None, container.alike(service.container), None, secrets=False)
+    alike = compose_template("service_alike.yaml.j2").render(
+        {**values, "job_mounts": (), "command": service.command},
+    )
+    text = compose_template("service.yaml.j2").render(
+        name=service.name,
+        container=service.container,
+        pull=container.pull(service.container),
+        extra_hosts=container.own_name(service),
+        own_mount=container.service_mount(service),
+        alike=Rendered(alike),
+        launch=None,
+        labels=container.labels(service),
+    )
+    return Rendered(text), container.uncovered_labels(service, text)
 
 
 def _is_named(mount: Mount) -> bool:

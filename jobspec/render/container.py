@@ -9,7 +9,7 @@ import ipaddress
 from dataclasses import replace
 from hashlib import sha256
 
-from jobctl.jobspec.plan.types import Code, Container, Launch, Mount, Node, Pairs
+from jobctl.jobspec.plan.types import Code, Container, Launch, Mount, Node, Pairs, Service
 from jobctl.jobspec.render.devices import access
 from jobctl.jobspec.render.payload import launch_json
 
@@ -47,6 +47,11 @@ def node_mount(index: int) -> Mount:
 
 def node_directory(index: int) -> str:
     return f"node-{index}"
+
+
+def service_mount(service: Service) -> Mount:
+    """Return the mount of a service's own directory; its source is relative to the work directory."""
+    return Mount("bind", service.name, service.data)
 
 
 def job_mounts(code: Code | None, secrets: bool) -> tuple[Mount, ...]:
@@ -103,7 +108,7 @@ def alike(container: Container) -> Container:
     return replace(container, name="", hostname="", labels=())
 
 
-def own_name(node: Node) -> tuple[str, ...]:
+def own_name(node: Node | Service) -> tuple[str, ...]:
     """Return the entry of /etc/hosts for the node's host name, as NAME:ADDRESS.
 
     There is none where the hosts file gives a name instead of an address: only the host could resolve it.
@@ -131,12 +136,12 @@ def user(container: Container) -> str | None:
     return None if given is None else _USERS.get(given, given)
 
 
-def labels(node: Node) -> Pairs:
+def labels(node: Node | Service) -> Pairs:
     """Return the labels that the artefact's hash covers."""
     return tuple(label for label in node.container.labels if label[0] != VERSION_LABEL)
 
 
-def uncovered_labels(node: Node, artefact: str) -> Pairs:
+def uncovered_labels(node: Node | Service, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
     version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
     return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Plan
+from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Plan, Service
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.render.errors import RenderError
@@ -29,7 +29,19 @@ def local_script(plan: Plan, node: Node) -> bytes:
     return _encode(text)
 
 
-def ssh_script(plan: Plan, node: Node) -> bytes:
+def local_service_script(service: Service) -> bytes:
+    """Return the script that becomes `service` on this machine, without a container."""
+    path = dict(service.container.env)[service.data_variable].removeprefix(service.data)
+    text = shell_template("local_service.sh.j2").render(
+        environment=[f"{n}={value}" for n, value in service.container.env if n != service.data_variable],
+        variable=service.data_variable,
+        path=f"/{service.name}{path}",
+        command=service.command,
+    )
+    return _encode(text)
+
+
+def ssh_script(plan: Plan, node: Node | Service) -> bytes:
     """Return the script that starts the container of `node` with the host's Docker Engine.
 
     Raises RenderError for what `docker run` cannot say.
@@ -40,18 +52,20 @@ def ssh_script(plan: Plan, node: Node) -> bytes:
         name=node.container.name,
         labels=[f"{name}={value}" for name, value in labels],
         hash=container.hash_of(labels),
-        directory=container.node_directory(node.index),
+        directory=node.name if isinstance(node, Service) else container.node_directory(node.index),
     )
     return _encode(text + start)
 
 
-def ssh_hash(plan: Plan, node: Node) -> str:
+def ssh_hash(plan: Plan, node: Node | Service) -> str:
     """Return the hash of what the script of `node` starts."""
     return container.hash_of(container.uncovered_labels(node, _run(plan, node)))
 
 
-def _run(plan: Plan, node: Node) -> str:
+def _run(plan: Plan, node: Node | Service) -> str:
     """Return the first part of the script: the arguments of `docker run`, up to the labels its hash does not cover."""
+    if isinstance(node, Service):
+        return _run_service(node)
     return shell_template("ssh.sh.j2").render(
         options=list(_own_options(node)),
         own_mount=_below_work(container.node_mount(node.index)),
@@ -60,6 +74,25 @@ def _run(plan: Plan, node: Node) -> str:
         rdma=container.wants_rdma(node.container),
         image=node.container.image,
         command=container.command(node.container, bool(node.launch.secrets)),
+    )
+
+
+def _run_service(service: Service) -> str:
+    alike = shell_template("ssh_alike.sh.j2").render(
+        job_mounts=(),
+        options=list(_options(container.alike(service.container))),
+        user=container.user(service.container),
+        workdir=None,
+        escape_hatch=(),
+    )
+    return shell_template("ssh.sh.j2").render(
+        options=list(_own_options(service)),
+        own_mount=_below_work(container.service_mount(service)),
+        alike=Rendered(alike),
+        launch=None,
+        rdma=False,
+        image=service.container.image,
+        command=service.command,
     )
 
 
@@ -112,7 +145,7 @@ def _looking(code: Code | None, given: Container, workdir: str | None, secrets: 
     return Rendered(text)
 
 
-def _own_options(node: Node) -> Iterator[Option]:
+def _own_options(node: Node | Service) -> Iterator[Option]:
     yield ("--name", node.container.name)
     yield ("--hostname", node.container.hostname)
     yield from _each("--add-host", container.own_name(node))

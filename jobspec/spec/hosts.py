@@ -41,6 +41,11 @@ class Host:
         return self.name == "localhost"
 
     @property
+    def trains(self) -> bool:
+        """Whether it takes nodes of collective jobs: it does unless its roles are others."""
+        return not self.roles or "trainer" in self.roles
+
+    @property
     def address(self) -> str:
         """Where the other nodes reach it."""
         return self.addr or ("127.0.0.1" if self.local else self.name)

@@ -140,7 +140,7 @@ def _not_sent(spec: Spec, directory: Path) -> bool:
 
 
 def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
-    room = sum(host.nodes for host in hosts if not host.spare)
+    room = sum(host.nodes for host in hosts if not host.spare and host.trains)
     if spec.nodes.min > room:
         message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
         hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")

@@ -39,6 +39,9 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     missing = [str(node.node) for node in observed.members if not node.alive and node.state == "pending"]
     if missing:
         return Repair(f"node {', '.join(missing)} has no launcher")
+    down = [service.name for service in observed.services if service.reachable and service.state != "running"]
+    if down:
+        return Repair(f"{', '.join(down)} does not run")
     stale = [f"node {node.node} on {node.host}" for node in observed.strays]
     if stale:
         return Repair(f"{', '.join(stale)} belongs elsewhere now")

@@ -20,8 +20,8 @@ from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed, failure_words
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Generation, Plan
-from jobctl.jobspec.planner import PlanError
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
     Continue,

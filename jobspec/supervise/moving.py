@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.reach import Reach
+from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import Context, planner
+from jobctl.jobspec.planner import planner
 from jobctl.jobspec.spec.model import Spec
 
 
@@ -19,7 +20,8 @@ def with_moves(plan: Plan, source: Mapping[str, Any], reach: Reach, moves: Mappi
     """
     placement = {node.index: node.host.name for node in plan.nodes} | dict(moves)
     spec, context = Spec.model_validate(source["spec"]), Context(**source["context"])
-    made = planner(spec, reach.hosts, placement, context, None, source["count"])
+    services = {service.name: service.host.name for service in plan.services}
+    made = planner(spec, reach.hosts, placement, context, None, source["count"], services)
     # What changed on its way through the files of this version and of an older one is not for a move to bring in.
     nodes = tuple(new if new.index in moves else old for new, old in zip(made.nodes, plan.nodes, strict=True))
     return replace(plan, nodes=nodes)

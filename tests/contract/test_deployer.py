@@ -24,8 +24,9 @@ from jobctl.jobspec.deploy.logs import Logs, Selection
 from jobctl.jobspec.deploy.observed import phase
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import reconcile
+from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import Context, planner
+from jobctl.jobspec.planner import planner
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .machine import IMAGE, base_image, compose_plugin, locked, sh
+from .machine import ETCD_IMAGE, IMAGE, base_image, compose_plugin, etcd_image, locked, sh
 
 ENGINE_START = 60.0  # seconds
 USER, UID = "ml", 4242  # who is not root, but in the group docker
@@ -190,6 +190,10 @@ class Host:
                 Path(f"{saved}.new").rename(saved)
                 return
         self.docker("load", "-i", str(saved))
+
+    def install_etcd(self) -> None:
+        """Have the engine have ETCD_IMAGE."""
+        self.docker("import", str(etcd_image()), ETCD_IMAGE)
 
     def engine_answers(self) -> bool:
         """Say whether the engine answers."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,9 @@ PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "nsenter": "util-linux",
     "mkfs.ext4": "e2fsprogs",
+    "etcd": "etcd-server",
 }
+ETCD_IMAGE = "jobctl-fleet-etcd:1"  # the machine's etcd, and nothing else
 IMAGE = "jobctl-fleet:1"  # Debian with python3, and what torch needs beside itself
 
 
@@ -78,6 +81,22 @@ def base_image() -> Path:
                "--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*",
                "--dpkgopt=path-exclude=/usr/share/locale/*", "bookworm", str(new), "--format=tar")  # fmt: skip
             new.rename(path)
+    return path
+
+
+def etcd_image() -> Path:
+    """Return a tar of the root file system of ETCD_IMAGE: the program and the libraries that it needs, as in etcd's own."""
+    program = Path(str(_which("etcd")))
+    path = cache() / f"etcd-{program.stat().st_mtime_ns}.tar"
+    with locked(cache() / "etcd.lock"):
+        if not path.exists():
+            words = sh("ldd", str(program), check=False).split()
+            needed = [str(Path(word).resolve()) + ":" + word for word in words if word.startswith("/")]
+            with tarfile.open(path.with_suffix(".new"), "w") as archive:
+                archive.add(program.resolve(), "usr/local/bin/etcd")
+                for source, _, place in (one.partition(":") for one in needed):
+                    archive.add(source, place.lstrip("/"))
+            path.with_suffix(".new").rename(path)
     return path
 
 

@@ -17,9 +17,10 @@ from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Plan
-from jobctl.jobspec.planner import Context, planner
+from jobctl.jobspec.planner import planner
 from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text

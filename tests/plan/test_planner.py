@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,
@@ -18,7 +19,7 @@ from jobctl.jobspec.plan.generation import (
 )
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import HostRef, Meeting, Member, Plan, Slot
-from jobctl.jobspec.planner import Context, PlanError, local_hosts, planner
+from jobctl.jobspec.planner import planner
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 

@@ -1,0 +1,169 @@
+"""A job with an etcd of its own on real hosts: its leases decide, and the controller may be switched off."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fleet import Fleet, fleet
+from .host import Host
+from .jobs import eventually
+from .machine import ETCD_IMAGE
+from .test_recovery import EVERY, TIMEOUT, Run, trainer
+
+MANAGED = f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\nrecovery:"
+
+
+class WithEtcd(Run):
+    """A job on h1 and h2, with members of etcd on h1, h2 and h3, and h4 to spare."""
+
+    def __init__(self, directory: Path, made: Fleet, *, change: tuple[str, str] = ("\0", ""), **how: Any) -> None:
+        super().__init__(directory, made, change=("recovery:", MANAGED), **how)
+        self.rewrite(*change)
+        lines = [f"{host.name} addr={host.address}" for host in made.hosts]
+        (self.code / "hosts.txt").write_text("\n".join([*lines[:2], f"{lines[2]} roles=etcd", f"{lines[3]} spare"]))
+
+    def rewrite(self, old: str, new: str) -> None:
+        """Change the job's spec."""
+        path = self.code / "job.yaml"
+        path.write_text(path.read_text().replace(old, new))
+
+    def report(self, node: int, host: str) -> dict[str, Any]:
+        """What a launcher says, read from outside."""
+        home = next(one.home for one in self.fleet.hosts if one.name == host)
+        found: dict[str, Any] = json.loads((home / f".jobctl/{host}/counter/node-{node}/report.json").read_text())
+        return found
+
+    def all_run(self, generation: int) -> bool:
+        """Say whether both nodes run a generation, by what their launchers say."""
+        reports = [self.report(0, "h1"), self.report(1, "h2")]
+        return all((report["generation"], report["state"]) == (generation, "running") for report in reports)
+
+
+@pytest.fixture(scope="module")
+def four(can_have_fleet: None) -> Iterator[Fleet]:
+    with fleet(4) as made:
+        for host in made.hosts:
+            host.install_etcd()
+        yield made
+
+
+@pytest.fixture
+def run(tmp_path: Path, four: Fleet) -> Iterator[Callable[..., WithEtcd]]:
+    made: list[WithEtcd] = []
+
+    def make(**how: Any) -> WithEtcd:
+        made.append(WithEtcd(tmp_path, four, **how))
+        return made[-1]
+
+    yield make
+    for host in four.hosts:
+        host.plug_cable()
+        if "sshd" not in host.processes:
+            host.power_on()
+    for one in made:
+        down = one.run("down", "--hosts", "hosts.txt", "--ssh-config", str(four.ssh_config))
+        assert (down.returncode, one.containers(), one.files()) == (0, [[], [], [], []], []), down.stderr
+
+
+def init_of(host: Host, container: str) -> int:
+    """Return the pid of a container's first process."""
+    return int(host.docker("inspect", "--format", "{{.State.Pid}}", container))
+
+
+def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., WithEtcd]) -> None:
+    job = run(steps=600)
+    job.begin()
+    services = [node for node in job.status()["nodes"] if node["role"] == "etcd"]
+    assert [(s["node"], s["name"], s["host"], s["state"]) for s in services] == [
+        (None, "etcd-0", "h3", "running"),
+        (None, "etcd-1", "h1", "running"),
+        (None, "etcd-2", "h2", "running"),
+    ]
+    os.kill(job.supervisor(), signal.SIGKILL)
+    time.sleep(4.0)
+    os.kill(trainer(job.fleet[1]), signal.SIGKILL)
+    eventually(lambda: job.all_run(2))
+    os.kill(init_of(job.fleet[0], "jobctl-counter-0"), signal.SIGKILL)
+    eventually(lambda: job.all_run(3))
+    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    state = job.ends_well()
+    assert supervisor.wait(60) == 0
+    assert (state["generation"], state["nodes"][0]["restarts"], len(job.resumed())) == (3, 2, 3)
+    told = [event["message"] for event in job.events() if event["event"] == "failure"]
+    assert told == [
+        "node 1: rank 1 was killed by SIGKILL; no supervisor was there",
+        "node 0: its launcher was started again; no supervisor was there",
+    ]
+
+
+def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., WithEtcd]) -> None:
+    # Long enough for a leader to be elected, and for asking each member: below that it ends the processes to be safe.
+    job = run(steps=900, change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 8s"))
+    job.begin()
+    os.kill(init_of(job.fleet[2], "jobctl-counter-etcd-0"), signal.SIGKILL)
+    time.sleep(TIMEOUT + 1)
+    assert (job.phase(), job.status()["generation"]) == ("running", 1)
+    os.kill(job.supervisor(), signal.SIGKILL)  # it would start them again
+    members = [(job.fleet[2], "jobctl-counter-etcd-0"), (job.fleet[0], "jobctl-counter-etcd-1")]
+    for host, name in members:
+        host.docker("stop", name)
+    time.sleep(20)
+    assert (job.report(1, "h2")["state"], job.report(1, "h2")["generation"]) == ("running", 1)
+    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    eventually(lambda: [node["state"] for node in job.status()["nodes"]] == ["running"] * 5)
+    assert job.ends_well()["generation"] == 1
+    assert supervisor.wait(60) == 0
+
+
+def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
+    """Nobody else could say that it is dead; the new launcher waits for its lease."""
+    job = run(steps=900, change=("nodes: 2", "nodes: 1"))
+    up = job.up("--skip-check")
+    assert up.returncode == 0, up.stderr
+    path = job.checkpoints / "checkpoint-0"
+    eventually(path.exists)
+    home = job.status()["nodes"][0]["host"]
+    job.fleet[0].power_off()
+    eventually(lambda: (job.status()["nodes"][0]["host"], job.status()["nodes"][0]["state"]) == ("h4", "running"))
+    assert home == "h1"
+    done = job.run("wait", "--timeout", "120s")
+    assert done.returncode == 0, job.run("events").stdout
+    assert not (job.checkpoints / "TWICE").exists()
+    job.fleet[0].power_on()
+
+
+def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> None:
+    job = run(steps=500)
+    job.begin()
+    job.fleet[1].pull_cable()
+    eventually(lambda: any(event["event"] == "moved" for event in job.events()))
+    eventually(lambda: job.status()["nodes"][1]["state"] == "running")
+    assert job.report(1, "h2")["state"] == "fenced"
+    job.fleet[1].plug_cable()
+    eventually(lambda: "remove node 1 on h2: it runs on h4" in job.run("events").stdout)
+    state = job.ends_well()
+    assert (state["nodes"][1]["host"], job.resumed()[-1] >= 2 * EVERY) == ("h4", True)
+
+
+def test_a_controller_that_is_cut_off_changes_nothing(run: Callable[..., WithEtcd]) -> None:
+    """Of a host that only it cannot reach, it starts nothing elsewhere: etcd says that the node's lease is held."""
+    job = run(steps=500)
+    job.begin()
+    block = ("ip", "route", "replace", "blackhole", f"{job.fleet[1].address}/32")
+    subprocess.run(block, check=True)
+    try:
+        eventually(lambda: "h2 is not heard" in job.run("events").stdout)
+        time.sleep(2 * TIMEOUT + 4)
+        assert (job.report(1, "h2")["state"], job.report(1, "h2")["generation"]) == ("running", 1)
+    finally:
+        subprocess.run(["ip", "route", "del", "blackhole", f"{job.fleet[1].address}/32"], check=True)
+    assert job.ends_well()["generation"] == 1
