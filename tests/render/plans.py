@@ -10,6 +10,7 @@ from jobctl.jobspec.plan.types import (
     Code,
     Container,
     Devices,
+    Etcd,
     HostRef,
     Launch,
     Mount,
@@ -17,6 +18,7 @@ from jobctl.jobspec.plan.types import (
     Plan,
     Recovery,
     Rendezvous,
+    Service,
     Slot,
     Ulimit,
     Value,
@@ -191,7 +193,36 @@ def cases() -> dict[str, Plan]:
             f"{target}-self": plan(with_container(node(), user="self"), target=target),
             f"{target}-root": plan(with_container(node(), user="root"), target=target),
         }
+        found[f"{target}-etcd"] = _with_etcd(target)
+    found["local-etcd"] = replace(_with_etcd("local"), nodes=(_at_home(_with_etcd("local").nodes[0]),))
     return found
+
+
+def _with_etcd(target: str) -> Plan:
+    """A node that keeps its lease in a member of etcd on the same host, and in one elsewhere."""
+    etcd = Etcd(("10.0.0.1:2379", "10.0.0.2:2379"), "/jobctl/ada@desk/resnet", None, "ada", "PASS")
+    one = with_launch(with_container(node(), restart="on-failure"), etcd=etcd, secrets=("PASS",))
+    places = (HostRef("gpu01", "10.0.0.1"), HostRef("gpu02", "10.0.0.2"))
+    if target == "local":
+        places = (HostRef("localhost", "127.0.0.2"), HostRef("localhost", "127.0.0.3"))
+    services = tuple(_member(i, place) for i, place in enumerate(places))
+    return replace(plan(one, target=target), services=services)
+
+
+def _member(number: int, host: HostRef) -> Service:
+    name = f"etcd-{number}"
+    given = replace(
+        container(),
+        name=f"jobctl-resnet-{name}",
+        image="quay.io/coreos/etcd:v3.5.21",
+        hostname=f"resnet-{name}",
+        env=(("ETCD_DATA_DIR", "/etcd/0a1b2c3d"), ("ETCD_NAME", name)),
+        labels=(("jobctl.job", "resnet"), ("jobctl.node", name), ("jobctl.role", "etcd"), ("jobctl.version", "0.1.0")),
+        ulimits=(),
+        restart="unless-stopped",
+        stop_grace=5.0,
+    )
+    return Service(name, "etcd", host, given, ("etcd",), "/etcd", "ETCD_DATA_DIR", 2379)
 
 
 def _at_home(base: Node) -> Node:

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Starts the container of one node of a job with this host's Docker Engine. Written by jobctl.
+# Paths of the job are relative to this file. Running it again changes nothing.
+# shellcheck disable=SC1003,SC2016 # every value is meant literally
+set -eu
+dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+image=pytorch/pytorch:2.13.0
+
+set -- \
+  --name jobctl-resnet-0 \
+  --hostname resnet-0 \
+  --add-host resnet-0:10.0.0.1 \
+  --label jobctl.job=resnet \
+  --label jobctl.node=0 \
+  --label jobctl.role=trainer \
+  --label jobctl.owner=ada@desk \
+  --mount 'type=bind,"source='"$dir/"'node-0",target=/jobctl/node' \
+  --mount 'type=bind,"source='"$dir/"'launcher.py",target=/jobctl/launcher.py,readonly' \
+  --mount 'type=bind,"source='"$dir/"'run",target=/jobctl/run,readonly' \
+  --mount 'type=bind,"source='"$dir/"'secrets",target=/jobctl/secrets,readonly' \
+  --network host \
+  --init \
+  --restart on-failure \
+  --stop-timeout 45 \
+  --pull missing \
+  --entrypoint '' \
+  --env LR=0.1 \
+  --env MODE=no \
+  --ulimit memlock=-1:-1 \
+  --log-driver json-file \
+  --log-opt max-file=3 \
+  --log-opt max-size=10m \
+  --env 'JOBCTL_LAUNCH={"node":0,"host":"gpu01","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--no-python",{"slot":"process"}],"command":["python3","-u","train.py","--epochs","3"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["OMP_NUM_THREADS","1"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":["PASS"],"workdir":null,"interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"etcd":{"endpoints":["10.0.0.1:2379","10.0.0.2:2379"],"prefix":"/jobctl/ada@desk/resnet","tls":null,"user":"ada","password":"PASS"}}' \
+  -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
+
+name=jobctl-resnet-0
+spec=850ab9705bc57f99055b035943730d512076ee3815c7964f42bf3c8514988e6f
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+case $found in
+none)
+  mkdir -p -- "$dir/"node-0
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=850ab9705bc57f99055b035943730d512076ee3815c7964f42bf3c8514988e6f "$@"
+  ;;
+"$spec") exec docker start -- "$name" ;;
+*)
+  echo "container $name runs something else; remove it first: docker rm --force $name" >&2
+  exit 1
+  ;;
+esac

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Starts the container of one node of a job with this host's Docker Engine. Written by jobctl.
+# Paths of the job are relative to this file. Running it again changes nothing.
+# shellcheck disable=SC1003,SC2016 # every value is meant literally
+set -eu
+dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+image=quay.io/coreos/etcd:v3.5.21
+
+set -- \
+  --name jobctl-resnet-etcd-1 \
+  --hostname resnet-etcd-1 \
+  --add-host resnet-etcd-1:10.0.0.2 \
+  --label jobctl.job=resnet \
+  --label jobctl.node=etcd-1 \
+  --label jobctl.role=etcd \
+  --mount 'type=bind,"source='"$dir/"'etcd-1",target=/etcd' \
+  --network host \
+  --init \
+  --restart unless-stopped \
+  --stop-timeout 5 \
+  --pull missing \
+  --entrypoint '' \
+  --env ETCD_DATA_DIR=/etcd/0a1b2c3d \
+  --env ETCD_NAME=etcd-1 \
+  --log-driver json-file \
+  --log-opt max-file=3 \
+  --log-opt max-size=10m \
+  -- "${JOBCTL_IMAGE:-$image}" etcd
+
+name=jobctl-resnet-etcd-1
+spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+case $found in
+none)
+  mkdir -p -- "$dir/"etcd-1
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5 "$@"
+  ;;
+"$spec") exec docker start -- "$name" ;;
+*)
+  echo "container $name runs something else; remove it first: docker rm --force $name" >&2
+  exit 1
+  ;;
+esac
