@@ -1333,7 +1333,8 @@ class Keeper:
         self.lease: Optional[str] = None
         self.has_key = False
         self.ttl = self.lease_ttl = 0  # seconds: as it should be, as it is
-        self.at: Optional[float] = None
+        self.alive: Optional[float] = None  # when the lease was last asked for, or for more time, with success
+        self.paused: Optional[float] = None  # when it stood still, see Quorum
         self.over = False
         self.order: Optional[Json] = None  # as etcd has it
         self.revision = "0"
@@ -1352,22 +1353,25 @@ class Keeper:
         import select
 
         while True:
-            began, problem, again = boot_time(), None, False
-            try:
-                if not is_cut(self.cut):
-                    again = self.round()
-                    self.quorum.there()
-            except EtcdError as error:
-                problem = str(error)
-                paused = self.quorum.paused(began) if error.status is None else None
-                if paused is not None and self.at is not None:
-                    self.at = max(self.at, paused)
-            self.say(problem)
-            pause = TICK if self.has_key or problem else FIRST_TICKS
-            select.select([self.channel], [], [], 0.0 if again else max(0.0, began + pause - boot_time()))
+            began = boot_time()
+            pause = self.turn(began)
+            select.select([self.channel], [], [], max(0.0, began + pause - boot_time()))
             if not self.listen():
                 self.leave()
                 return 0
+
+    def turn(self, now: float) -> float:
+        """See to everything once, and tell the launcher; return after how many seconds to do so again."""
+        problem, again = None, False
+        try:
+            if not is_cut(self.cut):
+                again = self.round()
+                self.quorum.there()
+        except EtcdError as error:
+            problem = str(error)
+            self.paused = (self.quorum.paused(now) if error.status is None else None) or self.paused
+        self.say(problem)
+        return 0.0 if again else TICK if self.has_key or problem else FIRST_TICKS
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it leaves."""
@@ -1390,8 +1394,9 @@ class Keeper:
     def say(self, problem: Optional[str]) -> None:
         """Tell the launcher how things are."""
         now = boot_time()
+        times = [at for at in (self.alive, self.paused) if at is not None]
         said: Json = {
-            "at": self.at,
+            "at": max(times) if self.has_key and self.alive is not None else None,
             "id": self.order["rendezvous"]["id"] if self.order else None,
             "gone": {str(node): now - since for node, since in self.gone.items()},
             "over": self.over,
@@ -1418,7 +1423,7 @@ class Keeper:
 
     def take_lease(self) -> None:
         """Take a lease, and have the node's key go with it instead of the one before."""
-        before, begun = self.lease, boot_time()
+        before, self.alive = self.lease, boot_time()
         self.lease = str(self.etcd.call("/v3/lease/grant", TTL=str(self.ttl))["ID"])
         self.lease_ttl = self.ttl
         self.remember(self.lease)
@@ -1431,10 +1436,8 @@ class Keeper:
                 compare=[{"key": key, "target": "LEASE", "lease": before}],
                 success=[{"request_put": {"key": key, "value": text64(self.value), "lease": self.lease}}],
             )
-            if found.get("succeeded"):
-                self.at = begun
-            else:
-                self.over, self.has_key, self.at = True, False, None
+            if not found.get("succeeded"):
+                self.over, self.has_key = True, False
         self.revoke(before)
 
     def renew(self, lease: str) -> None:
@@ -1443,13 +1446,13 @@ class Keeper:
         left = int(self.etcd.call("/v3/lease/keepalive", ID=lease).get("TTL", 0))
         if left <= 0:
             self.lose()
-        elif self.has_key:
-            self.at = now
+        else:
+            self.alive = now
 
     def lose(self) -> None:
         """Take note that the lease is over: others may have the node."""
         self.over = self.over or self.has_key
-        self.lease, self.has_key, self.at = None, False, None
+        self.lease, self.has_key, self.alive = None, False, None
 
     def look(self) -> None:
         """Read generation and nodes, and take the node's key if it is free."""
@@ -1466,14 +1469,14 @@ class Keeper:
         if self.has_key and (mine is None or mine.get("lease") != self.lease):
             self.lose()  # somebody has deleted it
         elif self.lease is not None and not self.has_key:
-            self.take_key(mine, now)
+            self.take_key(mine)
         nodes = {m["node"] for m in order["members"]} if order else set()
         missing = {node for node in nodes if "%s/nodes/%d" % (self.prefix, node) not in keys}
         if self.has_key:
             missing.discard(int(self.key.rpartition("/")[2]))
         self.gone = {node: self.gone.get(node, now) for node in missing}
 
-    def take_key(self, holder: Optional[Json], now: float) -> None:
+    def take_key(self, holder: Optional[Json]) -> None:
         """Take the node's key, which nobody else may have then. Raises EtcdError while another has it."""
         if holder is None:
             found = self.etcd.call(
@@ -1482,9 +1485,7 @@ class Keeper:
                 success=[{"request_put": {"key": text64(self.key), "value": text64(self.value), "lease": self.lease}}],
             )
             self.has_key = bool(found.get("succeeded"))
-        if self.has_key:
-            self.at = now
-        elif holder is not None:
+        if holder is not None:
             host = json.loads(base64.b64decode(holder["value"]).decode())["host"]
             raise EtcdError("the node's lease is that of a launcher on %s; waits until it is over" % host, 409)
 

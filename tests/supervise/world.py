@@ -114,6 +114,10 @@ class Host:
     def acts(self) -> bool:
         return self.on and not self.paused
 
+    def generations(self) -> list[Generation]:
+        """What can be read there."""
+        return [self.control] if self.control else []
+
     def send(self, line: Any) -> None:
         if self.follower is not None:
             self.follower.links[self.name].up.append((self.sim.later(self.name), line))
@@ -211,7 +215,7 @@ class Supervisor:
         return link.whole and link.open and host.acts and self.vitals.silent(name) is None
 
     def look(self) -> None:
-        found = [h.control for n, h in self.sim.hosts.items() if self.reaches(n) and h.control]
+        found = [g for name, host in self.sim.hosts.items() if self.reaches(name) for g in host.generations()]
         known = [g for g in (*found, self.control) if g]
         if not known:
             return
@@ -274,7 +278,7 @@ class Supervisor:
             host.launchers = [x for x in host.launchers if homes.get(x.node, name) == name]
             for node, home in homes.items():
                 if home == name and not any(x.node == node for x in host.launchers):
-                    host.launchers.append(Launcher(self.sim, host, node))
+                    host.launchers.append(self.sim.launcher(host, node))
             if host.control is None or age(host.control) < age(self.control):
                 host.control = self.control
 
@@ -306,14 +310,20 @@ class Sim:
         self.datagrams: list[tuple[float, Host, Host, Callable[[Launcher], None]]] = []
         self.hosts: dict[str, Host] = {}
         for index in range(nodes + spares):
-            self.hosts[f"h{index}"] = Host(self, f"h{index}")
+            self.hosts[f"h{index}"] = self.host(f"h{index}")
         first = self.generation({node: f"h{node}" for node in range(nodes)}, 1)
         self.supervisors: list[Supervisor] = []
         for node in range(nodes):
             host = self.hosts[f"h{node}"]
-            host.launchers.append(Launcher(self, host, node))
+            host.launchers.append(self.launcher(host, node))
             host.control = first
         self.supervise("s0")
+
+    def host(self, name: str) -> Host:
+        return Host(self, name)
+
+    def launcher(self, host: Host, node: int) -> Launcher:
+        return Launcher(self, host, node)
 
     def count(self) -> int:
         self.numbers += 1

@@ -1,0 +1,174 @@
+"""Fencing and liveness with etcd, in random worlds: its members die and are cut off, besides all that happens elsewhere.
+
+JOBCTL_TEST_WORLDS says how many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec import launcher
+from jobctl.jobspec.launcher import Keeper, Kept, Quorum
+
+from .etcd_world import EtcdBugs, EtcdSim
+from .test_world import fault
+from .world import Twice
+
+WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "400")) // 4
+MORE = ("member", "member", "members", "dark", "start members", "cut members", "alone")
+
+
+class Clock:
+    """The world whose time it is."""
+
+    sim: EtcdSim | None = None
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(launcher, "boot_time", lambda: Clock.sim.now if Clock.sim else 0.0)
+    monkeypatch.setattr(launcher, "free_port", lambda address, first, *ports: first)
+    monkeypatch.setattr(launcher, "note", lambda text: None)
+    monkeypatch.setattr(os, "urandom", lambda size: random.getrandbits(8 * size).to_bytes(size, "big"))
+    yield
+    Clock.sim = None
+
+
+def live(seed: int, bugs: EtcdBugs | None = None) -> EtcdSim:
+    """Let a world live through a random schedule of faults, and return it."""
+    random.seed(seed)
+    chance = random.Random(seed)
+    nodes = chance.choice((1, 1, 2, 2, 3, 4))
+    least = nodes if chance.random() < 0.6 else chance.randint(1, nodes)
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(nodes, chance.choice((0, 1, 1, 2)), seed, least=least, bugs=bugs)  # type: ignore[misc]
+    sim.run(5.0)
+    for _ in range(chance.randint(2, 8)):
+        if chance.random() < 0.4:
+            etcd_fault(sim, chance)
+        else:
+            fault(sim, chance)
+        sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)) * sim.timeout / 6)
+    return sim
+
+
+def etcd_fault(sim: EtcdSim, chance: random.Random) -> None:
+    names, store = [*sim.hosts, "s0", "s1", *sim.store.names], sim.store
+    match chance.choice(MORE):
+        case "member":
+            store.dead ^= {chance.choice(store.names)}
+        case "members":
+            store.dead = set(chance.sample(store.names, 2))
+        case "dark":
+            store.dark = {chance.choice(store.names)} if chance.random() < 0.7 else set()
+        case "start members":
+            store.dead, store.dark = set(), set()
+        case "cut members":
+            sim.partition({name: chance.random() < 0.5 for name in names})
+        case _:
+            sim.kill_supervisor()
+            sim.fail(chance.choice(list(sim.hosts.values())))
+
+
+@pytest.mark.parametrize("batch", range(8))
+def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
+    for seed in range(batch, WORLDS, 8):
+        try:
+            sim = live(seed)
+            sim.heal(60.0)
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert sim.all_train(), f"seed {seed}"
+
+
+def test_a_failed_process_goes_on_without_a_supervisor() -> None:
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(3, 0, 1)  # type: ignore[misc]
+    sim.run(5.0)
+    sim.kill_supervisor()
+    sim.fail(sim.hosts["h1"])
+    sim.run(10.0)
+    assert (sim.all_train(), sim.alone, sim.restarts) == (True, 1, 0) or sim.alone >= 1
+
+
+def test_a_lost_quorum_ends_nothing() -> None:
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(2, 1, 1)  # type: ignore[misc]
+    sim.run(5.0)
+    sim.store.dead = {"e0", "e1"}
+    for _ in range(60):
+        sim.run(1.0)
+        assert sim.all_train()
+    sim.store.dead = set()
+    sim.run(10.0)
+    assert (sim.all_train(), sim.restarts, sim.alone) == (True, 0, 0)
+
+
+class CountsFromNow(Keeper):
+    """The lease counts from when it is told of, whenever it was renewed."""
+
+    def say(self, problem: str | None) -> None:
+        self.alive = launcher.boot_time() if self.alive is not None else None
+        super().say(problem)
+
+
+class TakesWhatIsTaken(Keeper):
+    """Another launcher's key is no hindrance."""
+
+    def take_key(self, holder: Any) -> None:
+        put = {"key": launcher.text64(self.key), "value": launcher.text64(self.value), "lease": self.lease}
+        self.etcd.call("/v3/kv/txn", compare=[], success=[{"request_put": put}])
+        self.has_key = True
+
+
+class BelievesItself(Quorum):
+    """Whenever etcd does not answer this host, nobody has a quorum."""
+
+    def paused(self, now: float) -> float | None:
+        return now
+
+
+class CountsOne(Quorum):
+    """One member without a leader is enough."""
+
+    def paused(self, now: float) -> float | None:
+        return now if any(map(self.is_leaderless, self.members)) else None
+
+
+class ForgivesAll(Kept):
+    """A lease that was over comes back."""
+
+    def is_fresh(self, now: float) -> bool:
+        self.over = False
+        return super().is_fresh(now)
+
+    def renewed(self) -> float | None:
+        return launcher.boot_time() if self.had else super().renewed()
+
+
+@pytest.mark.parametrize(
+    "bugs",
+    [
+        EtcdBugs(keeper=CountsFromNow),
+        EtcdBugs(keeper=TakesWhatIsTaken),
+        EtcdBugs(quorum=BelievesItself),
+        EtcdBugs(quorum=CountsOne),
+        EtcdBugs(kept=ForgivesAll),
+    ],
+    ids=["keeper counts from now", "keeper takes what is taken", "believes itself", "counts one", "forgives all"],
+)
+def test_bugs_put_there_on_purpose_are_found(bugs: EtcdBugs) -> None:
+    for seed in range(400):
+        try:
+            live(seed, bugs)
+        except Twice:
+            return
+    pytest.fail("not found in 400 worlds")
