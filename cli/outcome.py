@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
 
 SETTLED = ("succeeded", "failed", "stopped")
+LONG = 10.0  # seconds of waiting for the same after which that is said, also where there is no terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,18 @@ def wait_until_up(deployer: Deployer, output: Format, failed: Failures) -> int:
     """Wait until every node runs, or the job has ended; show progress on a terminal."""
     from jobctl.jobspec.deploy.observed import phase
 
+    since, last = time.monotonic(), None
     with Progress(quiet=output is Format.json) as progress:
         while True:
             observed = deployer.observe()
             now, reason = phase(observed)
             if now in ("running", "degraded", *SETTLED):
                 break
+            if reason != last:
+                since, last = time.monotonic(), reason
+            elif reason and time.monotonic() - since > LONG:
+                since = float("inf")
+                console.say(f"{now} for a while: {reason}")
             progress.show(f"{now}: {reason or ''}", _counts(observed))
             pause(0.1)
     if output is Format.json:

@@ -248,12 +248,12 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
         return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
     if len(running) == len(members) and members:
         return "running", None
-    waiting = [
-        str(node.node) for node in members if not (_current(observed, node) and node.state in ("running", "exited"))
-    ]
+    waiting = [node for node in members if not (_current(observed, node) and node.state in ("running", "exited"))]
+    why = next((node.reason for node in waiting if node.reason), None)
     generation = observed.control.generation
     again = generation is not None and generation.number > 1 and bool(observed.control.ledger.failures)
-    return ("restarting" if again else "starting"), f"waits for node {', '.join(waiting)}"
+    words = f"waits for node {', '.join(str(node.node) for node in waiting)}"
+    return ("restarting" if again else "starting"), f"{words}: it {why}" if why else words
 
 
 def describe_failure(node: ObservedNode) -> str:

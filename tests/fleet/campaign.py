@@ -1,6 +1,6 @@
 """A job of real torchrun nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic]
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd]
 
 After each fault the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
 disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import math
 import os
@@ -19,16 +20,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .fleet import Fleet, fleet
 from .host import Host
 from .jobs import Jobs, eventually
-from .machine import IMAGE
+from .machine import ETCD_IMAGE, IMAGE
 
-TIMEOUT = 5  # host_timeout, in seconds
+TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
 NODES = 3
 
 # Every step all ranks must agree on how many they are; the loss depends on the step alone. Rank 0 saves.
@@ -84,7 +85,7 @@ checkpoint: {{checkpoints}}
 stop_grace_period: 2s
 volumes: ["PACKAGES:/packages:ro"]
 env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
-recovery: {{{{host_timeout: {TIMEOUT}s, hang_timeout: 8s, max_restarts: 1000}}}}
+recovery: {{{{host_timeout: TIMEOUTs, hang_timeout: 8s, max_restarts: 1000}}}}
 resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
 
@@ -100,9 +101,15 @@ def undisturbed(steps: int) -> str:
 class Campaign(Jobs):
     """The job, and what can happen to it. `faults` counts what did."""
 
-    def __init__(self, directory: Path, made: Fleet, seed: int, *, elastic: bool) -> None:
+    def __init__(self, directory: Path, made: Fleet, seed: int, *, elastic: bool, etcd: bool = False) -> None:
+        self.timeout = ETCD_TIMEOUT if etcd else TIMEOUT
         # torch is not in the image: the environment that this runs in is mounted into the containers.
-        spec = SPEC.replace("PACKAGES", str(made.lent("packages")))
+        spec = SPEC.replace("PACKAGES", str(made.lent("packages"))).replace("TIMEOUT", str(self.timeout))
+        if etcd:
+            spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
+            for host in made.hosts:
+                host.install_etcd()
+        self.etcd = etcd
         super().__init__(directory, made, spec.replace("NODES", f'"1:{NODES}"' if elastic else str(NODES)))
         (self.code / "counter.py").write_text(TRAIN)
         lines = (self.code / "hosts.txt").read_text().splitlines()
@@ -130,6 +137,11 @@ class Campaign(Jobs):
             self.supervisor_killed,
             self.controller_cut_off,
             self.rank_stands_still,
+            *(
+                [self.etcd_member_killed, self.etcd_quorum_lost, self.process_killed_without_controller]
+                if self.etcd
+                else []
+            ),
         ]
         for _ in range(count):
             kind = self.chance.choice(kinds)
@@ -224,7 +236,7 @@ class Campaign(Jobs):
 
     def cable_out_for_a_moment(self, host: Host, node: int) -> None:
         host.pull_cable()
-        time.sleep(self.chance.uniform(0.5, TIMEOUT - 2))
+        time.sleep(self.chance.uniform(0.5, self.timeout - 2))
         host.plug_cable()
 
     def cable_out(self, host: Host, node: int) -> None:
@@ -236,15 +248,48 @@ class Campaign(Jobs):
     def supervisor_killed(self, host: Host, node: int) -> None:
         holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
         os.kill(int(holder["pid"]), signal.SIGKILL)
-        time.sleep(self.chance.uniform(0.0, 2.0 * TIMEOUT))
+        time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.supervisor = self.popen("supervise", **quiet)
 
     def controller_cut_off(self, host: Host, node: int) -> None:
+        with self.without_controller():
+            time.sleep(self.chance.uniform(1.0, 3.0 * self.timeout))
+
+    @contextlib.contextmanager
+    def without_controller(self) -> Iterator[None]:
+        """Take this machine off the hosts' network."""
         address = f"10.{self.fleet.network}.0.254/24"
         subprocess.run(["ip", "addr", "del", address, "dev", self.fleet.bridge], check=True)
-        time.sleep(self.chance.uniform(1.0, 3.0 * TIMEOUT))
-        subprocess.run(["ip", "addr", "add", address, "dev", self.fleet.bridge], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["ip", "addr", "add", address, "dev", self.fleet.bridge], check=True)
+
+    def process_killed_without_controller(self, host: Host, node: int) -> None:
+        with self.without_controller():
+            time.sleep(5.0)
+            self.process_killed(host, node)
+            self.trains_on()
+
+    def etcd_member_killed(self, host: Host, node: int) -> None:
+        where, name = self.chance.choice(self.members())
+        os.kill(int(where.docker("inspect", "--format", "{{.State.Pid}}", name)), signal.SIGKILL)
+
+    def etcd_quorum_lost(self, host: Host, node: int) -> None:
+        chosen = self.chance.sample(self.members(), 2)
+        for where, name in chosen:
+            where.docker("pause", name)
+        time.sleep(self.chance.uniform(0.5, self.timeout - 4))
+        for where, name in chosen:
+            where.docker("unpause", name)
+
+    def members(self) -> list[tuple[Host, str]]:
+        """Where members of etcd run, and what their containers are called."""
+        every = [(host, name) for host in self.fleet.hosts for name in host.containers() if "etcd" in name]
+        return [
+            (h, name) for h, name in every if h.docker("inspect", "--format", "{{.State.Pid}}", name).strip() != "0"
+        ]
 
     def rank_stands_still(self, host: Host, node: int) -> None:
         number = self.generation()
@@ -253,10 +298,10 @@ class Campaign(Jobs):
         (self.checkpoints / f"stop-{node}").unlink()
 
 
-def campaign(seed: int, count: int, *, elastic: bool) -> Campaign:
+def campaign(seed: int, count: int, *, elastic: bool, etcd: bool = False) -> Campaign:
     """Run a campaign on a fleet of its own, and return it."""
     with fleet(NODES + (0 if elastic else 1)) as made, tempfile.TemporaryDirectory() as directory:
-        one = Campaign(Path(directory), made, seed, elastic=elastic)
+        one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd)
         try:
             one.run_all(count)
         finally:
@@ -271,8 +316,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
+    parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
     options = parser.parse_args()
-    one = campaign(options.seed, options.faults, elastic=options.elastic)
+    one = campaign(options.seed, options.faults, elastic=options.elastic, etcd=options.etcd)
     for kind, times in sorted(one.faults.items()):
         print(f"{times:4}  {kind}")
     middle = sorted(one.seconds)[len(one.seconds) // 2]

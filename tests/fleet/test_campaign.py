@@ -9,14 +9,15 @@ import pytest
 
 from .campaign import campaign
 
-FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "5")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
+FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 
 
 @pytest.mark.usefixtures("can_have_fleet")
+@pytest.mark.parametrize("etcd", [False, True], ids=["alone", "etcd"])
 @pytest.mark.parametrize("elastic", [False, True], ids=["fixed", "elastic"])
-def test_whatever_happens_it_trains_on(elastic: bool) -> None:
+def test_whatever_happens_it_trains_on(elastic: bool, etcd: bool) -> None:
     pytest.importorskip("torch", reason="the extra `examples` is not installed")
     if sysconfig.get_python_version() != "3.11":
         pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
-    one = campaign(SEED, FAULTS, elastic=elastic)
+    one = campaign(SEED, FAULTS, elastic=elastic, etcd=etcd)
     assert sum(one.faults.values()) == FAULTS
