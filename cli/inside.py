@@ -20,7 +20,8 @@ def exec_in_node(deployer: Deployer, node: str | None, argv: list[str]) -> int:
     from jobctl.jobspec.deploy.transport import HostError
 
     try:
-        return deployer.enter(_index(node), argv)
+        names = [service.name for service in deployer.plan.services] if deployer.plan else []
+        return deployer.enter(node if node in names else _index(node), argv)
     except HostError:
         raise
     except DeployError as error:

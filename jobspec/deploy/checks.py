@@ -150,6 +150,18 @@ def _ports(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
 
 
+def _service_ports(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None or not seat.services:
+        return
+    with contextlib.suppress(HostError):
+        running = {container.service for container in seat.site.containers.seen() if container.running}
+        wanted = {port for s in seat.services if s.name not in running for port in (s.port, s.port + 1)}
+        for port in sorted(wanted & used_ports(seat.site)):
+            text = f"port {port} of the managed etcd is taken"
+            hint = "choose others: `etcd: {managed: {port: …}}`; members use that port and the next"
+            yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
+
+
 def _listens(run: Survey, seat: Seat) -> Found:
     meeting = (seat.probe or {}).get("meet")
     if meeting is not None and meeting["listen"]:
@@ -246,6 +258,7 @@ OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
     _devices,
     _idle,
     _ports,
+    _service_ports,
     _listens,
     _interface,
     _names_resolve,

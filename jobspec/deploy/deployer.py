@@ -139,8 +139,8 @@ class Deployer(Protocol):
     def source(self) -> Source | None:
         """Return where the job's logs are read, None if it has none any more."""
 
-    def enter(self, node: int, argv: Sequence[str]) -> int:
-        """Run a command inside of a running node, with the terminal if there is one; return its exit code."""
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""

@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.facts import Facts
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.plan.types import Node, Plan, Service
 from jobctl.jobspec.render.container import host_mounts
 
 Verdict = Literal["ok", "warning", "error", "skipped"]
@@ -35,6 +35,7 @@ class Seat:
 
     site: Site
     nodes: tuple[Node, ...]
+    services: tuple[Service, ...] = ()
     facts: Facts | None = None
     engine: Json | None = None
     image: str | None = None

@@ -441,19 +441,20 @@ class Hosts:
         homes = [self.sites[host] for host, seen in self._seen.items() if seen.directories]
         return HostLogs(homes) if homes else None
 
-    def enter(self, node: int, argv: Sequence[str]) -> int:
-        """Run a command inside of a node's container."""
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command inside of a node's or a service's container."""
         site, container = self._running(node)
         return site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
 
-    def _running(self, node: int) -> tuple[Site, SeenContainer]:
-        """Return where the container of a node runs. Raises DeployError if it does not."""
+    def _running(self, node: int | str) -> tuple[Site, SeenContainer]:
+        """Return where the container of a node or service runs. Raises DeployError if it does not."""
         self.observe()
         for host, seen in self._seen.items():
             for container in seen.containers:
-                if container.node == node and container.running:
+                if node in (container.node, container.service) and container.running:
                     return self.sites[host], container
-        raise DeployError(f"node {node} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
+        what = f"node {node}" if isinstance(node, int) else node
+        raise DeployError(f"{what} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
 
     def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or its container, or play that its host is lost."""

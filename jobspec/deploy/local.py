@@ -307,9 +307,9 @@ class Local:
         """This machine always answers."""
         return {}
 
-    def enter(self, node: int, argv: Sequence[str]) -> int:
-        """Run a command with the environment of a node's first process, in its directory."""
-        pid = self._first_process(node)
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command with the environment of a node's first process, or of a service, in its directory."""
+        pid = self._first_process(node) if isinstance(node, int) else self._services.pid(node)
         return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
 
     def _first_process(self, node: int) -> int:

@@ -39,6 +39,13 @@ class LocalServices:
                 state: State = "running" if runs else "exited"
                 yield ObservedService(data["name"], data["role"], HOST, state, data["artefact"])
 
+    def pid(self, name: str) -> int:
+        """Return the pid of a running service. Raises DeployError."""
+        data = read_json(self.work / name / "service.json") or {}
+        if not processes.alive(data.get("pid"), data.get("start_ticks")):
+            raise DeployError(f"{name} does not run", "`jobctl status` shows what does")
+        return int(data["pid"])
+
     def apply(self, step: Step, plan: Plan, environ: Mapping[str, str]) -> None:
         """Carry out a step about a service. Raises DeployError."""
         name = str(step.service)

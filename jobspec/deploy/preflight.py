@@ -21,7 +21,7 @@ from jobctl.jobspec.deploy.ports import used_ports
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import next_port
-from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.plan.types import Container, Node, Plan
 from jobctl.jobspec.render.container import is_address
 from jobctl.jobspec.render.shell import Look, look_script
 
@@ -33,9 +33,16 @@ class Preflight:
     """The checks of one job (or, with no plan, of bare hosts)."""
 
     def __init__(self, sites: Sequence[Site], plan: Plan | None, *, deep: bool = False) -> None:
-        nodes = plan.nodes if plan else ()
+        nodes, services = (plan.nodes, plan.services) if plan else ((), ())
         self.plan = plan
-        self.seats = [Seat(site, tuple(n for n in nodes if n.host.name == site.host.name)) for site in sites]
+        self.seats = [
+            Seat(
+                site,
+                tuple(node for node in nodes if node.host.name == site.host.name),
+                tuple(service for service in services if service.host.name == site.host.name),
+            )
+            for site in sites
+        ]
         self.survey = Survey(plan, self.seats, deep)
         self.token = secrets.token_hex(4)
         self.port = 0
@@ -88,15 +95,19 @@ class Preflight:
             seat.engine = {**client.info(), **client.version()}
 
     def _image(self, seat: Seat) -> None:
-        if not seat.nodes:
-            return
-        container = seat.nodes[0].container
+        if seat.nodes:
+            seat.image = self._can_be_had(seat, seat.nodes[0].container)
+        for service in seat.services:
+            self._can_be_had(seat, service.container)
+
+    def _can_be_had(self, seat: Seat, container: Container) -> str | None:
+        """Return the id of the container's image on a host, None if it is not there yet. Raises HostError if it cannot be had."""
         found = images.look(seat.site, container.image)
-        seat.image = found.ids[0] if found else None
-        if container.pull == "never" and seat.image is None:
+        if container.pull == "never" and found is None:
             images.ensure(seat.site, container)
-        if container.pull == "always" or (container.pull == "missing" and seat.image is None):
+        if container.pull == "always" or (container.pull == "missing" and found is None):
             images.can_be_pulled(seat.site, container.image)
+        return found.ids[0] if found else None
 
     def _in_use(self, seat: Seat) -> None:
         seat.busy = devices_in_use(seat.site) if seat.nodes else {}

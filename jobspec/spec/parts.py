@@ -82,7 +82,10 @@ class Managed(Part):
 
     replicas: Int = Field(default=1, description="How many members: 1 or 3.")
     port: Port = Field(default=2379, description="The client port of each member.")
-    image: Text | None = Field(default=None, description="The image of the members.")
+    image: Text | None = Field(
+        default=None,
+        description="The image of the members; default `quay.io/coreos/etcd` of a version that is known to work.",
+    )
 
 
 class Etcd(Part):
