@@ -30,6 +30,7 @@ import errno
 import fcntl
 import glob
 import json
+import mmap
 import os
 import re
 import shutil
@@ -50,6 +51,8 @@ SETTLE = 0.5  # seconds after which a framework launcher's end is believed befor
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before they begin again, without progress in between
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
+TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose requests may not be large
+PROGRESS_WITHOUT_COUNTER = 60.0  # seconds that a run without a step counter has to last to count as progress
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
 TICK = 1.0  # seconds between two ticks; also the least that an unheard launcher is told of
@@ -231,20 +234,47 @@ def guard(options: argparse.Namespace) -> int:
     adopt_orphans()
     # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    channel = None
+    channel, deadline = None, Deadline()
     if launch.get("etcd"):
         channel, keepers = socket.socketpair()
         fork(lambda: Keeper(launch, options, keepers).run(), channel)
         keepers.close()
-    pid = fork(lambda: Launcher(launch, options, channel).run())
+    pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
     if channel is not None:
         channel.close()
     for number in SIGNALS:
         signal.signal(number, lambda received, frame: forward(pid, received))
+    signal.signal(signal.SIGALRM, lambda received, frame: deadline.enforce())
+    signal.setitimer(signal.ITIMER_REAL, POLL, POLL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     code = wait_for(pid)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
     kill_descendants()
     return code
+
+
+class Deadline:
+    """Until when processes may run, in memory that the launcher proper shares with its guard.
+
+    A launcher whose files hang (a home on NFS, behind the cable that is out) cannot end its processes when its lease is
+    over; its guard, which touches no file, ends everything then.
+    """
+
+    LATE = 0.5  # seconds that the launcher gets to see to it itself
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(-1, 8)
+
+    def put(self, at: float) -> None:
+        """Let processes run until `at` (of `boot_time`), 0 for as long as they like."""
+        self.memory[:] = struct.pack("d", at)
+
+    def enforce(self) -> None:
+        """Kill everything below this process if the time is over."""
+        at = float(struct.unpack("d", self.memory[:])[0])
+        if at and boot_time() > at + self.LATE:
+            self.put(0.0)
+            kill_descendants()
 
 
 def fork(work: Callable[[], int], *close: socket.socket) -> int:
@@ -301,6 +331,8 @@ def wait_for(pid: int) -> int:
             ended, status = os.waitpid(-1, 0)
         except InterruptedError:
             continue
+        except ChildProcessError:
+            return 128 + signal.SIGKILL  # ended and reaped when its deadline was over
         if ended == pid:
             return exit_code(status)
 
@@ -311,7 +343,14 @@ def wait_for(pid: int) -> int:
 class Launcher:
     """Follows the control file: begins, ends and reports generations, one at a time."""
 
-    def __init__(self, launch: Json, options: argparse.Namespace, channel: Optional[socket.socket] = None) -> None:
+    def __init__(
+        self,
+        launch: Json,
+        options: argparse.Namespace,
+        deadline: Deadline,
+        channel: Optional[socket.socket] = None,
+    ) -> None:
+        self.deadline = deadline
         self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
         self.launch = launch
         self.guard = os.getppid()
@@ -324,16 +363,18 @@ class Launcher:
         self.file: Optional[Json] = None  # the control file as last read
         self.order: Optional[Json] = None  # the newest: of the control file as last read, and of etcd
         self.run_: Optional[Run] = None
+        self.busy = False  # whether there may be processes
         self.set_up = False
         self.failed: Optional[Failed] = None  # what go_on is about
         last = read_json(self.report_path) or {}
-        self.generation = int(last.get("generation") or 0)
+        self.generation, self.epoch = int(last.get("generation") or 0), float(last.get("epoch") or 0.0)
         self.first_generation = self.generation
         self.began = 0
         self.report: Json = {
             "version": 1,
             "node": self.launch["node"],
             "generation": self.generation,
+            "epoch": self.epoch,  # when the job was brought up from nothing: generations are counted from there
             "state": "waiting",
             "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
             "port": self.post.port,
@@ -379,6 +420,7 @@ class Launcher:
         """
         until = time.monotonic() + seconds
         while True:
+            self.deadline.put(self.lease.end() if self.busy else 0.0)
             self.post.attend()
             left = until - time.monotonic()
             if left <= 0:
@@ -416,7 +458,7 @@ class Launcher:
     def go_on(self, kept: Kept) -> None:
         """Have the next generation begun where this node has failed and no supervisor sees to it."""
         order, now = self.order, boot_time()
-        if order is None or self.report["state"] not in ("failed", "fenced") or order["number"] != self.generation:
+        if order is None or self.report["state"] not in ("failed", "fenced") or not self.is_current(order):
             self.failed = None
             return
         if self.failed is None:
@@ -450,7 +492,8 @@ class Launcher:
             return False
         self.order = newest
         self.report["order"] = None if newest is self.file else newest
-        self.kept.propose(newest)
+        if newest is self.file:
+            self.kept.propose(newest)
         return True
 
     def read_file(self) -> bool:
@@ -482,20 +525,28 @@ class Launcher:
             return self.finish(float(order["grace"]))
         if order["command"] == "stop" or member is None:
             self.stop(float(order["grace"]), member is None)
-        elif order["number"] > self.generation or self.is_another(order):
+        elif self.is_later(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still():
                 self.run_.write_stacks(self.pause)  # another node was the first to call it a hang
             self.end_processes(float(order["grace"]))
             self.expect(order, member)
-        elif order["number"] == self.generation and self.run_ is None and self.report["state"] == "waiting":
+        elif self.is_current(order) and self.run_ is None and self.report["state"] == "waiting":
             # A launcher that was killed and started again: its peers run on with processes that are no more.
             self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
         return None
 
+    def is_later(self, order: Json) -> bool:
+        """Say whether `order` is a generation after the current one; numbers begin anew when a job is brought up again."""
+        return (order.get("began", 0.0), order["number"]) > (self.epoch, self.generation)
+
+    def is_current(self, order: Json) -> bool:
+        """Say whether `order` has the current generation's number."""
+        return (order.get("began", 0.0), order["number"]) == (self.epoch, self.generation)
+
     def is_another(self, order: Json) -> bool:
         """Say whether `order` is a generation of the current one's number, but not that one: two have begun one each."""
         lease = self.lease.generation
-        return order["number"] == self.generation and lease is not None and lease != order["rendezvous"]["id"]
+        return self.is_current(order) and lease is not None and lease != order["rendezvous"]["id"]
 
     def expect(self, order: Json, member: Json) -> None:
         """Begin a generation as soon as somebody has answered a tick that was sent for it."""
@@ -542,10 +593,13 @@ class Launcher:
 
     def begin(self, order: Json, member: Json) -> None:
         """Start the processes of a generation."""
-        self.generation = order["number"]
+        self.generation, self.epoch = order["number"], order.get("began", 0.0)
+        self.busy = True
+        self.deadline.put(self.lease.end())
         self.began += 1
         self.say(
             generation=self.generation,
+            epoch=self.epoch,
             state="setup",
             exit_code=None,
             reason=None,
@@ -561,6 +615,7 @@ class Launcher:
             self.prepare()
             self.run_ = Run(self, order, member)
         except Problem as problem:
+            self.end_processes(0.0)
             self.fail(problem.failure, str(problem))
             return
         self.say(state="running")
@@ -615,6 +670,12 @@ class Launcher:
             run.look()
             self.report.update(processes=run.records(), **run.progress_fields())
         kill_descendants()
+        self.rest()
+
+    def rest(self) -> None:
+        """Nothing runs any more that could have to be ended in time."""
+        self.busy = False
+        self.deadline.put(0.0)
 
     # Watching.
 
@@ -635,6 +696,7 @@ class Launcher:
         if run.succeeded():
             self.run_ = None
             kill_descendants()
+            self.rest()
             fields = run.progress_fields()
             self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
             return 0
@@ -764,6 +826,10 @@ class Lease:
         self.had = self.had or fresh
         return fresh and not self.over
 
+    def end(self) -> float:
+        """Return until when processes may run if nobody answers any more, 0 for ever."""
+        return 0.0 if not self.others else (self.renewed() or 0.0) + self.timeout
+
     def why_over(self) -> str:
         """Say why the processes may not go on."""
         return "neither the supervisor nor most of the launchers have answered for %g s" % self.timeout
@@ -810,7 +876,7 @@ class Post:
 
         kept = self.launcher.kept
         with contextlib.suppress(InterruptedError):
-            select.select([self.socket, *([kept.channel] if kept else [])], [], [], seconds)
+            select.select([self.socket, *([kept.wire.socket] if kept else [])], [], [], seconds)
 
     def report_changed(self) -> None:
         """Tell at once."""
@@ -959,6 +1025,46 @@ def resolve(made: socket.socket, address: str, port: int) -> Any:
 
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 ASKED = 2.0  # seconds within which a member of etcd has to answer
+STALE_TOKEN = ("auth token", "auth store", "user name is empty")  # in what it answers to a token that it forgot
+
+
+class Wire:
+    """One end of a pair of sockets, for lines of JSON; it never waits, neither to send nor to receive."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self.socket, self.out, self.rest, self.closed = end, b"", b"", False
+
+    def send(self, message: Json) -> None:
+        """Send a message, what there is no room for with the next `flush`."""
+        self.out += json.dumps(message).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was not sent yet, as far as there is room."""
+        try:
+            while self.out:
+                self.out = self.out[self.socket.send(self.out) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.out, self.closed = b"", True
+
+    def receive(self) -> List[Json]:
+        """Return the messages that have come."""
+        try:
+            while True:
+                data = self.socket.recv(65536)
+                if not data:
+                    self.closed = True
+                    break
+                self.rest += data
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.closed = True
+        *lines, self.rest = self.rest.split(b"\n")
+        return [json.loads(line.decode()) for line in lines]
 
 
 class Kept(Lease):
@@ -971,9 +1077,9 @@ class Kept(Lease):
     WAITS = "waits for its lease in etcd, and for the generation there"
 
     def __init__(self, channel: socket.socket) -> None:
+        self.wanted = self.granted = 0.0  # what the generation has for a timeout, and the lease in etcd
         super().__init__()
-        channel.setblocking(False)
-        self.channel, self.rest = channel, b""
+        self.wire = Wire(channel)
         self.order: Optional[Json] = None
         self.first = True  # whether nothing was heard of a generation yet
         self.at: Optional[float] = None  # from when on the lease counts
@@ -982,28 +1088,19 @@ class Kept(Lease):
         self.problem: Optional[str] = None
         self.said: Optional[str] = None
         self.lost = False
-        self.wanted = self.granted = 0.0  # what the generation has for a timeout, and the lease in etcd
         self.began = boot_time()
 
     def begin(self, generation: Optional[str], nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
         """Ask for one for a new generation: what etcd has is asked for each time."""
-        super().begin(generation, nodes, me, timeout, now)
+        super().begin(generation, nodes, me, min(timeout, self.granted or timeout), now)
         self.began, self.wanted = now, timeout
 
     def read(self) -> None:
         """Take note of what the keeper says."""
-        try:
-            while True:
-                data = self.channel.recv(65536)
-                if not data:
-                    self.lost = True
-                    return
-                self.rest += data
-        except OSError:
-            pass
-        *lines, self.rest = self.rest.split(b"\n")
-        for line in lines:
-            self.hear(json.loads(line.decode()))
+        for said in self.wire.receive():
+            self.hear(said)
+        self.wire.flush()
+        self.lost = self.wire.closed
 
     def hear(self, said: Json) -> None:
         """Take note of one round of the keeper's."""
@@ -1049,26 +1146,24 @@ class Kept(Lease):
         """Say whether a supervisor sees to the job: it has answered lately, or has hardly had the time to."""
         return now - (self.supervisor or self.began) <= UNSUPERVISED
 
-    def propose(self, order: Json, after: Optional[str] = None) -> None:
-        """Have `order` put into etcd if it is newer than what is there; with `after`, if that generation is there."""
-        self.tell({"order": order, "after": after})
+    def end(self) -> float:
+        """Return until when processes may run if etcd does not answer any more."""
+        return (self.renewed() or 0.0) + self.timeout
 
-    def tell(self, message: Json) -> None:
-        """Send the keeper a message."""
-        with contextlib.suppress(OSError):
-            self.channel.setblocking(True)
-            try:
-                self.channel.sendall(json.dumps(message).encode() + b"\n")
-            finally:
-                self.channel.setblocking(False)
+    def propose(self, order: Json, after: Optional[str] = None) -> None:
+        """Have `order` put into etcd if it is newer than what is there; with `after`, if that generation runs there."""
+        self.wire.send({"order": order, "after": after})
 
     def leave(self) -> None:
         """Give the lease back; takes as long as etcd takes to answer, at most."""
-        self.tell({"leave": True})
-        with contextlib.suppress(OSError):
-            self.channel.settimeout(ASKED)
-            while self.channel.recv(65536):
-                pass
+        import select
+
+        self.wire.send({"leave": True})
+        until = time.monotonic() + ASKED
+        while not self.wire.closed and time.monotonic() < until:
+            select.select([self.wire.socket], [], [], 0.1)
+            self.wire.receive()
+            self.wire.flush()
 
     def say_once(self, text: str) -> None:
         """Tell a person who reads the launcher's own log, once."""
@@ -1098,7 +1193,7 @@ class Failed:
             "progress": report["progress"],
             "ran": max(0.0, failure["at"] - (report["started_at"] or failure["at"])),
             "log": failure["log"],
-            "tail": failure["tail"],
+            "tail": [line[:TAIL_CHARACTERS] for line in failure["tail"][-TAIL_ALONE:]],
             "reason": report["reason"],
             "alike": [],
         }
@@ -1134,10 +1229,12 @@ class Failed:
     def fruitless(self, failures: Sequence[Json]) -> List[Json]:
         """Return the failures since there was progress, the newest first."""
         found: List[Json] = []
+        later = self.failure
         for earlier in reversed(failures):
-            if earlier["progress"] != self.failure["progress"]:
+            if made_progress(later, earlier):
                 break
             found.append(earlier)
+            later = earlier
         return found
 
     def is_repeated(self, earlier: Json) -> bool:
@@ -1167,6 +1264,13 @@ class Failed:
             "rendezvous": {**meeting, "port": port, "id": name},
             "alone": {**alone, "failures": [*alone["failures"], self.failure]},
         }
+
+
+def made_progress(failure: Json, last: Json) -> bool:
+    """Say whether a generation that ended with `failure` got anywhere since `last`: see supervise/failures.py."""
+    if failure["progress"] is None:
+        return last["progress"] is None and float(failure["ran"]) >= PROGRESS_WITHOUT_COUNTER
+    return bool(failure["progress"] != last["progress"])
 
 
 def free_port(address: str, first: int, least: int, most: int) -> int:
@@ -1230,13 +1334,14 @@ class Etcd:
         if self.user and not self.token:
             found = self.ask(self.endpoints[0], "/v3/auth/authenticate", {"name": self.user, "password": self.password})
             self.token = found["token"]
+            return self.ask(self.endpoints[0], path, body)  # a new token: what is refused now is refused
         try:
             return self.ask(self.endpoints[0], path, body)
         except EtcdError as error:
-            if not self.token or "auth token" not in str(error):
+            if not self.user or not (error.status == 401 or any(sign in str(error) for sign in STALE_TOKEN)):
                 raise
             self.token = ""
-            return self.authorised(path, body) if self.user else {}
+            return self.authorised(path, body)
 
     def ask(self, endpoint: str, path: str, body: Json) -> Json:
         """Ask one member, by the open connection if there is one that still works."""
@@ -1286,7 +1391,7 @@ class Etcd:
         except ValueError:
             found = {"error": text or answer.reason}
         if answer.status != 200 or "error" in found:
-            error = found.get("error", answer.reason)
+            error = found.get("error") or found.get("message") or answer.reason  # 3.6 has no `error`
             raise EtcdError(error["message"] if isinstance(error, dict) else str(error), answer.status)
         return dict(found.get("result", found))
 
@@ -1325,15 +1430,17 @@ class Keeper:
         self.prefix: str = settings["prefix"]
         self.key = "%s/nodes/%d" % (self.prefix, launch["node"])
         self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
-        self.channel, self.rest = channel, b""
+        self.wire = Wire(channel)
         self.host = launch["host"]
         self.file = os.path.join(options.dir, "lease")
         self.cut = os.path.join(os.path.dirname(options.control), "cut")
         self.before = self.lease_of_before()  # of the launcher before this one, which is dead
         self.lease: Optional[str] = None
+        self.asked = self.asked_other = 0.0  # when that was granted, or asked to be kept alive
+        self.other: Optional[str] = None  # one of another length, which the key is to go with
         self.has_key = False
-        self.ttl = self.lease_ttl = 0  # seconds: as it should be, as it is
-        self.alive: Optional[float] = None  # when the lease was last asked for, or for more time, with success
+        self.ttl = self.lease_ttl = self.other_ttl = 0  # seconds: as it should be, as it is, as it will be
+        self.alive: Optional[float] = None  # from when on the lease counts, with which the key was seen
         self.paused: Optional[float] = None  # when it stood still, see Quorum
         self.over = False
         self.order: Optional[Json] = None  # as etcd has it
@@ -1355,7 +1462,12 @@ class Keeper:
         while True:
             began = boot_time()
             pause = self.turn(began)
-            select.select([self.channel], [], [], max(0.0, began + pause - boot_time()))
+            select.select(
+                [self.wire.socket],
+                [self.wire.socket] if self.wire.out else [],
+                [],
+                max(0.0, began + pause - boot_time()),
+            )
             if not self.listen():
                 self.leave()
                 return 0
@@ -1369,27 +1481,28 @@ class Keeper:
                 self.quorum.there()
         except EtcdError as error:
             problem = str(error)
-            self.paused = (self.quorum.paused(now) if error.status is None else None) or self.paused
+            self.pause(self.quorum.paused(now) if error.status is None else None)
         self.say(problem)
         return 0.0 if again else TICK if self.has_key or problem else FIRST_TICKS
 
+    def pause(self, at: Optional[float]) -> None:
+        """Let the lease count from `at`, when no lease could end; it must not have been over by then."""
+        times = [time for time in (self.alive, self.paused) if time is not None]
+        if at is not None and self.alive is not None and at - max(times) <= self.lease_ttl - TERMINATED:
+            self.paused = at
+
     def listen(self) -> bool:
         """Read what the launcher says; return False when it leaves."""
-        import select
-
-        while select.select([self.channel], [], [], 0)[0]:
-            data = self.channel.recv(65536)
-            if not data:
-                return False
-            self.rest += data
-        *lines, self.rest = self.rest.split(b"\n")
-        for line in lines:
-            said = json.loads(line.decode())
+        for said in self.wire.receive():
             if said.get("leave"):
                 return False
             self.proposal, self.after = said["order"], said["after"]
-            self.ttl = int(float(said["order"].get("host_timeout", 30.0)) + TERMINATED + 0.999)
-        return True
+            self.take_length(said["order"])
+        return not self.wire.closed
+
+    def take_length(self, order: Json) -> None:
+        """Take note of how long leases are in a generation."""
+        self.ttl = int(float(order.get("host_timeout", 30.0)) + TERMINATED + 0.999)
 
     def say(self, problem: Optional[str]) -> None:
         """Tell the launcher how things are."""
@@ -1403,11 +1516,13 @@ class Keeper:
             "ttl": self.lease_ttl,
             "problem": problem,
         }
+        self.wire.flush()
+        if self.wire.out:
+            return  # it hears nothing just now; what is said then is what is so then
         if self.changed:
             said["order"], self.changed = self.order, False
         self.over = False
-        with contextlib.suppress(OSError):
-            self.channel.sendall(json.dumps(said).encode() + b"\n")
+        self.wire.send(said)
 
     def round(self) -> bool:
         """See to everything once; say whether there is more to do at once. Raises EtcdError."""
@@ -1416,46 +1531,49 @@ class Keeper:
             self.before = None
         if self.lease is not None:
             self.renew(self.lease)
-        if self.ttl != (self.lease_ttl if self.lease else 0):
-            self.take_lease()
-        self.look()
-        return self.put_proposal()
+        if self.ttl and self.lease is None:
+            self.asked = boot_time()
+            self.lease = self.grant()
+            self.lease_ttl = self.ttl
+        took = self.look()
+        if self.has_key and self.ttl != self.lease_ttl:
+            self.swap()
+            took = True
+        return self.put_proposal() or took
 
-    def take_lease(self) -> None:
-        """Take a lease, and have the node's key go with it instead of the one before."""
-        before, self.alive = self.lease, boot_time()
-        self.lease = str(self.etcd.call("/v3/lease/grant", TTL=str(self.ttl))["ID"])
-        self.lease_ttl = self.ttl
-        self.remember(self.lease)
-        if before is None:
-            return
-        if self.has_key:
-            key = text64(self.key)
-            found = self.etcd.call(
-                "/v3/kv/txn",
-                compare=[{"key": key, "target": "LEASE", "lease": before}],
-                success=[{"request_put": {"key": key, "value": text64(self.value), "lease": self.lease}}],
-            )
-            if not found.get("succeeded"):
-                self.over, self.has_key = True, False
-        self.revoke(before)
+    def grant(self) -> str:
+        """Return a new lease, which the next launcher on this host will know of."""
+        lease = str(self.etcd.call("/v3/lease/grant", TTL=str(self.ttl))["ID"])
+        self.remember(lease)
+        return lease
+
+    def swap(self) -> None:
+        """Have the key go with a lease of another length; the next look says whether it does."""
+        self.asked_other = boot_time()
+        self.other, self.other_ttl = self.grant(), self.ttl
+        key = text64(self.key)
+        self.etcd.call(
+            "/v3/kv/txn",
+            compare=[{"key": key, "target": "LEASE", "lease": self.lease}],
+            success=[{"request_put": {"key": key, "value": text64(self.value), "lease": self.other}}],
+        )
 
     def renew(self, lease: str) -> None:
-        """Keep the lease alive; it counts from before it was asked for."""
+        """Keep the lease alive."""
         now = boot_time()
         left = int(self.etcd.call("/v3/lease/keepalive", ID=lease).get("TTL", 0))
         if left <= 0:
             self.lose()
         else:
-            self.alive = now
+            self.asked = now
 
     def lose(self) -> None:
         """Take note that the lease is over: others may have the node."""
         self.over = self.over or self.has_key
-        self.lease, self.has_key, self.alive = None, False, None
+        self.lease, self.other, self.has_key, self.alive = None, None, False, None
 
-    def look(self) -> None:
-        """Read generation and nodes, and take the node's key if it is free."""
+    def look(self) -> bool:
+        """Read generation and nodes, and take the node's key if it is free; say whether to look again at once."""
         now = boot_time()
         end = self.prefix + "0"  # the character after the slash
         found = self.etcd.call("/v3/kv/range", key=text64(self.prefix + "/"), range_end=text64(end)).get("kvs", [])
@@ -1465,40 +1583,54 @@ class Keeper:
         order = json.loads(base64.b64decode(item["value"]).decode()) if item else None
         if order != self.order:
             self.order, self.changed = order, True
-        mine = keys.get(self.key)
-        if self.has_key and (mine is None or mine.get("lease") != self.lease):
-            self.lose()  # somebody has deleted it
-        elif self.lease is not None and not self.has_key:
-            self.take_key(mine)
+        if order is not None and self.proposal is None:
+            self.take_length(order)
         nodes = {m["node"] for m in order["members"]} if order else set()
         missing = {node for node in nodes if "%s/nodes/%d" % (self.prefix, node) not in keys}
-        if self.has_key:
-            missing.discard(int(self.key.rpartition("/")[2]))
         self.gone = {node: self.gone.get(node, now) for node in missing}
+        return self.look_at_key(keys.get(self.key))
 
-    def take_key(self, holder: Optional[Json]) -> None:
-        """Take the node's key, which nobody else may have then. Raises EtcdError while another has it."""
-        if holder is None:
-            found = self.etcd.call(
-                "/v3/kv/txn",
-                compare=[{"key": text64(self.key), "target": "CREATE", "create_revision": "0"}],
-                success=[{"request_put": {"key": text64(self.key), "value": text64(self.value), "lease": self.lease}}],
-            )
-            self.has_key = bool(found.get("succeeded"))
-        if holder is not None:
-            host = json.loads(base64.b64decode(holder["value"]).decode())["host"]
+    def look_at_key(self, mine: Optional[Json]) -> bool:
+        """See whether the node's key goes with our lease; take it if it is free, and say so. Raises EtcdError for another's."""
+        lease = mine.get("lease") if mine else None
+        if self.other is not None and lease == self.other:
+            before, self.lease, self.other = self.lease, self.other, None
+            self.lease_ttl, self.asked = self.other_ttl, self.asked_other
+            if before is not None:
+                self.revoke(before)
+        if self.lease is not None and lease == self.lease:
+            self.has_key, self.alive = True, self.asked
+            return False
+        if self.has_key:
+            self.lose()  # somebody has deleted it
+            return True
+        if self.lease is None:
+            return False
+        if mine is not None:
+            host = json.loads(base64.b64decode(mine["value"]).decode())["host"]
             raise EtcdError("the node's lease is that of a launcher on %s; waits until it is over" % host, 409)
+        self.take_key(self.lease)
+        return True
+
+    def take_key(self, lease: str) -> None:
+        """Take the node's key if nobody has it; the next look says whether we do."""
+        self.etcd.call(
+            "/v3/kv/txn",
+            compare=[{"key": text64(self.key), "target": "CREATE", "create_revision": "0"}],
+            success=[{"request_put": {"key": text64(self.key), "value": text64(self.value), "lease": lease}}],
+        )
 
     def put_proposal(self) -> bool:
         """Put what was proposed into etcd if that is due; say whether to look again at once. Raises EtcdError."""
         order, after = self.proposal, self.after
         if order is None or not self.has_key:
             return False
-        if self.order is not None:
-            now = self.order["rendezvous"]["id"]
-            if age(order) <= age(self.order) or (after is not None and now != after):
-                self.proposal = None
-                return False
+        there = self.order
+        late = there is not None and age(order) <= age(there)
+        follows = there is not None and there["rendezvous"]["id"] == after and there["command"] == "run"
+        if late or (after is not None and not follows):
+            self.proposal = None
+            return False
         key = text64(self.prefix + "/generation")
         self.etcd.call(
             "/v3/kv/txn",
@@ -1545,41 +1677,54 @@ class Keeper:
 class Quorum:
     """Whether etcd has lost its quorum, so that no lease can end there: then no processes have to end here either.
 
-    Where this host alone is cut off, the others may have a quorum. So most of all members must have said themselves that
-    they have no leader, or their hosts that none runs there, twice and one second apart. When a leader is elected again, it
-    gives all leases their whole time once more (etcd's lessor.Promote).
+    Where this host alone is cut off, the others may have a quorum. So of most members it must be known, twice and one
+    second apart, that they follow no leader: they say so, or, if at least one of them says so, their hosts refuse to be
+    called (a firewall may refuse, but then none says so). Only members that are reached at the addresses of the spec
+    count. When a leader is elected again, it gives all leases their whole time once more (etcd's lessor.Promote).
     """
+
+    AGAIN = 60  # rounds after which the members are asked for anew
 
     def __init__(self, etcd: Etcd) -> None:
         self.etcd = etcd
-        self.members: List[str] = []
+        self.members: List[Optional[str]] = []  # where they are called, as far as the spec says
+        self.asked = 0
         self.since: Optional[float] = None
         self.rounds = 0
 
     def there(self) -> None:
         """Take note that it is there, and of who its members are."""
         self.since, self.rounds = None, 0
-        if not self.members:
-            with contextlib.suppress(EtcdError, KeyError, IndexError):
-                found = self.etcd.call("/v3/cluster/member/list").get("members", [])
-                self.members = [str(member["clientURLs"][0]).partition("://")[2].rstrip("/") for member in found]
+        self.asked = (self.asked + 1) % self.AGAIN
+        if self.asked != 1:
+            return
+        with contextlib.suppress(EtcdError):
+            found = self.etcd.call("/v3/cluster/member/list").get("members", [])
+            voters = [member for member in found if not member.get("isLearner")]
+            self.members = [self.address_of(member) for member in voters]
+
+    def address_of(self, member: Json) -> Optional[str]:
+        """Return the endpoint of the spec that a member says is its own, None if there is none."""
+        own = [str(url).partition("://")[2].rstrip("/") for url in member.get("clientURLs", ())]
+        return next((url for url in own if url in self.etcd.endpoints), None)
 
     def paused(self, now: float) -> Optional[float]:
         """Return when leases stood still, for certain; None if that cannot be said."""
-        leaderless = sum(map(self.is_leaderless, self.members))
-        if 2 * leaderless <= len(self.members):
+        answers = [self.follows(member) for member in self.members if member is not None]
+        leaderless, refused = answers.count("nobody"), answers.count("refused")
+        if not leaderless or 2 * (leaderless + refused) <= len(self.members):
             self.since, self.rounds = None, 0
             return None
         self.rounds += 1
         before, self.since = self.since, now
         return before if self.rounds >= 2 else None
 
-    def is_leaderless(self, member: str) -> bool:
-        """Say whether a member certainly follows no leader: it says so, or its host that it does not run."""
+    def follows(self, member: str) -> str:
+        """Return whether a member follows `somebody` or `nobody`, or its host has `refused` the call; or that it is `silent`."""
         try:
-            return not self.etcd.leader(member)
+            return "somebody" if self.etcd.leader(member) else "nobody"
         except EtcdError as error:
-            return isinstance(error.__cause__, ConnectionRefusedError)
+            return "refused" if isinstance(error.__cause__, ConnectionRefusedError) else "silent"
 
 
 # --- One generation's processes --------------------------------------------------------------------------------

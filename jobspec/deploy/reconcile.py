@@ -102,10 +102,10 @@ def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
         seen = next((one for one in observed.services if (one.name, one.host) == (name, host)), None)
         if host in observed.unreachable:
             continue
-        if seen is None or seen.state != "running":
+        if seen is not None and seen.artefact is not None and seen.artefact != wanted.services.get(name):
+            yield _service_step("replace", name, host, "the spec or the hosts changed")
+        elif seen is None or seen.state != "running":
             yield _service_step("start", name, host, "not running")
-        elif seen.artefact is not None and seen.artefact != wanted.services.get(name):
-            yield _service_step("replace", name, host, "the spec changed")
     for one in observed.services:
         if one.reachable and homes.get(one.name) != one.host:
             cause = "no longer part of the job" if one.name not in homes else f"it runs on {homes[one.name]}"

@@ -117,7 +117,7 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
         pull=spec.pull,
         hostname=f"{spec.name}-{name}",
         python="",
-        user="self" if spec.container.user == "self" else None,
+        user="self",  # an image of etcd has no Python with which `down` could remove what root has written
         runtime=None,
         env=tuple(sorted(env.items())),
         labels=labels,

@@ -185,6 +185,11 @@ def _ports(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
     if port is not None and any(port == (host.port or 22) for host in hosts):
         message = f"port {port} is the hosts' SSH port"
         yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
+    members = sum(not host.spare for host in hosts)
+    if managed is not None and hosts and managed.replicas > members:
+        message = f"a managed etcd of {managed.replicas} members needs as many hosts, and the hosts file has {members}"
+        span = source.value_span(("etcd", "managed", "replicas"))
+        yield Diagnostic("error", "too-few-hosts", message, span, "add hosts, or `replicas: 1`")
     if managed is not None and port in (managed.port, managed.port + 1):
         message = f"port {port} is one of the managed etcd's ({managed.port} and {managed.port + 1})"
         yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))

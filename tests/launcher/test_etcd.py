@@ -53,7 +53,12 @@ class Kept(Node):
 
     def kill(self) -> None:
         """Kill its process, as a fault would."""
-        os.kill(eventually(lambda: self.report()["processes"][0]["pid"]), signal.SIGKILL)
+        os.kill(self.pid(), signal.SIGKILL)
+
+    def pid(self) -> int:
+        """The pid of its process, as soon as there is one."""
+        found: int = eventually(lambda: next((process["pid"] for process in self.report()["processes"]), None))
+        return found
 
     def generation(self) -> dict[str, Any]:
         """The generation in etcd."""
@@ -298,7 +303,7 @@ def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python:
             kept.begin()
             kept.start()
             kept.until("running", 1)
-            pid = eventually(lambda: kept.report()["processes"][0]["pid"])
+            pid = kept.pid()
             cluster.kill(0)
             time.sleep(2 * TIMEOUT)
             assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,22 @@ def test_unanswered_processes_are_killed_without_grace(node: Node) -> None:
     node.supervisor.answering = True
     node.order(2, members=two_members(a=1, b=2), host_timeout=30.0)
     node.until("running", 2)
+
+
+def test_a_launcher_whose_files_hang_is_ended_with_its_processes_in_time(node: Node) -> None:
+    """A home on NFS whose server is behind the cable that is out: to open a pipe that nobody writes into hangs as well."""
+    process = node.start(command=node.script(SLEEP))
+    node.order(members=two_members(a=1, b=2), host_timeout=2.0)
+    node.until("running")
+    eventually(lambda: "begins" in node.log())
+    node.supervisor.answering = False
+    (node.dir / "answer").unlink()
+    os.mkfifo(node.dir / "answer")
+    began = time.monotonic()
+    eventually(lambda: node.pids("script-") == [], 2.0 + 1.5)
+    assert process.wait(10) == 137
+    assert time.monotonic() - began > 1.0
+    node.gone()
 
 
 def test_setup_ends_too_when_nobody_answers(node: Node) -> None:

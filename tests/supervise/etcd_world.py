@@ -175,17 +175,21 @@ class SimEtcd(Etcd):
 
 
 class Channel:
-    """What the keeper tells its launcher, and is told."""
+    """What one of the two, keeper and launcher, tells the other."""
 
     def __init__(self) -> None:
-        self.out: list[str] = []
-        self.into: list[str] = []
+        self.out: list[Any] = []
 
     def setblocking(self, flag: bool) -> None:
         pass
 
-    def sendall(self, data: bytes) -> None:
-        self.out.append(data.decode())
+    def send(self, data: bytes) -> int:
+        self.out += map(json.loads, data.decode().splitlines())
+        return len(data)
+
+    def take(self) -> list[Any]:
+        taken, self.out = self.out, []
+        return taken
 
 
 @lru_cache(maxsize=8)
@@ -211,14 +215,13 @@ class EtcdLauncher(Launcher):
 
     def __init__(self, sim: EtcdSim, host: EtcdHost, node: int) -> None:
         super().__init__(sim, host, node)
-        self.channel, self.world, self.place = Channel(), sim, host
+        self.told, self.wishes, self.world, self.place = Channel(), Channel(), sim, host
         self.launch = {"node": node, "host": host.name, "etcd": {"endpoints": [], "prefix": "/jobctl/me/sim"}}
-        self.kept = sim.bugs.kept(self.channel)  # type: ignore[arg-type]
-        self.kept.tell = lambda message: self.channel.into.append(json.dumps(message))  # type: ignore[method-assign]
+        self.kept = sim.bugs.kept(self.wishes)  # type: ignore[arg-type]
         self.lease = self.kept
         options = argparse.Namespace(control="/nowhere/run/control.json", dir="/nowhere/node", secrets=None)
         made = type("SimKeeper", (sim.bugs.keeper,), {"lease_of_before": lambda _: None, "remember": self.remember})
-        self.keeper: Keeper = made(self.launch, options, self.channel)
+        self.keeper: Keeper = made(self.launch, options, self.told)
         self.keeper.etcd = SimEtcd(sim.store, host.name)
         self.keeper.quorum = sim.bugs.quorum(self.keeper.etcd)
         self.keeper.before = host.lease["lease"] if host.lease else None
@@ -232,20 +235,17 @@ class EtcdLauncher(Launcher):
 
     def turn(self) -> None:
         self.kept.held(self.sim.now)
-        if self.sim.now >= self.round_at or self.channel.into:
+        if self.sim.now >= self.round_at or self.wishes.out:
             self.keep()
-        for line in self.channel.out:
-            self.kept.hear(json.loads(line))
-        self.channel.out.clear()
+        for said in self.told.take():
+            self.kept.hear(said)
         super().turn()
         self.go_on()
 
     def keep(self) -> None:
-        for line in self.channel.into:
-            said = json.loads(line)
+        for said in self.wishes.take():
             self.keeper.proposal, self.keeper.after = said["order"], said["after"]
-            self.keeper.ttl = int(float(said["order"]["host_timeout"]) + launcher.TERMINATED + 0.999)
-        self.channel.into.clear()
+            self.keeper.take_length(said["order"])
         for _ in range(5):
             pause = self.keeper.turn(self.sim.now)
             if pause:
@@ -258,7 +258,8 @@ class EtcdLauncher(Launcher):
         if newest is None or newest == self.order:
             return
         self.order = newest
-        self.kept.propose(newest)
+        if newest in files:
+            self.kept.propose(newest)
         if newest["rendezvous"]["id"] == self.seen:
             return
         self.seen, self.number = newest["rendezvous"]["id"], newest["number"]

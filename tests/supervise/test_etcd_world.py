@@ -116,17 +116,19 @@ class CountsFromNow(Keeper):
     """The lease counts from when it is told of, whenever it was renewed."""
 
     def say(self, problem: str | None) -> None:
-        self.alive = launcher.boot_time() if self.alive is not None else None
+        self.alive = launcher.boot_time() if self.has_key else None
         super().say(problem)
 
 
 class TakesWhatIsTaken(Keeper):
     """Another launcher's key is no hindrance."""
 
-    def take_key(self, holder: Any) -> None:
+    def look_at_key(self, mine: Any) -> bool:
         put = {"key": launcher.text64(self.key), "value": launcher.text64(self.value), "lease": self.lease}
-        self.etcd.call("/v3/kv/txn", compare=[], success=[{"request_put": put}])
-        self.has_key = True
+        if self.lease is not None and (mine is None or mine.get("lease") != self.lease):
+            self.etcd.call("/v3/kv/txn", compare=[], success=[{"request_put": put}])
+            return True
+        return super().look_at_key(mine)
 
 
 class BelievesItself(Quorum):
@@ -140,7 +142,7 @@ class CountsOne(Quorum):
     """One member without a leader is enough."""
 
     def paused(self, now: float) -> float | None:
-        return now if any(map(self.is_leaderless, self.members)) else None
+        return now if any(self.follows(member) == "nobody" for member in self.members if member) else None
 
 
 class ForgivesAll(Kept):
