@@ -1211,13 +1211,13 @@ class Failed:
             return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(kept.gone)))
         if self.failure["kind"] in ("setup", "start"):
             return "what cannot be started is not retried; waits for the supervisor"
-        if any(self.is_repeated(earlier) for earlier in self.fruitless(alone["failures"])):
-            return "failed the same way again, before any progress; waits for the supervisor"
         if len(alone["failures"]) >= alone["restarts"]:
             return "the restarts of `recovery.max_restarts` are used up; waits for the supervisor"
         rule = next((rule for rule in alone["rules"] if self.matches(rule)), None)
-        if rule is not None and rule["do"] != "restart":
-            return "a rule says not to retry here; waits for the supervisor"
+        if rule is not None:
+            return None if rule["do"] == "restart" else "a rule says not to retry here; waits for the supervisor"
+        if any(self.is_repeated(earlier) for earlier in self.fruitless(alone["failures"])):
+            return "failed the same way again, before any progress; waits for the supervisor"
         return None
 
     def matches(self, rule: Json) -> bool:

@@ -7,6 +7,8 @@ from jobctl.jobspec.plan.types import Rule
 # What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
 # Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.
 DEFAULT_RULES = (
+    # Nothing is wrong with code that cannot save: it fails at the same step each time until there is room again.
+    Rule(r"No space left on device|Disk quota exceeded", None, "restart"),
     Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),
     Rule(r"\bXid \([^)]*\): (48|62|63|64|74|79|92|94|95|119|120)\b", None, "exclude_host"),
     Rule(r"(?i)uncorrectable ECC error|double[- ]bit ECC", None, "exclude_host"),

@@ -95,8 +95,19 @@ class _Engine(http.server.BaseHTTPRequestHandler):
         elif path.endswith("/containers/json"):
             labels = json.loads(query.get("filters", ["{}"])[0]).get("label", [])
             self._answer([c for c in self._containers() if all(_has(c["Labels"], label) for label in labels)])
+        elif path.endswith("/events"):
+            self._stay_silent()
         else:
             self._answer({"message": path}, 404)
+
+    def _stay_silent(self) -> None:
+        """Send the head of a stream, and nothing until who asked has gone."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.rfile.read(1)
+        self.close_connection = True
 
     def do_POST(self) -> None:
         """Stop a container."""

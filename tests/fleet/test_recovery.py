@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from .campaign import undisturbed
 from .fleet import Fleet, fleet
 from .host import Host
 from .jobs import Jobs, eventually
-from .machine import IMAGE
+from .machine import IMAGE, sh
 
 EVERY, TIMEOUT = 10, 4  # steps between checkpoints, host_timeout in seconds
 
@@ -128,7 +129,16 @@ class Run(Jobs):
 
 
 @pytest.fixture(scope="module")
-def three(can_have_fleet: None) -> Iterator[Fleet]:
+def small(can_have_fleet: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A file system of one megabyte, mounted before the hosts are there, so that they see it too."""
+    path = tmp_path_factory.mktemp("small")
+    sh("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
+    yield path
+    sh("umount", "-l", str(path))
+
+
+@pytest.fixture(scope="module")
+def three(can_have_fleet: None, small: Path) -> Iterator[Fleet]:
     with fleet(3) as made:
         yield made
 
@@ -309,6 +319,22 @@ def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
     )
     assert TIMEOUT + 0.5 < report["seconds"]["detected"] < TIMEOUT + 12
     assert job.ends_well()["nodes"][1]["host"] == "h3"
+
+
+def test_the_disk_of_the_checkpoints_is_full_for_a_while(run: Callable[..., Run], small: Path) -> None:
+    """It fails at the same step each time, and that is no bug: it goes on once there is room."""
+    job = run()
+    job.checkpoints.rmdir()
+    job.checkpoints.symlink_to(small)
+    spec = job.code / "job.yaml"
+    spec.write_text(spec.read_text().replace(str(job.checkpoints), str(small)))
+    job.begin()
+    with contextlib.suppress(OSError), (small / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"\0" * 512)
+    eventually(lambda: sum(event["event"] == "failure" for event in job.events()) >= 2)
+    (small / "filler").unlink()
+    assert job.ends_well()["generation"] >= 3
 
 
 def test_a_rank_stands_still(run: Callable[..., Run]) -> None:

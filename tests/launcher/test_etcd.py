@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +28,25 @@ PREFIX = "/jobctl/me@here/demo"
 TIMEOUT = 4.0
 
 
+ALL: list[Kept] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives_a_test() -> Iterator[None]:
+    """A test that fails leaves launchers behind."""
+    yield
+    for node in ALL:
+        for pid in node.living():
+            os.kill(pid, signal.SIGKILL)
+    ALL.clear()
+
+
 class Kept(Node):
     """A node whose launcher keeps its lease in etcd. Nobody answers its ticks."""
 
     def __init__(self, root: Path, python: str, cluster: Etcd, host: str = "a") -> None:
         super().__init__(root, python)
+        ALL.append(self)
         self.supervisor.answering = False
         self.cluster = cluster
         self.launch |= {"host": host, "command": self.script(STAY)}
@@ -64,6 +79,12 @@ class Kept(Node):
         """The generation in etcd."""
         found: dict[str, Any] = self.cluster.keys(f"{PREFIX}/")[f"{PREFIX}/generation"]
         return found
+
+
+@pytest.fixture(scope="module")
+def python() -> str:
+    """Only the tests' own: test_etcd_pythons.py has the others."""
+    return sys.executable
 
 
 @pytest.fixture(scope="module")

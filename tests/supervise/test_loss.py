@@ -193,6 +193,14 @@ def test_code_that_cannot_be_loaded_is_not_retried(line: str) -> None:
     assert decision.reason == "node 1: rank 1 exited with code 1; which no retry mends"
 
 
+def test_a_full_disk_is_no_bug() -> None:
+    how: Any = {"exit_code": 1, "kind": "exit", "tail": ("OSError: [Errno 28] No space left on device: '/c/7.new'",)}
+    observed = replace(
+        failing(**how), control=Control(GENERATION, Ledger(900.0, failures=(failed(generation=3, **how),)))
+    )
+    assert isinstance(decide(observed, POLICY, NOW, world()), Restart)
+
+
 def test_the_specs_rules_go_first() -> None:
     policy = replace(POLICY, rules=(Rule("ModuleNotFoundError", None, "restart"),))
     decision = decide(failing(tail=("ModuleNotFoundError: x",), kind="exit", exit_code=1), policy, NOW, world())
