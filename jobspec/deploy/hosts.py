@@ -371,7 +371,7 @@ class Hosts:
     def keep(self, ledger: Ledger) -> None:
         """Keep what recovery has to remember, on all hosts of the job."""
         check(self._held)
-        homes = [host for host, seen in self._seen.items() if seen.control is not None or seen.directories]
+        homes = [host for host, seen in self._seen.items() if seen.control.generation or seen.directories]
         self._raise_if_all(self._hand_over(homes, ledger=ledger))
 
     def command(self, verb: Literal["stop", "finish"], grace: float) -> None:

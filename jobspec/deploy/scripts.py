@@ -44,7 +44,8 @@ echo held
 # of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`. Ends with its
 # input, or when nothing has come in for EXPIRY seconds. $5 names the machine and state directory of the supervisor; the one
 # that was here before is told. A host without a work directory of the job is `gone`. The signal tells the ticker that
-# something has come in; nothing does before its first tick.
+# something has come in; nothing does before its first tick. As a rule that is an answer to a launcher: who has just heard
+# one needs no tick of the host's own.
 WATCH = (
     FIND
     + """\
@@ -68,13 +69,14 @@ leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; exit; }
 cat <&3 9>&- &
 pump=$!
 (
-  quiet=0; trap 'quiet=0' USR1
+  quiet=0 heard=; trap 'quiet=0 heard=1' USR1
   echo t
   while sleep 1 9>&-; do
     quiet=$((quiet + 1))
     [ -p "$feed" ] || quiet=EXPIRY
     [ "$quiet" -lt EXPIRY ] || { rm -f -- "$feed"; unlock; kill "$pump"; kill -9 $$; exit; }
-    cut || echo t
+    [ "$heard" ] || cut || echo t
+    heard=
   done
 ) >&3 &
 ticker=$!

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest, parse_control
+from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedService, State, parse_node
 
 Json = dict[str, Any]
@@ -16,14 +16,13 @@ NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is on one host of a job: its containers, the control file, the ledger, and each node's report.
+    """What is on one host of a job: its containers, control file and ledger, and each node's report.
 
     `blind`: its engine does not answer, and the containers are those it once told of.
     """
 
     containers: tuple[SeenContainer, ...]
-    control: Json | None
-    ledger: Json | None
+    control: Control
     reports: Mapping[int, Json]
     supervised: bool = False
     directories: frozenset[int] = field(default_factory=frozenset)  # nodes that have one
@@ -46,8 +45,8 @@ def _state(seen: Seen, node: int) -> str:
 
 def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
     """Return the newest generation and ledger that a host has, or had `before`."""
-    known = [parse_control(one.control, one.ledger) for one in seen.values()]
-    known += [begun_alone(report) for one in seen.values() for report in one.reports.values()]
+    known = [one.control for one in seen.values()]
+    known += [begun_alone(report) for one in seen.values() for report in one.reports.values() if report.get("order")]
     if before is not None and all(control.ledger.began <= before.ledger.began for control in known):
         known.append(before)  # else the job was taken down since, and brought up again
     return newest(known)
@@ -125,5 +124,5 @@ def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
 
 
 def _is_outdated(seen: Seen, control: Control) -> bool:
-    mine = parse_control(seen.control, None).generation
+    mine = seen.control.generation
     return control.generation is not None and (mine is None or age(mine) < age(control.generation))

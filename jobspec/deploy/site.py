@@ -102,8 +102,8 @@ class Site:
         }
         nodes = frozenset(node for path in files if (node := _node(path)) is not None)
         run = PurePosixPath("run")
-        control, ledger = files.get(run / "control.json"), files.get(run / "ledger.json")
-        return Seen(containers, control, ledger, reports, supervised, nodes, PurePosixPath() in files)
+        control = parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
+        return Seen(containers, control, reports, supervised, nodes, PurePosixPath() in files)
 
     def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool]:
         """Return the files that say how the job does, and whether a supervisor holds its lock there.

@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.control import age
 from jobctl.jobspec.deploy.scripts import EXPIRY
 from jobctl.jobspec.plan.types import Generation
 
+COUNT = 0.2  # seconds between two counts of the hosts that are heard
 SILENCE = 3.0  # seconds without a tick after which a host is called unreachable
 RECENT = 5.0  # seconds for which what a launcher says of others counts
 MARGIN = 2.0  # seconds between the end of a lease and the start of its node elsewhere: processes are to be killed, clocks drift
@@ -59,6 +60,7 @@ class Vitals:
         self._heard: dict[int, float] = {}
         self._said: dict[int, Said] = {}
         self._hosts: dict[str, float] = {}
+        self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
     def expect(self, generation: Generation | None) -> None:
         """Take `generation` for the current one, unless a later one is known; nobody has spoken in it yet."""
@@ -66,7 +68,7 @@ class Vitals:
             before = self.generation
             if before is not None and (generation is None or age(generation) < age(before)):
                 return
-            self.generation = generation
+            self.generation, self._counted = generation, (float("-inf"), False)
             if before is not None and generation is not None and before.number < generation.number:
                 self.previous = before
             if generation is None or before is None or before.rendezvous.id != generation.rendezvous.id:
@@ -81,7 +83,7 @@ class Vitals:
     def succeed(self) -> None:
         """Take over from a supervisor elsewhere: it may live, and answer those whom we cannot hear."""
         with self._lock:
-            self._foreign = True
+            self._foreign, self._counted = True, (float("-inf"), False)
             self._began = max(self._began, self.now() + EXPIRY)
 
     def hear_host(self, host: str) -> None:
@@ -122,8 +124,11 @@ class Vitals:
         """
         if generation.alone is not None:
             return True
+        if now - self._counted[0] < COUNT:
+            return self._counted[1]
         heard = [m for m in generation.members if now - self._hosts.get(m.host, -2 * SILENCE) <= SILENCE]
-        return self._is_enough(len(heard), len(generation.members))
+        self._counted = now, self._is_enough(len(heard), len(generation.members))
+        return self._counted[1]
 
     def _is_enough(self, count: int, of: int) -> bool:
         """Say whether so many are half: every strict majority has one of them. With another supervisor, two might have half."""

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy import scripts
+from jobctl.jobspec.deploy.control import Control
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.hostlock import ANSWER, check_answer
 from jobctl.jobspec.deploy.lock import Locked, who
@@ -34,7 +35,7 @@ CUT = 12.0  # seconds without a tick after which a connection is given up, and m
 FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
 AGAIN = 30.0  # seconds after which a host is read again although it tells of no change
-NOTHING = Seen((), None, None, {})
+NOTHING = Seen((), Control(), {})
 
 
 class Following:

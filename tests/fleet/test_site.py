@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
+from jobctl.jobspec.deploy.control import Control
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.site import Site
@@ -142,7 +143,8 @@ def test_a_job_runs_to_its_end_on_two_hosts(job: Job, hosts: Fleet) -> None:
         (0, "trainer", True, "me@here"),
         (1, "trainer", True, "me@here"),
     ]
-    assert (first.control or {})["number"] == 1
+    assert first.control.generation is not None
+    assert first.control.generation.number == 1
     for host in hosts.hosts:
         host.docker("exec", host.containers()[0], "touch", "/jobctl/node/go")
     eventually(lambda: job.are("succeeded"))
@@ -175,9 +177,7 @@ def test_the_artefact_hash_tells_what_runs(job: Job) -> None:
 
 
 def test_nothing_there_is_nothing_seen(job: Job) -> None:
-    assert [(s.containers, s.control, s.ledger, s.reports) for s in job.on_all(Site.observe)] == [
-        ((), None, None, {})
-    ] * 2
+    assert [(s.containers, s.control, s.reports) for s in job.on_all(Site.observe)] == [((), Control(), {})] * 2
     site = job.sites["h1"]
     site.end(0, 1)
     site.erase()
