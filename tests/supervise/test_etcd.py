@@ -1,0 +1,106 @@
+"""What supervisors make of an etcd: whom they call dead, what launchers may do alone, and what they have done."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec.deploy.control import Control, Ledger, begun_alone, newest, parse_control
+from jobctl.jobspec.deploy.vitals import MARGIN, Vitals
+from jobctl.jobspec.plan.types import Alone, Generation, Rule
+from jobctl.jobspec.render.payload import control_json
+
+from .test_loss import GENERATION, failed
+
+WITH = replace(GENERATION, began=5.0, alone=Alone(3, (Rule(None, 7, "fail"),), (20000, 29999)), host_timeout=10.0)
+
+
+class Heard:
+    """Vitals, and a clock that is set by hand."""
+
+    def __init__(self, generation: Generation = WITH) -> None:
+        self.now = 100.0
+        self.vitals = Vitals(lambda: self.now, "me")
+        self.vitals.expect(generation)
+        self.stamp = ""
+
+    def line(self, node: int, *gone: int) -> str | None:
+        """Hear a launcher's tick, which says that others have no lease."""
+        line: dict[str, Any] = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1}
+        line |= {"echo": self.stamp or None, "unheard": {str(other): 1.0 for other in gone}}
+        answer = self.vitals.hear(line, f"h{node}")
+        self.stamp = answer.split()[1] if answer else self.stamp
+        return answer
+
+    def later(self, seconds: float, *nodes: int, gone: tuple[int, ...] = ()) -> None:
+        """Let time pass in which some launchers are heard."""
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            for node in nodes:
+                self.vitals.hear_host(f"h{node}")
+                self.line(node, *gone)
+
+
+def test_a_node_is_dead_once_etcd_says_so() -> None:
+    heard = Heard()
+    heard.later(3, 0, 1, 2)
+    heard.later(10 + MARGIN + 1, 0, 1)
+    assert heard.vitals.cleared() == frozenset()  # only we cannot hear it
+    heard.later(2, 0, 1, gone=(2,))
+    assert heard.vitals.cleared() == frozenset({2})
+
+
+def test_whom_we_hear_is_not_dead_whatever_etcd_says() -> None:
+    heard = Heard()
+    heard.later(20, 0, 1, 2, gone=(2,))
+    assert heard.vitals.cleared() == frozenset()
+
+
+def test_most_may_be_dead() -> None:
+    heard = Heard()
+    heard.later(3, 0, 1, 2)
+    heard.later(10 + MARGIN + 1, 0, gone=(1, 2))
+    assert (heard.vitals.cleared(), heard.vitals.too_few()) == (frozenset({1, 2}), False)
+
+
+def test_where_nobody_is_heard_the_new_launchers_ask_etcd() -> None:
+    heard = Heard()
+    heard.later(3, 0, 1, 2)
+    heard.later(10 + MARGIN - 1)
+    assert heard.vitals.cleared() == frozenset()
+    heard.later(2)
+    assert heard.vitals.cleared() == frozenset({0, 1, 2})
+
+
+def test_without_etcd_half_have_to_be_heard() -> None:
+    heard = Heard(replace(WITH, alone=None))
+    heard.later(3, 0, 1, 2)
+    heard.later(40)
+    assert (heard.vitals.cleared(), heard.vitals.too_few()) == (frozenset(), True)
+
+
+def test_what_launchers_began_is_the_newest_and_counts() -> None:
+    failure = failed(generation=4)
+    assert WITH.alone is not None
+    began = replace(WITH, number=5, alone=replace(WITH.alone, failures=(failure,)))
+    order = json.loads(control_json(began))
+    found = newest([Control(WITH, Ledger(900.0, "code")), begun_alone({"order": order}), begun_alone({"order": None})])
+    assert found == Control(began, Ledger(900.0, "code", (failure,)))
+    # And is not counted again once the supervisor has taken note of it.
+    assert newest([Control(began, found.ledger)]) == found
+
+
+def test_a_control_file_survives() -> None:
+    assert WITH.alone is not None
+    began = replace(WITH, alone=replace(WITH.alone, failures=(failed(),)))
+    assert parse_control(json.loads(control_json(began)), None).generation == began
+    old = json.loads(control_json(GENERATION))
+    for later in ("began", "alone", "host_timeout"):
+        del old[later]
+    assert parse_control(old, None).generation == GENERATION
+
+
+def test_a_job_that_was_brought_up_again_is_newer_whatever_its_number() -> None:
+    again = replace(WITH, number=1, began=6.0)
+    assert newest([Control(WITH), Control(again)]).generation == again
