@@ -420,7 +420,7 @@ class Launcher:
         """
         until = time.monotonic() + seconds
         while True:
-            self.deadline.put(self.lease.end() if self.busy else 0.0)
+            self.be_here()
             self.post.attend()
             left = until - time.monotonic()
             if left <= 0:
@@ -595,7 +595,7 @@ class Launcher:
         """Start the processes of a generation."""
         self.generation, self.epoch = order["number"], order.get("began", 0.0)
         self.busy = True
-        self.deadline.put(self.lease.end())
+        self.be_here()
         self.began += 1
         self.say(
             generation=self.generation,
@@ -669,8 +669,14 @@ class Launcher:
             run.end(grace, number, self.pause)
             run.look()
             self.report.update(processes=run.records(), **run.progress_fields())
+        self.be_here()
         kill_descendants()
         self.rest()
+
+    def be_here(self) -> None:
+        """Tell the guard until when processes may run; while this launcher says so it sees to their end itself."""
+        end = self.lease.end() if self.busy else 0.0
+        self.deadline.put(max(end, boot_time() + Deadline.LATE) if end else 0.0)
 
     def rest(self) -> None:
         """Nothing runs any more that could have to be ended in time."""
@@ -2024,20 +2030,20 @@ class Run:
                 break
             self.look()
         kill_user_processes(self.processes)
-        self.wait_for_records()
+        self.wait_for_records(pause)
 
     def all_ended(self) -> bool:
         """Say whether all of the users' processes have ended, by their guards' records."""
         return bool(self.processes) and all(p["state"] in ("exited", "failed") for p in self.processes)
 
-    def wait_for_records(self) -> None:
+    def wait_for_records(self, pause: Callable[[float], bool]) -> None:
         """Give the guards a moment to write down how their processes ended."""
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline:
             self.look()
             if not any(p["state"] == "running" for p in self.processes):
                 return
-            time.sleep(0.01)
+            pause(0.01)
 
 
 def kill_user_processes(processes: Sequence[Json]) -> None:
