@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.deploy.observed import Observed, phase
-from jobctl.jobspec.plan.types import Recovery
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.plan.types import Generation, Recovery
 from jobctl.jobspec.supervise.decisions import (
     NOTHING_KNOWN,
     Continue,
@@ -36,7 +36,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     failure = first_failure(observed, now)
     if failure is not None:
         return judge_placed(failure, observed, policy, now, world)
-    missing = [str(node.node) for node in observed.members if not node.alive and node.state == "pending"]
+    missing = [str(node.node) for node in observed.members if _is_missing(node, generation)]
     if missing:
         return Repair(f"node {', '.join(missing)} has no launcher")
     down = [service.name for service in observed.services if service.reachable and service.state != "running"]
@@ -54,3 +54,9 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()
+
+
+def _is_missing(node: ObservedNode, generation: Generation) -> bool:
+    """Say whether nobody sees to a node: nothing runs, or it had ended well a moment before the next generation began."""
+    ended = node.state == "exited" and node.generation < generation.number
+    return not node.alive and (node.state == "pending" or ended)

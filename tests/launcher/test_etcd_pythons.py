@@ -24,7 +24,7 @@ def test_a_failed_process_goes_on(tmp_path: Path, python: str) -> None:
             kept.until("running", 1)
             kept.kill()
             kept.until("running", 2)
-            kept.begin(2, command="finish", grace=0.0)
+            kept.begin(3, command="finish", grace=0.0)
             kept.until("stopped", 2)
             end(kept)
             assert cluster.keys("/jobctl/") == {}

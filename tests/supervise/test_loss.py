@@ -154,6 +154,13 @@ def test_what_is_stale_is_removed_and_what_was_missed_handed_over() -> None:
     )
 
 
+def test_a_node_that_ended_just_before_the_next_generation_is_started_for_it() -> None:
+    """Its launcher has gone with it: the others would wait for ever."""
+    ended = node(1, state="exited", exit_code=0, generation=3, launcher=None)
+    assert decide(job(node(0), ended, node(2)), POLICY, NOW, world()) == Repair("node 1 has no launcher")
+    assert decide(job(node(0), replace(ended, generation=4), node(2)), POLICY, NOW, world()) == Continue()
+
+
 def failing(**how: Any) -> Observed:
     failure = failed(**how)
     return job(node(0), node(1, state="failed", failure=failure), node(2))

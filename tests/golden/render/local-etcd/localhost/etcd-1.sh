@@ -7,4 +7,4 @@ dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 exec env -- \
   ETCD_NAME=etcd-1 \
   ETCD_DATA_DIR="$dir"/etcd-1/0a1b2c3d \
-etcd 
+  etcd
