@@ -114,6 +114,7 @@ def main() -> None:
                     if "sshd" not in host.processes:
                         host.power_on()
                         eventually(lambda: "remove node 1" in job.run("events").stdout)
+                        time.sleep(6.0)  # or the next host goes while this one is still seen to
             noticed, resumed = (median(column) for column in zip(*found, strict=True))
             over = resumed - bound
             print(
