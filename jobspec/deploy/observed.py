@@ -111,10 +111,6 @@ class Observed:
         joined = {m.node for m in generation.members} if generation else set()
         return tuple(node for node in self.nodes if node.node in joined)
 
-    def service(self, name: str) -> ObservedService | None:
-        """Return the service called `name`, or None if nothing of it was seen."""
-        return next((service for service in self.services if service.name == name), None)
-
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""
         return next((node for node in self.nodes if node.node == index), None)

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 CHUNK = 32768
-QUIET = (
-    2.0  # seconds between two looks of Paramiko's whether a connection is to be closed; its own 0.1 keep a core busy
-)
+# Seconds between two looks of Paramiko's whether a connection is to be closed; with its own 0.1, many keep a core busy.
+QUIET = 2.0
 PING = 10  # seconds of silence after which it is asked whether the link is there at all, and within which it answers
 
 
