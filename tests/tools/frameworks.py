@@ -1,0 +1,117 @@
+"""Interpreters of the frameworks that do not share an environment with the tests: each in one of its own, in a cache.
+
+They are made when missing, outside of the checkout. Run it to fill the cache: `python -m tests.tools.frameworks`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+Name = Literal["paddle", "paddle-ps", "mindspore"]
+
+PATIENCE = 1800  # seconds for downloading half a gigabyte
+MARKER = "complete"  # written last: an environment without it may be half of one
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an environment is made of: a module of this version, by these packages."""
+
+    module: str
+    version: str
+    packages: tuple[str, ...]
+
+    @property
+    def folder(self) -> Path:
+        """Its place in the cache: named after version and Python, so that a new version is a new environment."""
+        root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jobctl-tests"
+        return root / f"{self.module}-{self.version}-{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+RECIPES: dict[Name, Recipe] = {
+    # etcd3 is what Paddle's launcher speaks to etcd with.
+    "paddle": Recipe("paddle", "3.3.1", ("paddlepaddle==3.3.1", "scikit-learn==1.9.1", "etcd3==0.12.0")),
+    # The last whose wheel has parameter servers; with a newer protobuf it cannot set their strategy.
+    "paddle-ps": Recipe("paddle", "3.0.0", ("paddlepaddle==3.0.0", "scikit-learn==1.9.1", "protobuf==4.25.8")),
+    "mindspore": Recipe("mindspore", "2.10.0", ("mindspore==2.10.0", "scikit-learn==1.9.1")),
+}
+
+
+class Impossible(Exception):
+    """An environment that cannot be made here, and why."""
+
+
+def python_of(name: Name) -> Path:
+    """Return the interpreter that has the framework; skip (or fail, if it is required) where there can be none."""
+    made = _made(name)
+    if isinstance(made, str):
+        (pytest.fail if os.environ.get("JOBCTL_FRAMEWORKS") == "required" else pytest.skip)(made)
+    return made
+
+
+@cache
+def _made(name: Name) -> Path | str:
+    """Return the interpreter, or why there is none: found out once in a process, as it may take minutes."""
+    try:
+        return environment(RECIPES[name])
+    except Impossible as why:
+        return f"no environment with {name}: {why}"
+
+
+def environment(recipe: Recipe) -> Path:
+    """Return the interpreter of an environment, made now if there is none. Raises Impossible."""
+    folder = recipe.folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / MARKER).exists():
+            if not _works(recipe):
+                _make(recipe)
+            (folder / MARKER).touch()
+    return folder / "bin" / "python"
+
+
+def _make(recipe: Recipe) -> None:
+    python = str(recipe.folder / "bin" / "python")
+    shutil.rmtree(recipe.folder, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", str(recipe.folder))
+    _run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *recipe.packages)
+    _run(python, "-c", f"import {recipe.module}, sklearn")
+
+
+def _works(recipe: Recipe) -> bool:
+    """Say whether somebody made it by hand."""
+    try:
+        _run(str(recipe.folder / "bin" / "python"), "-c", f"import {recipe.module}, sklearn")
+    except Impossible:
+        return False
+    return True
+
+
+def _run(*argv: str) -> None:
+    # What PYTHONPATH names is for this interpreter, not for the new one.
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Impossible(str(error)) from error
+    if done.returncode:
+        raise Impossible("\n".join([" ".join(argv), *done.stderr.splitlines()[-5:]]))
+
+
+if __name__ == "__main__":
+    try:
+        for one in RECIPES.values():
+            print(environment(one))
+    except Impossible as why:
+        sys.exit(str(why))
