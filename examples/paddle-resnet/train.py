@@ -217,11 +217,10 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    paddle.set_flags({"FLAGS_cudnn_deterministic": True} if options.device == "gpu" else {})
-    if "PADDLE_TRAINER_ID" in os.environ:  # a launcher describes the group; without one it is a single process
-        dist.init_parallel_env()
-    else:
-        paddle.set_device(options.device)
+    paddle.set_device(options.device)
+    if options.device == "gpu":
+        paddle.set_flags({"FLAGS_cudnn_deterministic": True})
+    dist.init_parallel_env()  # makes the group that the launcher describes; for a single process there is none
     return 0 if train(options) >= options.min_accuracy else TOO_INACCURATE
 
 

@@ -1,0 +1,82 @@
+"""examples/paddle-resnet-elastic: no sample is lost or used twice, whatever the number of processes."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .paddlelaunch import EXAMPLES, alone, environ, launch, lines, python_of, run_and_kill
+
+SCRIPT = "paddle-resnet-elastic/train.py"
+ASK = """
+import json, runpy, sys
+example = runpy.run_path(sys.argv[1])
+asked = json.load(sys.stdin)
+streams = [list(example["Stream"](*stream)) for stream in asked["streams"]]
+rates = [example["learning_rate"](*rate) for rate in asked["rates"]]
+print(json.dumps({"streams": streams, "rates": rates}))
+"""
+
+
+def ask(**asked: Any) -> dict[str, Any]:
+    """Call the example's own functions, where Paddle is."""
+    argv = [str(python_of("paddle")), "-c", ASK, str(EXAMPLES / SCRIPT)]
+    done = subprocess.run(argv, input=json.dumps(asked), env=environ(), capture_output=True, text=True, check=True)
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_the_stream_goes_on_where_it_was_and_the_rate_follows() -> None:
+    """Runs of some steps each, by changing numbers of processes, use the samples that one process would."""
+    chance, batch, streams, runs = random.Random(0), 3, [], []
+    for size in (1, 7, 40):
+        for _ in range(5):
+            start, first = 0, len(streams)
+            for _ in range(4):
+                world, steps = chance.randint(1, 4), chance.randint(0, 6)
+                stop = start + steps * world * batch
+                streams += [(size, 7, batch, start, stop, rank, world) for rank in range(world)]
+                start = stop
+            streams.append((size, 7, 1, 0, start, 0, 1))
+            runs.append((size, first, len(streams)))
+    answer = ask(streams=streams, rates=[(seen, 1000, 0.3) for seen in (0, 50, 100, 550, 1000)])
+    for size, first, last in runs:
+        used, number = [], first
+        while number < last - 1:
+            world = streams[number][-1]
+            for shares in zip(*answer["streams"][number : number + world], strict=True):
+                used += chain.from_iterable(shares)
+            number += world
+        assert used == list(chain.from_iterable(answer["streams"][last - 1]))
+        epochs = [used[begin : begin + size] for begin in range(0, len(used), size)]
+        assert all(len(set(epoch)) == len(epoch) for epoch in epochs)
+    assert answer["rates"] == pytest.approx([0, 0.15, 0.3, 0.15, 0])
+
+
+def test_two_processes_then_three_then_one(tmp_path: Path) -> None:
+    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path)}
+    options = ("--epochs=2", "--min-accuracy=0.5")  # 2874 samples
+    slow = launch(2, SCRIPT, *options, "--checkpoint-every=5", "--step-delay=0.02")
+    two = run_and_kill(slow, 1, lambda line: line.startswith("step=20"), **variables)
+    three = lines(launch(3, SCRIPT, *options), **variables)
+    one = lines(alone(SCRIPT, *options), **variables)
+    assert two[0] == "started step=0 samples=0 of=2874 processes=2 batch=32x2=64"
+    first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=2874 processes=3 batch=32x3=96", three[0])
+    last = re.fullmatch(r"final step=(\d+) samples=(\d+) accuracy=0\.\d+", three[-1])
+    assert first is not None
+    assert last is not None
+    steps, samples = zip(*((int(m[1]), int(m[2])) for m in (first, last)), strict=True)
+    assert steps[0] >= 20
+    assert samples[0] == 64 * steps[0]
+    assert samples[1] - samples[0] == 96 * (steps[1] - steps[0])
+    assert 2874 <= samples[1] < 2874 + 96
+    # Nothing is left to train, and what one process finds is what three have left.
+    begin = f"resumed step={steps[1]} samples={samples[1]} of=2874 processes=1 batch=32x1=32"
+    assert one == [begin, three[-1]]
