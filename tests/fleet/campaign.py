@@ -246,11 +246,16 @@ class Campaign(Jobs):
         host.plug_cable()
 
     def supervisor_killed(self, host: Host, node: int) -> None:
+        eventually(self.is_supervised)  # the one that was killed the last time may have no successor yet
         holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
         os.kill(int(holder["pid"]), signal.SIGKILL)
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self.supervisor = self.popen("supervise", **quiet)
+
+    def is_supervised(self) -> bool:
+        """Say whether a supervisor runs."""
+        return bool(json.loads(self.run("status", "-o", "json").stdout)["supervised"])
 
     def controller_cut_off(self, host: Host, node: int) -> None:
         with self.without_controller():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -149,7 +151,7 @@ class Host:
         (keep / "pid").unlink(missing_ok=True)
         Path("/run/sshd").mkdir(exist_ok=True)
         self.start("sshd", ["/usr/sbin/sshd", "-D", "-e", "-f", str(keep / "config")])
-        wait((keep / "pid").exists, 20, f"sshd of {self.name}: see {self.dir}/sshd.log")
+        wait((keep / "pid").exists, 20, lambda: f"sshd of {self.name} said:\n{last_words(self.dir / 'sshd.log')}")
 
     def _clock(self) -> str:
         """Return the variables that make commands see another time (libfaketime)."""
@@ -163,7 +165,7 @@ class Host:
         run = self.dir / "run"
         # The engine waits for a containerd that is dead but not reaped, as it is where nobody is init.
         pid = run / "containerd" / "containerd.pid"
-        if pid.exists() and _is_dead(int(pid.read_text())):
+        if pid.exists() and not _is_containerd(int(pid.read_text())):
             pid.unlink()
         self.start(
             "dockerd",
@@ -178,7 +180,7 @@ class Host:
 
     def wait_for_engine(self) -> None:
         """Wait until the engine answers, and see that it has IMAGE."""
-        wait(self.engine_answers, ENGINE_START, f"see {self.dir}/dockerd.log")
+        wait(self.engine_answers, ENGINE_START, lambda: f"dockerd said:\n{last_words(self.dir / 'dockerd.log')}")
         if self.docker("images", "-q", IMAGE).strip():
             return
         # Imported once, saved, and loaded everywhere: an import has another id each time.
@@ -337,17 +339,24 @@ def unmount(folder: Path) -> None:
         sh("umount", "-l", path, check=False)
 
 
-def _is_dead(pid: int) -> bool:
+def _is_containerd(pid: int) -> bool:
+    """Say whether the containerd of that number lives: numbers come round, and dockerd waits for whoever has it now."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        _, name, rest = re.split(r"\((.*)\)", Path(f"/proc/{pid}/stat").read_text())
     except FileNotFoundError:
-        return True
+        return False
+    return name == "containerd" and rest.split()[0] not in "ZX"
 
 
-def wait(look: object, seconds: float, what: str) -> None:
-    """Wait until `look` is true; fails with `what` after `seconds`."""
+def last_words(path: Path) -> str:
+    """Return the end of a log."""
+    return "\n".join(path.read_text(errors="replace").splitlines()[-15:]) if path.exists() else f"nothing in {path}"
+
+
+def wait(look: Callable[[], object], seconds: float, what: Callable[[], str]) -> None:
+    """Wait until `look` is true; fails with what `what` returns after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not look():  # type: ignore[operator]
+    while not look():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:g} s: {what}")
+            raise TimeoutError(f"not within {seconds:g} s: {what()}")
         time.sleep(0.02)

@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from .fleet import _free_network
-from .host import kill_all, unmount, wait
+from .host import kill_all, last_words, unmount, wait
 from .machine import sh
 
 # Who is asked is told by the address that the client connected to. `compose up` and the scripts of target `ssh` come
@@ -265,7 +265,7 @@ class LightFleet:
                 start_new_session=True,
                 env={"PATH": os.environ["PATH"], "HOME": "/root"},
             )
-        wait(pid.exists, 20, f"sshd: see {self.dir}/sshd.log")
+        wait(pid.exists, 20, lambda: f"sshd said:\n{last_words(self.dir / 'sshd.log')}")
 
     def restart_sshd(self) -> None:
         """Have sshd read its configuration again."""
