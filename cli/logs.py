@@ -127,7 +127,7 @@ def _printer(choice: Choice, output: Format) -> Callable[[Line], None]:
     colour = console.colourful(sys.stdout)
 
     def show(line: Line) -> None:
-        who = f"node{line.node} " + (f"rank{line.rank}" if line.rank is not None else line.log.removesuffix(".log"))
+        who = f"node{line.node} {_writer(line)}"
         if colour:
             number = _COLOURS[(line.rank if line.rank is not None else line.node) % len(_COLOURS)]
             who = f"\x1b[{number}m{who}\x1b[0m"
@@ -135,6 +135,14 @@ def _printer(choice: Choice, output: Format) -> Callable[[Line], None]:
         console.out_bytes(f"{stamp}{who} | ".encode() + line.text + b"\n")
 
     return show
+
+
+def _writer(line: Line) -> str:
+    """Say in one word who wrote a line: a rank, a server, or one of the launchers."""
+    if line.rank is None:
+        return line.log.removesuffix(".log")
+    role = line.log.partition("log.")[0]
+    return f"rank{line.rank}" if role == "worker" else f"{role}{line.rank}"
 
 
 def _stamp(seconds: float) -> str:

@@ -108,11 +108,12 @@ def explain_plan(plan: Plan) -> None:
 
 def _rows(plan: Plan, generation: Generation) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
-    first = 0
+    firsts: dict[str, int] = {}  # by role: each has ranks of its own
     for node, member in zip(plan.nodes, generation.members, strict=True):
+        first = firsts.get(node.role, 0)
         last = first + member.nproc - 1
         ranks = str(first) if first == last else f"{first}-{last}"
         devices = ", ".join(node.launch.devices)
         rows.append((str(node.index), node.role, node.host.name, node.host.address, ranks, devices))
-        first = last + 1
+        firsts[node.role] = last + 1
     return rows

@@ -79,7 +79,7 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "host": node.host,
         "state": node.state,
         "reachable": node.reachable,
-        "restarts": restarts(observed),
+        "restarts": restarts(observed, node),
         "exit_code": node.exit_code,
         "container": node.container,
         "started_at": timestamp(node.started_at),
@@ -107,10 +107,13 @@ def _service(service: ObservedService) -> dict[str, Any]:
     }
 
 
-def restarts(observed: Observed) -> int:
-    """Return how often the processes were started again because of failures."""
+def restarts(observed: Observed, node: ObservedNode | None = None) -> int:
+    """Return how often the processes (those of `node`) were started again because of failures."""
     generation, failures = observed.control.generation, observed.control.ledger.failures
-    return sum(1 for failure in failures if generation is not None and failure.generation < generation.number)
+    together = sum(1 for f in failures if generation is not None and not f.alone and f.generation < generation.number)
+    if node is None:
+        return together
+    return together + node.again + sum(1 for f in failures if f.alone and f.node == node.node)
 
 
 def _process(process: ObservedProcess) -> dict[str, Any]:

@@ -41,11 +41,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+import zlib
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 POLL = 0.1  # seconds between two looks at the control file and the processes
 TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
+FROM_OUTSIDE = (129, 130, 137, 143)  # how a process ends that somebody, or something, has ended
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
 SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
@@ -55,9 +57,15 @@ TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose reque
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds that a run without a step counter has to last to count as progress
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
+DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
+ANSWER = 0.2  # seconds that a server gets to answer at its port
 TICK = 1.0  # seconds between two ticks; also the least that an unheard launcher is told of
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
 DATAGRAM = 4096  # bytes; also what a pipe takes whole
+SCRATCH = "jobctl-"  # how the names of such folders begin
+MEMORY = "/dev/shm"  # where files lie in memory; in a container it goes with the container
+PRIVATE_PORTS, PORTS_OF_NODE = (10_000, 20_000), 100  # for what framework launchers choose ports for themselves
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_FILE
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
@@ -221,6 +229,29 @@ def last_lines(path: str) -> List[str]:
     return [line for line in lines if line.strip()][-TAIL_LINES:]
 
 
+def make_scratch(directory: str) -> str:
+    """Make a new folder in memory that only this user can read, in place of the last one of this node.
+
+    A link to it lies in `directory`, so that whoever finds this launcher killed can remove it.
+    """
+    remove_scratch(directory)
+    where = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
+    path, link = tempfile.mkdtemp(prefix=SCRATCH, dir=where), os.path.join(directory, "scratch")
+    with contextlib.suppress(OSError):
+        os.symlink(path, link)
+    return path
+
+
+def remove_scratch(directory: str) -> None:
+    """Remove the folder that `make_scratch` has made, if there is one."""
+    link = os.path.join(directory, "scratch")
+    with contextlib.suppress(OSError):
+        path = os.readlink(link)
+        if os.path.basename(path).startswith(SCRATCH):
+            shutil.rmtree(path, ignore_errors=True)
+        os.unlink(link)
+
+
 # --- O: the guard ----------------------------------------------------------------------------------------------
 
 
@@ -231,6 +262,7 @@ def guard(options: argparse.Namespace) -> int:
     if lock is None:
         note("another launcher of this node runs already (it holds %s/launcher.lock)" % options.dir)
         return EXIT_TAKEN
+    remove_scratch(options.dir)  # of a launcher that was killed with all that would have done so
     adopt_orphans()
     # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -250,6 +282,7 @@ def guard(options: argparse.Namespace) -> int:
     code = wait_for(pid)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
     kill_descendants()
+    remove_scratch(options.dir)
     return code
 
 
@@ -373,6 +406,7 @@ class Launcher:
         self.report: Json = {
             "version": 1,
             "node": self.launch["node"],
+            "role": self.launch["role"],
             "generation": self.generation,
             "epoch": self.epoch,  # when the job was brought up from nothing: generations are counted from there
             "state": "waiting",
@@ -386,10 +420,17 @@ class Launcher:
             "progress": None,
             "progress_at": None,
             "restarts": 0,
+            "again": 0,  # how often processes were started again in this generation, which went on
+            "because": None,  # why, the last time
             "processes": [],
             "failure": None,
             "order": None,
         }
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether this node joins a generation again that goes on without it: its launcher was started anew."""
+        return self.launch.get("rejoin") is not None and self.report["state"] == "waiting" and self.pending is None
 
     @property
     def report_path(self) -> str:
@@ -530,6 +571,8 @@ class Launcher:
                 self.run_.write_stacks(self.pause)  # another node was the first to call it a hang
             self.end_processes(float(order["grace"]))
             self.expect(order, member)
+        elif self.is_current(order) and self.run_ is None and self.rejoins:
+            self.expect(order, member)
         elif self.is_current(order) and self.run_ is None and self.report["state"] == "waiting":
             # A launcher that was killed and started again: its peers run on with processes that are no more.
             self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
@@ -554,8 +597,7 @@ class Launcher:
         nodes = [m["node"] for m in order["members"]]
         timeout = float(order.get("host_timeout", 30.0))
         self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time())
-        if self.kept is None:
-            self.post.meet(order)
+        self.post.meet(order)
         self.say(state="waiting", reason=self.lease.WAITS)
 
     def fence(self) -> None:
@@ -575,6 +617,9 @@ class Launcher:
         self.end_processes(grace)
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
+        if busy and self.launch.get("until"):
+            self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
+            return 0
         failure = self.report["failure"]
         if self.kept is not None:
             return 0  # engines start what failed again where there is etcd, but this is the end
@@ -608,6 +653,7 @@ class Launcher:
             progress=None,
             progress_at=None,
             restarts=self.began - 1,
+            again=0,
             processes=[],
             failure=None,
         )
@@ -691,8 +737,19 @@ class Launcher:
         if run is None:
             reap()
             return None
+        try:
+            run.go_on()
+        except Problem as problem:
+            self.end_processes(0.0)
+            return self.fail(problem.failure, str(problem))
         changed = run.look()
         failure = run.failure()
+        if failure is not None and run.may_start_again(failure):
+            note("%s; it is started again" % run.reason(failure))
+            run.start_again(failure)
+            again, because = self.report["again"] + 1, run.reason(failure)
+            self.say(again=again, because=because, processes=run.records(), **run.progress_fields())
+            return None
         if failure is not None:
             reason = run.reason(failure)
             if failure.kind == "hang":
@@ -705,10 +762,26 @@ class Launcher:
             self.rest()
             fields = run.progress_fields()
             self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
+            self.tell_servers(run)
             return 0
-        if changed:
-            self.say(processes=run.records(), **run.progress_fields())
+        if run.until and run.until <= self.post.done:
+            self.end_processes(float(self.launch["stop_grace"]))
+            self.say(state="succeeded", exit_code=0, finished_at=time.time())
+            return 0
+        if changed or self.report["reason"] != run.waits():
+            self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
         return None
+
+    def tell_servers(self, run: Run) -> None:
+        """Tell the launchers of what serves this node that it is done, until they have heard it.
+
+        The supervisor sees to those that cannot be told.
+        """
+        until = time.monotonic() + DONE
+        while run.serving - self.post.told and time.monotonic() < until:
+            self.post.say_done(run.serving - self.post.told)
+            if self.signal is not None or not self.pause(FIRST_TICKS):
+                return
 
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""
@@ -860,12 +933,15 @@ class Post:
         self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
         self.peers: Dict[int, Any] = {}  # their sockets' addresses
         self.next = 0.0
+        self.done: Set[int] = set()  # nodes that have said that they are done
+        self.told: Set[int] = set()  # nodes that have heard that this one is
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
 
     def meet(self, order: Json) -> None:
         """Take note of where the launchers of a new generation hear."""
         self.peers, self.next, self.echo = {}, 0.0, None
+        self.done, self.told = set(), set()
         for member in order["members"]:
             port = member.get("port")
             if self.socket is not None and port and member["node"] != self.lease.me:
@@ -904,7 +980,7 @@ class Post:
             return
         self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
         name = self.lease.tick(now)
-        if self.lease.generation is not None:
+        if self.lease.generation is not None and self.launcher.kept is None:
             for peer in self.peers.values():
                 self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
         self.write_line(name, now)
@@ -943,10 +1019,20 @@ class Post:
         generation, node = message["generation"], int(message["node"])
         if generation != self.lease.generation:
             return
-        if "answer" in message:
+        if message.get("done"):
+            self.done.add(node)
+            self.send({"heard": True, "generation": generation, "node": self.lease.me}, sender)
+        elif message.get("heard"):
+            self.told.add(node)
+        elif "answer" in message:
             self.lease.answered(message["answer"], node)
         elif self.lease.asked(generation, node, boot_time()):
             self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
+
+    def say_done(self, nodes: Set[int]) -> None:
+        """Tell the launchers of `nodes` that this one is done."""
+        for node in nodes & set(self.peers):
+            self.send({"done": True, "generation": self.lease.generation, "node": self.lease.me}, self.peers[node])
 
     def send(self, message: Json, to: Any) -> None:
         """Send a datagram; one that is lost is like one that was never sent."""
@@ -1751,6 +1837,7 @@ class Failure:
     ) -> None:
         self.kind, self.rank, self.local_rank, self.exit_code = kind, rank, local_rank, code
         self.log, self.at, self.tail = log, at, list(tail)
+        self.step: Optional[int] = None  # the last of that process, where it is started again
 
     def to_json(self) -> Json:
         """Return the report's form."""
@@ -1788,15 +1875,23 @@ class Run:
             shutil.rmtree(folder, ignore_errors=True)  # of another generation of this number
         for folder in (self.logs, self.progress_dir, self.record_dir):
             os.makedirs(folder, exist_ok=True)
-        before = [m for m in order["members"] if m["rank"] < member["rank"]]
-        self.first_rank = sum(m["nproc"] for m in before)
+        peers = of_role(order, self.launch["role"])
+        self.first_rank = sum(m["nproc"] for m in peers if m["rank"] < member["rank"])
+        self.until = {m["node"] for m in of_role(order, self.launch.get("until"))}
+        self.after = endpoints(order, self.launch.get("after"))  # those that have not answered yet
+        self.serving = {m["node"] for m in of_role(order, self.launch.get("after"))}
+        self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
+        self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
+        in_memory = {"slot": "scratch"} in self.launch["start"]
+        self.scratch = make_scratch(launcher.dir) if in_memory else ""
         self.slots = self.fill_slots()
         self.environ = self.make_environ(launcher.secret_values())
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
         self.processes: List[Json] = []
         self.hang = Hang(self.launch["hang_timeout"])
         self.places: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
-        self.children = self.start()
+        self.children: List[subprocess.Popen[bytes]] = []
+        self.go_on()
 
     # Slots and environment.
 
@@ -1804,25 +1899,35 @@ class Run:
         """Return what only the generation knows, by the names of plan.types.SlotName."""
         order, member = self.order, self.member
         meeting = order["rendezvous"]
+        peers = of_role(order, self.launch["role"])
+        servers = endpoints(order, "server")
         return {
             "address": member["address"],
             "checkpoint_dir": order.get("checkpoint_dir") or "",
             "generation": str(self.generation),
             "interface": self.launch["interface"] or interface_of(member["address"]) or "",
             "log_dir": self.logs,
+            "master": "%s:%s" % (meeting["address"], meeting["port"]),
             "master_addr": meeting["address"],
             "master_port": str(meeting["port"]),
-            "nnodes": str(len(order["members"])),
-            "node_rank": str(member["rank"]),
+            "nnodes": str(len(peers)),
+            "node_rank": str([m["node"] for m in peers].index(member["node"])),
+            "port_range": port_range(order["job"], member["node"]),
             "rdzv_id": meeting["id"],
             "run_id": order["run_id"],
-            "world_size": str(sum(m["nproc"] for m in order["members"])),
+            "scratch": self.scratch,
+            "server_addresses": ",".join(m["address"] for m in of_role(order, "server")),
+            "server_port": servers[0].rpartition(":")[2] if servers else "",
+            "servers": ",".join(servers),
+            "trainer_count": str(sum(m["nproc"] for m in of_role(order, "trainer"))),
+            "trainers": ",".join(endpoints(order, "trainer")),
+            "world_size": str(sum(m["nproc"] for m in peers)),
         }
 
     def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
         """Return the environment of every process; the user's own values win over the interface's name."""
         order, launch = self.order, self.launch
-        environ = dict(os.environ)
+        environ = {name: value for name, value in os.environ.items() if not is_scrubbed(name, launch.get("scrub", ()))}
         interface = self.slots["interface"]
         for name in launch["interface_env"]:
             if interface and name not in environ:
@@ -1839,6 +1944,7 @@ class Run:
         )
         if self.slots["checkpoint_dir"]:
             environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
+        pass_by_proxies(environ, [m["address"] for m in order["members"]])
         environ["JOBCTL_PROCESS"] = json.dumps(self.task())
         return environ
 
@@ -1850,17 +1956,20 @@ class Run:
             "progress": self.progress_dir,
             "records": self.record_dir,
             "name": self.launch["log_name"],
+            "ranks": self.rank_names,
         }
 
     def value(self, value: Any) -> str:
         """Return a value of the plan: text as it is, a slot filled."""
-        return self.slots[value["slot"]] if isinstance(value, dict) else str(value)
+        return fill(value, self.slots)
 
     def argv(self, values: Sequence[Any]) -> List[str]:
         """Return an argv of the plan; the slot `process` becomes the guard of one process."""
+        prefixes = {"process": self.shim(), "process_script": self.shim()[3:]}
         argv: List[str] = []
         for value in values:
-            argv += self.shim() if value == {"slot": "process"} else [self.value(value)]
+            slot = value["slot"] if isinstance(value, dict) else None
+            argv += prefixes[slot] if slot in prefixes else [self.value(value)]
         return argv
 
     def shim(self) -> List[str]:
@@ -1877,13 +1986,57 @@ class Run:
         """Start the framework's launcher, or each process."""
         if self.launch["start"]:
             return [self.start_one(self.argv(self.launch["start"]), self.environ)]
-        count = self.launch["nproc"]
-        return [self.start_one(self.shim(), self.rank_environ(local, count)) for local in range(count)]
+        return [self.start_one(self.shim(), self.process_environ(local)) for local in range(self.launch["nproc"])]
 
-    def rank_environ(self, local: int, count: int) -> Dict[str, str]:
+    def process_environ(self, local: int) -> Dict[str, str]:
         """Return the environment of process `local` where no framework launcher sets ranks."""
-        ranks = {"LOCAL_RANK": str(local), "RANK": str(self.first_rank + local)}
-        return {**self.environ, **ranks, "LOCAL_WORLD_SIZE": str(count), "WORLD_SIZE": self.slots["world_size"]}
+        rank = str(self.first_rank + local)
+        ports = self.member.get("ports") or ()
+        port = str(ports[local]) if local < len(ports) else ""
+        own = {"local_rank": str(local), "rank": rank, "port": port}
+        own["endpoint"] = "%s:%s" % (self.member["address"], port)
+        slots = {**self.slots, **own}
+        environ = {**self.environ, **dict(zip(self.rank_names, (rank, str(local))))}
+        environ.update(LOCAL_WORLD_SIZE=str(self.launch["nproc"]), WORLD_SIZE=self.slots["world_size"])
+        environ.update((name, fill(value, slots)) for name, value in self.launch.get("process_env", ()))
+        return environ
+
+    def go_on(self) -> None:
+        """Start the processes as soon as what they need answers. Raises Problem."""
+        while self.after and answers(self.after[0]):
+            self.after.pop(0)
+        if not self.after and not self.children:
+            self.children = self.start()
+
+    def waits(self) -> Optional[str]:
+        """Say what the processes wait for before they start, None if they have."""
+        role = self.launch.get("after")
+        return "waits for %s %s" % (role, self.after[0]) if self.after else None
+
+    def may_start_again(self, failure: Failure) -> bool:
+        """Say whether a process that has failed is started again while all others go on.
+
+        Not one that fails as it did the last time, without any progress in between: that is a bug.
+        """
+        limit = self.launch.get("rejoin")
+        if limit is None or failure.local_rank is None or failure.kind not in ("exit", "signal"):
+            return False
+        earlier = self.again.get(failure.local_rank, [])
+        if sum(map(len, self.again.values())) >= limit:
+            failure.kind = "exhausted"
+            return False
+        same = bool(earlier) and earlier[-1].exit_code == failure.exit_code and failure.exit_code not in FROM_OUTSIDE
+        return not (same and earlier[-1].step == self.hang.steps_of.get(failure.local_rank))
+
+    def start_again(self, failure: Failure) -> None:
+        """Start the process of that failure again. Raises Problem."""
+        local = int(failure.local_rank or 0)
+        failure.step = self.hang.steps_of.get(local)
+        self.again.setdefault(local, []).append(failure)
+        os.unlink(os.path.join(self.record_dir, "%d.json" % local))
+        self.ended.pop(self.children[local].pid, None)
+        self.children[local] = self.start_one(self.shim(), self.process_environ(local))
+        self.look()
 
     def start_one(self, argv: List[str], environ: Dict[str, str]) -> "subprocess.Popen[bytes]":
         """Start a child of this launcher; its own output goes to launch.log. Raises Problem."""
@@ -1905,6 +2058,8 @@ class Run:
         processes = [self.process(local) for local in range(self.launch["nproc"])]
         changed = processes != self.processes
         self.processes = processes
+        if changed:
+            self.keep_files()
         return self.hang.look(self.progress_dir, now) or changed
 
     def process(self, local: int) -> Json:
@@ -1933,6 +2088,13 @@ class Run:
             # Its guard was killed with it and could not say how it ended.
             process.update(state="failed", exit_code=137, signal=9, finished_at=process["finished_at"] or time.time())
         return process
+
+    def keep_files(self) -> None:
+        """Copy what is worth keeping of what the framework's launcher writes into memory."""
+        for pattern in self.launch.get("kept", ()):
+            for path in glob.glob(os.path.join(glob.escape(self.scratch), pattern)):
+                with contextlib.suppress(OSError):
+                    shutil.copy(path, self.logs)
 
     def records(self) -> List[Json]:
         """Return the processes for the report."""
@@ -1965,7 +2127,7 @@ class Run:
     def succeeded(self) -> bool:
         """Say whether all children have ended with 0."""
         codes = [self.ended.get(child.pid, (None, 0.0))[0] for child in self.children]
-        return all(code == 0 for code in codes)
+        return bool(codes) and all(code == 0 for code in codes)
 
     def failure(self) -> Optional[Failure]:
         """Return what failed first, None while nothing has."""
@@ -2009,8 +2171,11 @@ class Run:
                 failure.exit_code,
                 hint_of(failure.tail),
             )
-        who = "rank %d" % failure.rank if failure.rank is not None else "the framework's launcher"
+        kind = "rank" if self.launch["role"] == "trainer" else self.launch["role"]
+        who = "%s %d" % (kind, failure.rank) if failure.rank is not None else "the framework's launcher"
         code = failure.exit_code or 0
+        if failure.kind == "exhausted":
+            return "%s ended with code %s, and all %d restarts are used up" % (who, code, self.launch["rejoin"])
         if failure.kind == "signal":
             return "%s was killed by %s" % (who, signal_name(code - 128))
         return "%s exited with code %s" % (who, code)
@@ -2044,6 +2209,31 @@ class Run:
             if not any(p["state"] == "running" for p in self.processes):
                 return
             pause(0.01)
+
+
+def of_role(order: Json, role: Optional[str]) -> List[Json]:
+    """Return the members with a role, in the order of their ranks."""
+    return sorted((m for m in order["members"] if role in m["roles"]), key=lambda m: int(m["rank"]))
+
+
+def endpoints(order: Json, role: Optional[str]) -> List[str]:
+    """Return address:port of all processes of a role, in the order of their ranks."""
+    return ["%s:%d" % (m["address"], port) for m in of_role(order, role) for port in m.get("ports") or ()]
+
+
+def fill(value: Any, slots: Dict[str, str]) -> str:
+    """Return a value of the plan: text as it is, a slot filled."""
+    return slots[value["slot"]] if isinstance(value, dict) else str(value)
+
+
+def answers(endpoint: str) -> bool:
+    """Say whether somebody listens at address:port."""
+    address, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((address, int(port)), ANSWER).close()
+    except OSError:
+        return False
+    return True
 
 
 def kill_user_processes(processes: Sequence[Json]) -> None:
@@ -2260,6 +2450,30 @@ def innermost(text: str) -> Optional[str]:
 SIOCGIFADDR = 0x8915
 
 
+def is_scrubbed(name: str, patterns: Sequence[str]) -> bool:
+    """Say whether a variable is one of `patterns`, where `PADDLE_*` means all that begin so."""
+    return any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
+
+
+def pass_by_proxies(environ: Dict[str, str], addresses: Sequence[str]) -> None:
+    """Where `environ` has proxies, have them left out on the way to the job's own nodes.
+
+    Some clients read the variables in capitals, some the others, so both get the addresses, beside their own.
+    """
+    if not any(name.lower() in PROXIES for name in environ):
+        return
+    for name, other in (("NO_PROXY", "no_proxy"), ("no_proxy", "NO_PROXY")):
+        given = environ.get(name, environ.get(other, "")).split(",")
+        environ[name] = ",".join(dict.fromkeys([*filter(None, given), *addresses]))
+
+
+def port_range(job: str, node: int) -> str:
+    """Return "first:last" of ports that no other node of the job uses, and other jobs on this host rarely."""
+    blocks = (PRIVATE_PORTS[1] - PRIVATE_PORTS[0]) // PORTS_OF_NODE
+    first = PRIVATE_PORTS[0] + (zlib.crc32(job.encode()) + node) % blocks * PORTS_OF_NODE
+    return "%d:%d" % (first, first + PORTS_OF_NODE - 1)
+
+
 def interface_of(address: str) -> Optional[str]:
     """Return the network interface that owns an IPv4 address, None if there is none."""
     if address.startswith("127."):
@@ -2286,10 +2500,12 @@ def process_guard() -> int:
     # The framework's launcher signals the whole process group, so the process gets these without our help.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    local = os.environ.get("LOCAL_RANK", "0")
+    rank, local = (os.environ.get(name, "") for name in task["ranks"])
+    local = local or "0"
     log = LogFile(os.path.join(task["logs"], "%s.%s" % (task["name"], local)))
-    record = Record(os.path.join(task["records"], "%s.json" % local), local)
-    code = run_process(task["command"], os.path.join(task["progress"], local), log, record)
+    record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
+    environ = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
+    code = run_process(task["command"], environ, log, record)
     kill_descendants()
     return code
 
@@ -2300,13 +2516,17 @@ def abandon() -> NoReturn:
     os._exit(128 + signal.SIGKILL)
 
 
-def run_process(argv: List[str], progress: str, log: "LogFile", record: "Record") -> int:
-    """Run `argv` until it ends, and return its exit code (128 + n for signal n)."""
-    environ = {**os.environ, "JOBCTL_PROGRESS_FILE": progress, "JOBCTL_ROLE_RANK": os.environ.get("RANK", "0")}
+def run_process(argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Record") -> int:
+    """Run `argv` with `environ` beside this process's own until it ends; return its exit code (128 + n for signal n)."""
     reading, writing = os.pipe()
     try:
         child = subprocess.Popen(
-            argv, env=environ, stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, preexec_fn=as_user_process
+            argv,
+            env={**os.environ, **environ},
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            preexec_fn=as_user_process,
         )
     except OSError as error:
         why = "cannot start %s: %s" % (argv[0], os.strerror(error.errno or 0))
@@ -2411,7 +2631,7 @@ class LogFile:
 class Record:
     """What the guard of a process writes down for the launcher."""
 
-    def __init__(self, path: str, local: str) -> None:
+    def __init__(self, path: str, local: str, rank: str) -> None:
         self.path = path
         pid = os.getpid()
         self.fields: Json = {
@@ -2419,8 +2639,8 @@ class Record:
             "guard_pid": pid,
             "guard_ticks": start_ticks(pid),
         }
-        if os.environ.get("RANK", "").isdigit():
-            self.fields["rank"] = int(os.environ["RANK"])
+        if rank.isdigit():
+            self.fields["rank"] = int(rank)
 
     def began(self, pid: int) -> None:
         """The process runs."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.frameworks.base import Framework, Start, framework
+from jobctl.jobspec.frameworks.base import Framework, Seat, Start, framework
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
@@ -21,15 +21,29 @@ from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.parts import Ps
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Room for one node on a host, with the devices that are its own (None: not known)."""
+    """Room for one node on a host, with the devices that are its own (None: not known), and the roles it takes (all, if none)."""
 
     host: types.HostRef
     slots: tuple[int, ...] | None
     interface: str | None
+    roles: tuple[str, ...] = ()
+
+    def takes(self, role: str) -> bool:
+        return not self.roles or role in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One node: what it does where, in `nproc` processes (None: one on each device)."""
+
+    role: str
+    place: _Place
+    nproc: int | None = None
 
 
 def planner(
@@ -52,9 +66,12 @@ def planner(
     most = spec.nodes.max if count is None else _counted(spec, count)
     local = context.target == "local"
     places = _local_places(most, local_devices) if local else _places(spec, most, hosts, placement)
+    tasks = _dealt(spec.ps, places) if spec.ps else [_Task("trainer", place) for place in places]
+    if placement and spec.ps:
+        tasks = _moved(tasks, hosts, placement)
     members = etcd_members(spec, hosts, context, services or {})
     build = _Builder(spec, known, context, etcd_of(spec, context, members))
-    nodes = tuple(build.node(index, place) for index, place in enumerate(places))
+    nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
     return types.Plan(
         job=spec.name,
@@ -63,8 +80,8 @@ def planner(
         target=context.target,
         owner=context.owner,
         run_id=f"{spec.name}-{digest[:8]}",
-        min_nodes=spec.nodes.min,
-        max_nodes=spec.nodes.max,
+        min_nodes=len(nodes) if spec.ps else spec.nodes.min,
+        max_nodes=len(nodes) if spec.ps else spec.nodes.max,
         elastic=spec.nodes.min != spec.nodes.max,
         nodes=nodes,
         code=_code(spec, context),
@@ -118,8 +135,10 @@ def _local_places(nodes: int, devices: int | None) -> list[_Place]:
 
 
 def _places(spec: Spec, most: int, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
-    rooms = [place for host in hosts if host.trains and (not host.spare or placement) for place in _rooms(host)]
-    if placement:
+    takes = ("trainer", "server") if spec.ps else ("trainer",)
+    able = [host for host in hosts if any(host.takes(role) for role in takes)]
+    rooms = [place for host in able if not host.spare or (placement and not spec.ps) for place in _rooms(host)]
+    if placement and not spec.ps:
         return _placed(rooms, placement)
     least = most if most < spec.nodes.max else spec.nodes.min
     if len(rooms) < least:
@@ -146,7 +165,39 @@ def _placed(rooms: list[_Place], placement: Mapping[int, str]) -> list[_Place]:
 def _rooms(host: Host) -> list[_Place]:
     slots = host.devices if host.devices is not None else (None if host.slots is None else tuple(range(host.slots)))
     ref = types.HostRef(host.name, host.address)
-    return [_Place(ref, share, host.interface) for share in _split(slots, host.nodes)]
+    return [_Place(ref, share, host.interface, host.roles) for share in _split(slots, host.nodes)]
+
+
+def _dealt(ps: Ps, places: Sequence[_Place]) -> list[_Task]:
+    """Deal trainers and servers to places, one after the other, as many times round as it takes; trainers are nodes 0 to n."""
+    tasks = []
+    for role, count in (("trainer", ps.trainers), ("server", ps.servers)):
+        able = [place for place in places if place.takes(role)]
+        if not able:
+            raise PlanError(
+                "no-host-for-role",
+                f"the job needs {count} {role}s, and no host of the first {len(places)} takes any",
+                ("ps",),
+                f"give one `roles={role}`, or no roles",
+            )
+        shares = [len(range(first, count, len(able))) for first in range(len(able))]
+        tasks += [_Task(role, place, share) for place, share in zip(able, shares, strict=True) if share]
+    return tasks
+
+
+def _moved(tasks: Sequence[_Task], hosts: Sequence[Host], placement: Mapping[int, str]) -> list[_Task]:
+    """Return tasks on the hosts where their nodes are; a host has room for a node of each role."""
+    found, taken = [], set[tuple[str, int]]()
+    rooms = [(number, place) for host in hosts for number, place in enumerate(_rooms(host))]
+    for index, task in enumerate(tasks):
+        name = placement.get(index, task.place.host.name)
+        here = [(n, place) for n, place in rooms if place.host.name == name and place.takes(task.role)]
+        free = [(n, place) for n, place in here if (f"{name} {task.role}", n) not in taken]
+        if not free:
+            raise PlanError("no-room", f"node {index} is on {name}, which the hosts file has no room on")
+        taken.add((f"{name} {task.role}", free[0][0]))
+        found.append(replace(task, place=free[0][1]))
+    return found
 
 
 def _split(slots: tuple[int, ...] | None, shares: int) -> list[tuple[int, ...] | None]:
@@ -176,27 +227,33 @@ class _Builder:
         self.setup = spec.setup
         self.secrets = tuple(secret.name for secret in spec.secrets)
         self.workdir = _workdir(spec, context)
-        self.starts: dict[int, Start] = {}
-        self.visible: tuple[str, ...] = _VISIBLE.get(spec.devices.kind, ()) if self.local else ()
+        self.starts: dict[Seat, Start] = {}
+        kind = spec.devices.kind
+        self.visible = (*_VISIBLE.get(kind, ()), *known.visible(kind)) if self.local else ()
 
-    def node(self, index: int, place: _Place) -> types.Node:
-        devices = _devices(self.spec, place)
+    def node(self, index: int, task: _Task) -> types.Node:
+        devices = _devices(self.spec, task)
         return types.Node(
-            index, "trainer", place.host, self._container(index, devices), self._launch(index, place, devices)
+            index,
+            task.role,
+            task.place.host,
+            self._container(index, task, devices),
+            self._launch(index, task, devices),
         )
 
-    def _launch(self, index: int, place: _Place, devices: types.Devices) -> types.Launch:
-        spec = self.spec
-        labels = _device_labels(spec, devices, local=self.local)
+    def _launch(self, index: int, task: _Task, devices: types.Devices) -> types.Launch:
+        spec, place = self.spec, task.place
+        labels = _device_labels(spec, devices, task.nproc)
         per_node = spec.command is not None and spec.per == "node"
-        start = self._start(1 if per_node else len(labels))
+        nproc = 1 if per_node else len(labels)
+        start = self._start(Seat(self.python, nproc, self._seen(devices), task.role))
         env = self.launch_env + start.env + (_per_node_env(len(labels)) if per_node else ())
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
         return types.Launch(
             node=index,
             host=place.host.name,
-            role="trainer",
-            nproc=1 if per_node else len(labels),
+            role=task.role,
+            nproc=nproc,
             start=() if per_node else start.argv,
             command=self.command,
             env=env + visible,
@@ -210,20 +267,33 @@ class _Builder:
             stop_grace=spec.stop_grace_period,
             hang_timeout=spec.recovery.hang_timeout,
             etcd=self.etcd,
+            rank_env=start.rank_env,
+            scrub=start.scrub,
+            kept=start.kept,
+            process_env=start.process_env,
+            listens=start.listens,
+            after=start.after,
+            until=start.until,
+            rejoin=start.rejoin,
         )
 
-    def _start(self, nproc: int) -> Start:
-        if nproc not in self.starts:
-            self.starts[nproc] = self.known.start(self.spec, self.python, nproc)
-        return self.starts[nproc]
+    def _start(self, seat: Seat) -> Start:
+        if seat not in self.starts:
+            self.starts[seat] = self.known.start(self.spec, seat)
+        return self.starts[seat]
 
-    def _container(self, index: int, devices: types.Devices) -> types.Container:
+    def _seen(self, devices: types.Devices) -> tuple[int, ...]:
+        """Return the indices of a node's devices as its processes see them: a container has no others."""
+        ids = devices.ids or ()
+        return ids if self.local else tuple(range(len(ids)))
+
+    def _container(self, index: int, task: _Task, devices: types.Devices) -> types.Container:
         spec, options, resources = self.spec, self.spec.container, self.spec.resources
         name = f"jobctl-{spec.name}-{index}"
         labels = (
             ("jobctl.job", spec.name),
             ("jobctl.node", str(index)),
-            ("jobctl.role", "trainer"),
+            ("jobctl.role", task.role),
             ("jobctl.owner", self.context.owner),
             *(("jobctl.devices", ",".join(f"{devices.kind}:{i}" for i in ids)) for ids in [devices.ids] if ids),
             ("jobctl.version", self.context.version),
@@ -263,7 +333,24 @@ _VISIBLE = {
 }
 
 
-def _devices(spec: Spec, place: _Place) -> types.Devices:
+def _devices(spec: Spec, task: _Task) -> types.Devices:
+    """Return a node's devices: a server has none, a trainer of mode `ps` one."""
+    if task.role == "server":
+        return types.Devices("cpu", ())
+    every = _all_devices(spec, task.place)
+    if task.nproc is None or every.ids is None:
+        return every
+    if every.kind != "cpu" and len(every.ids) < task.nproc:
+        raise PlanError(
+            "too-many-trainers",
+            f"{task.nproc} trainers are dealt to {task.place.host.name}, which has {len(every.ids)} devices for them",
+            ("ps", "trainers"),
+            "lower `ps.trainers`, or add nodes or devices",
+        )
+    return types.Devices(every.kind, every.ids[: task.nproc])
+
+
+def _all_devices(spec: Spec, place: _Place) -> types.Devices:
     wanted = spec.devices
     if wanted.kind == "cpu":
         return types.Devices("cpu", ())
@@ -288,9 +375,10 @@ def _devices(spec: Spec, place: _Place) -> types.Devices:
     return types.Devices(wanted.kind, ids)
 
 
-def _device_labels(spec: Spec, devices: types.Devices, *, local: bool) -> tuple[str, ...]:
+def _device_labels(spec: Spec, devices: types.Devices, nproc: int | None) -> tuple[str, ...]:
     if devices.kind == "cpu":
-        return tuple(f"cpu:{i}" for i in range(spec.devices.count or 1))
+        cpus = (spec.devices.count if spec.devices.kind == "cpu" else None) or 1
+        return tuple(f"cpu:{i}" for i in range(nproc or cpus))
     return tuple(f"{devices.kind}:{i}" for i in devices.ids or ())
 
 

@@ -2,8 +2,8 @@
 # All checks of the project, as CI runs them: lint, types, tests. Arguments go to pytest.
 #
 # The environment is made when missing, outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/jobctl-tests.
-# What needs a tool that is not here is skipped with the reason, unless JOBCTL_TOOLS=required, JOBCTL_PYTHONS=required
-# or JOBCTL_FLEET=required says that it must not be.
+# What needs a tool that is not here is skipped with the reason, unless JOBCTL_TOOLS=required, JOBCTL_PYTHONS=required,
+# JOBCTL_FRAMEWORKS=required or JOBCTL_FLEET=required says that it must not be. PaddlePaddle has an environment of its own there, made by the first test that needs it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port
+from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port, with_ports
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 
 
@@ -20,7 +20,7 @@ def choose_generation(
     where: str,
     ports: Mapping[int, int | None],
 ) -> Generation:
-    """Return the generation of `nodes` after `last` (the first, if None), at a port that `is_free` says is free.
+    """Return the generation of `nodes` after `last` (the first, if None), at ports that `is_free` says are free on a host.
 
     `where` names the machine of the port in errors; `ports` are where the nodes' launchers hear each other. Raises
     DeployError.
@@ -47,16 +47,17 @@ def _next(
         again = replace(last, checkpoint_dir=_checkpoint_dir(plan, last), host_timeout=plan.recovery.host_timeout)
         return next_generation(again, nodes, grace=grace, free=is_free)
     first = first_generation(replace(plan, nodes=tuple(nodes)))
-    address, port = first.rendezvous.address, first.rendezvous.port
-    if is_free(address, port):
-        return first
+    host, port = first.members[0].host, first.rendezvous.port
+    if is_free(host, port):
+        return replace(first, members=with_ports(first.members, nodes, port, is_free))
     if plan.rendezvous.port is not None:
         raise DeployError(
             f"port {port} of `rendezvous.port` is taken on {where}",
             "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
         )
-    port = next_port(plan.job, 1, lambda port: is_free(address, port))
-    return replace(first, rendezvous=replace(first.rendezvous, port=port))
+    port = next_port(plan.job, 1, lambda port: is_free(host, port))
+    joining = with_ports(first.members, nodes, port, is_free)
+    return replace(first, members=joining, rendezvous=replace(first.rendezvous, port=port))
 
 
 def _checkpoint_dir(plan: Plan, last: Generation) -> str | None:

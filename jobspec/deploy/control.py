@@ -60,8 +60,8 @@ class Ledger:
         return self.excluded if self.result is None else ()
 
     def with_failure(self, failure: Failure) -> Ledger:
-        """Return the ledger with `failure` noted, once for each generation."""
-        others = tuple(f for f in self.failures if f.generation != failure.generation)
+        """Return the ledger with `failure` noted: of those that ended a generation, one for each."""
+        others = tuple(f for f in self.failures if f.generation != failure.generation or f.alone)
         return replace(self, failures=(*others, failure))
 
     def with_those_of(self, generation: Generation | None) -> Ledger:
@@ -81,6 +81,15 @@ class Control:
 
     generation: Generation | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger(0.0))
+
+
+NOTHING = Control()
+
+
+def role_of(control: Control, node: int) -> str:
+    """Return the role that a node has in the generation, of one that has no part in it the usual one."""
+    members = control.generation.members if control.generation else ()
+    return next((member.roles[0] for member in members if member.node == node), "trainer")
 
 
 def newest(controls: Iterable[Control]) -> Control:
@@ -141,7 +150,10 @@ def _generation(data: dict[str, Any] | None) -> Generation | None:
     if data is None:
         return None
     members = tuple(
-        Member(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"], m.get("port"))
+        Member(
+            *(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"], m.get("port")),
+            ports=tuple(m.get("ports", ())),
+        )
         for m in data["members"]
     )
     known = {k: data[k] for k in ("job", "run_id", "number", "command", "grace", "checkpoint_dir", "version")}

@@ -27,12 +27,14 @@ from jobctl.jobspec.deploy import processes
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.collect import collect_logs
 from jobctl.jobspec.deploy.control import (
+    NOTHING,
     Control,
     Image,
     Ledger,
     begun_alone,
     newest,
     read_control,
+    role_of,
     write_generation,
     write_ledger,
 )
@@ -87,7 +89,7 @@ class Local:
     def observe(self) -> Observed:
         """Read what runs now from the control file, the launchers' reports and the process table."""
         control = self.newest()
-        nodes = tuple(self._observe_node(index) for index in self._known_nodes(control))
+        nodes = tuple(self._observe_node(index, control) for index in self._known_nodes(control))
         supervised = bool(read_holder(self.job.supervisor_lock))
         return Observed(control, nodes, supervised=supervised, services=tuple(self._services.observe()))
 
@@ -101,12 +103,12 @@ class Local:
         joined = {member.node for member in control.generation.members} if control.generation else set()
         return sorted(found | joined)
 
-    def _observe_node(self, index: int) -> ObservedNode:
+    def _observe_node(self, index: int, control: Control = NOTHING) -> ObservedNode:
         report = read_json(self.work / f"node-{index}" / "report.json")
         launcher = report["launcher"] if report else {}
         pid = launcher.get("pid") if processes.alive(launcher.get("pid"), launcher.get("start_ticks")) else None
         artefact = processes.environment(pid).get(processes.ARTEFACT_MARK) if pid else None
-        return parse_node(index, "trainer", HOST, report, pid, artefact)
+        return parse_node(index, role_of(control, index), HOST, report, pid, artefact)
 
     # What is wanted.
 
@@ -281,6 +283,9 @@ class Local:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
         self.finish(grace)
         collected = collect_logs(self.work, self.job.history)
+        for link in self.work.glob("node-*/scratch"):  # of launchers that were killed: see launcher.make_scratch
+            if link.is_symlink() and link.readlink().name.startswith("jobctl-"):
+                shutil.rmtree(link.readlink(), ignore_errors=True)
         shutil.rmtree(self.work, ignore_errors=True)
         return collected, {}
 
@@ -413,9 +418,9 @@ def _process_environ(plan: Plan, node: Node, start: Start) -> dict[str, str]:
 _OWN = (processes.WORK_MARK, processes.NODE_MARK, processes.ARTEFACT_MARK, "JOBCTL_LAUNCH", "JOBCTL_JOB")
 
 
-def port_is_free(address: str, port: int) -> bool:
+def port_is_free(host: str, port: int) -> bool:
     """Say whether a server could listen on `port`: rendezvous stores bind to all addresses."""
-    del address  # on this machine all nodes share the ports
+    del host  # there is but one
     for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

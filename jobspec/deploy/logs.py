@@ -228,6 +228,8 @@ class Logs:
         want = self.selection
         if tail.rank is None and (want.rank is not None or (_is_launcher(tail.key.path) and not want.launcher)):
             return False
+        if want.rank is not None and not tail.key.path.name.startswith("workerlog."):
+            return False  # servers have ranks of their own
         pairs = ((want.node, tail.node), (want.rank, tail.rank), (want.generation, tail.generation))
         return all(wanted is None or wanted == has for wanted, has in pairs)
 

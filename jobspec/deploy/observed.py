@@ -59,6 +59,8 @@ class ObservedNode:
     container: str | None = None
     reachable: bool = True
     port: int | None = None
+    again: int = 0  # how often processes of it were started again in this generation, which went on
+    because: str | None = None  # why, the last time
 
     @property
     def alive(self) -> bool:
@@ -137,6 +139,7 @@ def parse_node(
     """Return a node from its launcher's report and from whether that launcher lives (its pid, else None)."""
     if report is None:
         return ObservedNode(node, role, host, "pending", artefact, launcher)
+    role = report.get("role", role)
     artefact = artefact or report.get("artefact")  # a launcher that has ended can no longer be asked
     state = _STATES.get(str(report["state"]), "pending")
     dead = launcher is None and report["state"] in ("waiting", "setup", "running")
@@ -155,6 +158,8 @@ def parse_node(
         failure=_failure(report, node, host, dead=dead),
         processes=tuple(_process(p, dead=dead) for p in report["processes"]),
         port=report.get("port"),
+        again=report.get("again", 0),
+        because=report.get("because"),
     )
 
 
@@ -178,6 +183,7 @@ def _failure(report: dict[str, Any], node: int, host: str, *, dead: bool) -> Fai
         "node": node,
         "host": host,
         "progress": report["progress"],
+        "role": report.get("role", "trainer"),
     }
     if dead:
         return Failure(**common, at=0.0, rank=None, exit_code=None, kind="launcher", ran=0.0)
@@ -207,7 +213,7 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
     if generation is None:
         waiting = any(node.alive for node in observed.nodes)
         return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")
-    if members and all(_succeeded(observed, node) for node in members):
+    if succeeded(observed):
         return "succeeded", None
     if ledger.result is not None:
         return ledger.result.phase, ledger.result.reason
@@ -222,6 +228,12 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
 def _current(observed: Observed, node: ObservedNode) -> bool:
     generation = observed.control.generation
     return generation is not None and node.generation == generation.number
+
+
+def succeeded(observed: Observed) -> bool:
+    """Say whether the job is done: what serves trainers has nothing left to do once all of them have ended well."""
+    trainers = [node for node in observed.members if node.role == "trainer"]
+    return bool(trainers) and all(_succeeded(observed, node) for node in trainers)
 
 
 def _succeeded(observed: Observed, node: ObservedNode) -> bool:
@@ -264,9 +276,10 @@ def failure_words(failure: Failure) -> str:
     """Say in a few words what failed, without naming the node."""
     if failure.kind == "launcher":
         return failure.reason or LAUNCHER_KILLED
-    if failure.kind in ("hang", "setup", "start", "fenced", "host"):
+    if failure.kind in ("hang", "setup", "start", "exhausted", "fenced", "host"):
         return failure.reason or failure.kind
-    who = "a process" if failure.rank is None else f"rank {failure.rank}"
+    kind = "rank" if failure.role == "trainer" else failure.role
+    who = "a process" if failure.rank is None else f"{kind} {failure.rank}"
     code = failure.exit_code
     if code is not None and code > 128:
         return f"{who} was killed by {_signal_name(code - 128)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest
+from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest, role_of
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedService, State, parse_node
 
 Json = dict[str, Any]
@@ -78,9 +78,9 @@ def together(
     for index, host in homes.items():
         if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
             reason = f"{host} cannot be reached"
-            chosen[index] = ObservedNode(index, "trainer", host, "lost", reason=reason, reachable=False)
+            chosen[index] = ObservedNode(index, role_of(control, index), host, "lost", reason=reason, reachable=False)
         elif index not in chosen and index in members:  # whatever became of it there
-            chosen[index] = ObservedNode(index, "trainer", host, "pending")
+            chosen[index] = ObservedNode(index, role_of(control, index), host, "pending")
     return Observed(
         control,
         tuple(chosen[index] for index in sorted(chosen)),

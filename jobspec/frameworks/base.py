@@ -19,18 +19,39 @@ RecoveryStyle = Literal["gang", "rejoin"]
 
 
 @dataclass(frozen=True, slots=True)
+class Seat:
+    """What a node is to start: `nproc` processes of one role with the interpreter `python`.
+
+    `devices` are the indices of their devices as the node sees them: from 0 on in a container, which has no others.
+    """
+
+    python: str
+    nproc: int
+    devices: tuple[int, ...] = ()
+    role: str = "trainer"
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """How one node's processes are started.
 
     `argv` is the framework's own launcher up to where the user's command follows; empty where the shared
     launcher starts the processes itself. `env` is what the framework needs beside what its launcher sets.
-    `interface_env` are the variables that name the network interface.
+    `interface_env` are the variables that name the network interface. The others are as in `plan.types.Launch`.
     """
 
     argv: tuple[Value, ...]
     env: tuple[tuple[str, Value], ...]
     interface_env: tuple[str, ...]
     log_name: str
+    rank_env: tuple[str, str] = ("RANK", "LOCAL_RANK")
+    scrub: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    process_env: tuple[tuple[str, Value], ...] = ()
+    listens: bool = False
+    after: str = ""
+    until: str = ""
+    rejoin: int | None = None
 
 
 class Framework(Protocol):
@@ -44,8 +65,11 @@ class Framework(Protocol):
     def recovery(self) -> RecoveryStyle:
         """What has to happen when one process fails."""
 
-    def start(self, spec: Spec, python: str, nproc: int) -> Start:
-        """Return how a node starts `nproc` processes with the interpreter `python`."""
+    def start(self, spec: Spec, seat: Seat) -> Start:
+        """Return how a node starts its processes."""
+
+    def visible(self, kind: str) -> tuple[str, ...]:
+        """Return the variables by which this framework alone tells which devices of a kind a process sees."""
 
     def unsupported(self, spec: Spec) -> str | None:
         """Return why this version cannot plan `spec`, or None if it can."""

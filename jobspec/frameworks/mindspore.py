@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Start
+from jobctl.jobspec.frameworks.base import RecoveryStyle, Seat, Start
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -18,9 +18,13 @@ class MindSpore:
     module: str = "mindspore"
     recovery: RecoveryStyle = "gang"
 
-    def start(self, spec: Spec, python: str, nproc: int) -> Start:
+    def start(self, spec: Spec, seat: Seat) -> Start:
         """Never reached: the planner asks `unsupported` first."""
         raise AssertionError("the planner refuses mindspore before it asks how to start it")
+
+    def visible(self, kind: str) -> tuple[str, ...]:
+        """Never reached either."""
+        return ()
 
     def unsupported(self, spec: Spec) -> str | None:
         """Everything, so far."""

@@ -1,30 +1,215 @@
-"""PaddlePaddle: the language knows it; this version validates such specs and does not plan them yet."""
+"""PaddlePaddle: one `paddle.distributed.launch` per node, with a plain master; in mode `ps` role processes without it.
+
+Its launchers do not tell each other of failures, and a node that comes back to a plain master is counted twice (the
+master keeps the key of the dead one). So each generation is a fresh set of launchers at a fresh master port, which all
+start and end together.
+
+Its launcher of mode `ps` never ends (it waits for servers, which serve for ever), gives a node at 10.0.0.1 the processes
+of 10.0.0.10 too, and starts trainers before servers listen. So there each process is started by itself, with the variables
+that `fleet.init` reads (paddle/distributed/fleet/base/role_maker.py): trainers as soon as all servers answer.
+
+Flags and variables are those of paddle.distributed.launch 2.x and 3.x (`python -m paddle.distributed.launch --help`,
+paddle/distributed/launch/context/args_envs.py).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Start
+from jobctl.jobspec.frameworks.base import RecoveryStyle, Seat, Start
+from jobctl.jobspec.plan.types import Rule, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.parts import Ps
+
+# NCCL, Gloo and Huawei's HCCL choose an interface by themselves, and choose wrong on hosts with several.
+_INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+_INTERFACE_ENV_OF = {"npu": ("HCCL_SOCKET_IFNAME",)}
+
+# Paddle looks for `<TYPE>_VISIBLE_DEVICES` of its device plugins (paddle/distributed/launch/context/device.py).
+_VISIBLE = {"npu": ("NPU_VISIBLE_DEVICES",)}
+
+# An inherited variable wins over the flag of the same meaning, and MASTER_ADDR over what the launcher has agreed on.
+_SCRUBBED = (
+    "PADDLE_*",
+    "POD_IP",
+    "POD_NAME",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "DISTRIBUTED_TRAINER_ENDPOINTS",
+    "TRAINING_ROLE",
+    "FLAGS_START_PORT",
+    "FLAGS_selected_*",
+)
+
+# What jobctl decides; anything else of a spec's `env` that begins with PADDLE_ is the user's own.
+_DECIDED = frozenset(
+    [
+        "PADDLE_AUTO_CLUSTER",
+        "PADDLE_BACKUP_ENV_PATH",
+        "PADDLE_CURRENT_ENDPOINT",
+        "PADDLE_CURRENT_IP",
+        "PADDLE_DEVICES",
+        "PADDLE_ELASTIC_ETCD_SERVICE_HOST",
+        "PADDLE_ELASTIC_ETCD_SERVICE_PORT",
+        "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL",
+        "PADDLE_ELASTIC_JOB_ID",
+        "PADDLE_ELASTIC_LEVEL",
+        "PADDLE_ELASTIC_NP",
+        "PADDLE_ELASTIC_SERVER",
+        "PADDLE_ELASTIC_TIMEOUT",
+        "PADDLE_GLOBAL_RANK",
+        "PADDLE_GLOBAL_SIZE",
+        "PADDLE_GLOO_FS_PATH",
+        "PADDLE_GLOO_HTTP_ENDPOINT",
+        "PADDLE_GLOO_PORT",
+        "PADDLE_GLOO_RENDEZVOUS",
+        "PADDLE_IPS",
+        "PADDLE_JOB_ID",
+        "PADDLE_LAUNCH_WITH_ARGS",
+        "PADDLE_LOCAL_RANK",
+        "PADDLE_LOCAL_SIZE",
+        "PADDLE_LOG_DIR",
+        "PADDLE_MASTER",
+        "PADDLE_MAX_RESTART",
+        "PADDLE_NNODES",
+        "PADDLE_NPROC_PER_NODE",
+        "PADDLE_PORT",
+        "PADDLE_PSERVERS",
+        "PADDLE_PSERVERS_IP_PORT_LIST",
+        "PADDLE_PSERVER_IPS",
+        "PADDLE_PSERVER_PORT",
+        "PADDLE_RANK",
+        "PADDLE_RANK_IN_NODE",
+        "PADDLE_ROLE",
+        "PADDLE_RUN_MODE",
+        "PADDLE_SERVERS_ENDPOINTS",
+        "PADDLE_SERVER_NUM",
+        "PADDLE_SORT_IP",
+        "PADDLE_START_PORT",
+        "PADDLE_TRAINERS",
+        "PADDLE_TRAINERS_ENDPOINTS",
+        "PADDLE_TRAINERS_NUM",
+        "PADDLE_TRAINER_ENDPOINTS",
+        "PADDLE_TRAINER_ID",
+        "PADDLE_TRAINER_NUM",
+        "PADDLE_TRAINING_ROLE",
+        "PADDLE_WITH_GLOO",
+    ]
+)
+
+RULES = (
+    Rule(
+        r"(cannot import name|has no attribute) '(CommContext|DistFleetWrapper)'",
+        None,
+        "fail",
+        "this Paddle was built without parameter servers: take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Paddle:
-    """A framework whose jobs are refused by the planner, with the reason."""
+    """paddle.distributed.launch, mode `collective`, fixed nodes."""
 
     module: str = "paddle"
     recovery: RecoveryStyle = "gang"
 
-    def start(self, spec: Spec, python: str, nproc: int) -> Start:
-        """Never reached: the planner asks `unsupported` first."""
-        raise AssertionError("the planner refuses paddle before it asks how to start it")
+    def start(self, spec: Spec, seat: Seat) -> Start:
+        """Return the launcher's command line, or, in mode `ps`, the variables of a role."""
+        if spec.ps is not None:
+            return _role(spec, spec.ps, seat)
+        return Start(
+            argv=_launch(seat),
+            env=(("PORT_RANGE", Slot("port_range")), *_own(spec)),
+            interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
+            log_name="workerlog",
+            rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
+            scrub=_SCRUBBED,
+            # Not its own log, envlog.N or backup_env.N.json: they hold the whole environment, with its secrets.
+            kept=("endpoints.log",),
+        )
+
+    def visible(self, kind: str) -> tuple[str, ...]:
+        """Return the variables that Paddle's launcher checks `--devices` against, beside those of the device's library."""
+        return _VISIBLE.get(kind, ())
 
     def unsupported(self, spec: Spec) -> str | None:
-        """Everything, so far."""
-        return "framework `paddle`"
+        """Return what this version cannot plan yet."""
+        if spec.ps is not None and spec.ps.gloo:
+            return "`ps.gloo` of paddle"
+        return "elastic jobs of paddle" if spec.nodes.min != spec.nodes.max else None
+
+
+def _launch(seat: Seat) -> tuple[Value, ...]:
+    devices = ("--devices", ",".join(map(str, seat.devices)))
+    return (
+        *(seat.python, "-m", "paddle.distributed.launch"),
+        *("--master", Slot("master"), "--nnodes", Slot("nnodes"), "--rank", Slot("node_rank")),
+        # Its own guess is what the host's name resolves to: 127.0.1.1 on many Debian machines.
+        *("--host", Slot("address"), "--job_id", Slot("rdzv_id")),
+        # On CPUs `--devices` ends in a ValueError, so there the number of processes is said instead.
+        *(devices if seat.devices else ("--nproc_per_node", str(seat.nproc))),
+        *("--log_dir", Slot("scratch")),
+        Slot("process_script"),
+    )
+
+
+def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
+    server = seat.role == "server"
+    role = "PSERVER" if server else "TRAINER"
+    return Start(
+        argv=(),
+        env=(*_PS_ENV, *((name, role) for name in _ROLE_ENV), *_old_programs(spec), *_own(spec)),
+        interface_env=_INTERFACE_ENV,
+        log_name="serverlog" if server else "workerlog",
+        rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
+        scrub=_SCRUBBED,
+        process_env=_PROCESS_ENV + (() if server else _selected(spec, seat)),
+        listens=True,
+        after="" if server else "server",
+        until="trainer" if server else "",
+        # What synchronous trainers or servers hold of the model is lost with one of them.
+        rejoin=None if server or ps.sync else spec.recovery.max_restarts,
+    )
+
+
+_ROLE_ENV = ("TRAINING_ROLE", "PADDLE_TRAINING_ROLE", "PADDLE_ROLE")
+_PS_ENV: tuple[tuple[str, Value], ...] = (
+    ("PADDLE_PSERVERS_IP_PORT_LIST", Slot("servers")),
+    ("PADDLE_TRAINER_ENDPOINTS", Slot("trainers")),
+    ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
+    ("POD_IP", Slot("address")),
+    ("PADDLE_WITH_GLOO", "0"),
+    # The names of the Fluid time, which knows one port for all servers.
+    ("PADDLE_TRAINERS", Slot("trainer_count")),
+    ("PADDLE_PSERVER_IPS", Slot("server_addresses")),
+    ("PADDLE_CURRENT_IP", Slot("address")),
+)
+_PROCESS_ENV: tuple[tuple[str, Value], ...] = (
+    ("PADDLE_PORT", Slot("port")),
+    ("PADDLE_CURRENT_ENDPOINT", Slot("endpoint")),
+    ("PADDLE_PSERVER_PORT", Slot("server_port")),
+)
+
+
+def _selected(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
+    # Trainer i takes the i-th device that the node sees.
+    return ((f"FLAGS_selected_{spec.devices.kind}s", Slot("local_rank")),) if seat.devices else ()
+
+
+def _old_programs(spec: Spec) -> tuple[tuple[str, Value], ...]:
+    # Programs of parameter servers are of the old kind, which Paddle 3 reads only where its new one is switched off.
+    name = "FLAGS_enable_pir_api"
+    return () if name in spec.env else ((name, "0"),)
+
+
+def _own(spec: Spec) -> tuple[tuple[str, Value], ...]:
+    """Return the variables of the spec that are scrubbed with the inherited ones although they are the user's own."""
+    mine = sorted((name, value) for name, value in spec.env.items() if name.startswith("PADDLE_"))
+    return tuple((name, value) for name, value in mine if name not in _DECIDED)
 
 
 FRAMEWORK = Paddle()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from jobctl.jobspec.frameworks import paddle
 from jobctl.jobspec.plan.types import Rule
 
 # What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
 # Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.
 DEFAULT_RULES = (
+    *paddle.RULES,
     # Nothing is wrong with code that cannot save: it fails at the same step each time until there is room again.
     Rule(r"No space left on device|Disk quota exceeded", None, "restart"),
     Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),

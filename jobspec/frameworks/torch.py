@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Start
+from jobctl.jobspec.frameworks.base import RecoveryStyle, Seat, Start
 from jobctl.jobspec.plan.types import Slot, Value
 
 if TYPE_CHECKING:
@@ -28,11 +28,14 @@ class Torch:
     module: str = "torch"
     recovery: RecoveryStyle = "gang"
 
-    def start(self, spec: Spec, python: str, nproc: int) -> Start:
+    def start(self, spec: Spec, seat: Seat) -> Start:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
-        return Start(
-            _torchrun(python, nproc, spec.torch.torchrun if spec.torch else ()), (), _INTERFACE_ENV, "workerlog"
-        )
+        argv = _torchrun(seat.python, seat.nproc, spec.torch.torchrun if spec.torch else ())
+        return Start(argv, (), _INTERFACE_ENV, "workerlog")
+
+    def visible(self, kind: str) -> tuple[str, ...]:
+        """None: PyTorch goes by the variables of the devices' own libraries."""
+        return ()
 
     def unsupported(self, spec: Spec) -> str | None:
         """Mode `ps` has no launcher in torch; this version does not start roles itself yet."""

@@ -6,7 +6,7 @@ first one, and the supervisor on the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -27,7 +27,7 @@ def first_generation(plan: Plan) -> Generation:
         number=1,
         command="run",
         grace=plan.stop_grace,
-        members=members(plan.nodes),
+        members=with_ports(members(plan.nodes), plan.nodes, port),
         rendezvous=Meeting(plan.nodes[0].host.address, port, f"{plan.job}-1"),
         checkpoint_dir=plan.checkpoint.dir if plan.checkpoint else None,
         host_timeout=plan.recovery.host_timeout,
@@ -37,14 +37,16 @@ def first_generation(plan: Plan) -> Generation:
 def next_generation(
     last: Generation, nodes: Iterable[Node], *, grace: float, free: Callable[[str, int], bool]
 ) -> Generation:
-    """Return the generation after `last` with `nodes` as members, meeting at a port that `free` accepts.
+    """Return the generation after `last` with `nodes` as members, meeting at a port that `free` accepts for its host.
 
     `grace` is how long (seconds) processes of `last` may take to end.
     """
     number = last.number + 1
+    nodes = tuple(nodes)
     joining = members(nodes)
-    address = joining[0].address
-    port = next_port(last.job, number, lambda port: free(address, port))
+    address, host = joining[0].address, joining[0].host
+    port = next_port(last.job, number, lambda port: free(host, port))
+    joining = with_ports(joining, nodes, port, free)
     meeting = Meeting(address, port, f"{last.job}-{number}")
     return replace(last, number=number, command="run", grace=grace, members=joining, rendezvous=meeting)
 
@@ -56,6 +58,35 @@ def members(nodes: Iterable[Node]) -> tuple[Member, ...]:
         Member(node.index, rank, (node.role,), node.host.name, node.host.address, node.launch.nproc)
         for rank, node in enumerate(ordered)
     )
+
+
+def with_ports(
+    joining: Sequence[Member],
+    nodes: Iterable[Node],
+    first: int,
+    free: Callable[[str, int], bool] = lambda host, port: True,
+) -> tuple[Member, ...]:
+    """Return members with a port for each process that is to have one, from `first` on; `free` is asked by host.
+
+    Servers go first, so that those of all hosts have the same ports: programs of the Fluid time know but one.
+    Raises LookupError where there is none.
+    """
+    listening = {node.index for node in nodes if node.launch.listens}
+    given: dict[str, set[int]] = {}
+    found: dict[int, tuple[int, ...]] = {}
+    for member in sorted(joining, key=lambda member: "server" not in member.roles):
+        if member.node in listening:
+            taken = given.setdefault(member.host, set())
+            found[member.node] = tuple(_take(taken, first, member.host, free) for _ in range(member.nproc))
+    return tuple(replace(member, ports=found.get(member.node, ())) for member in joining)
+
+
+def _take(taken: set[int], first: int, host: str, free: Callable[[str, int], bool]) -> int:
+    for port in range(first, first + PORTS):
+        if port not in taken and port < 65536 and free(host, port):
+            taken.add(port)
+            return port
+    raise LookupError(f"no free port on {host} from {first} on")
 
 
 def port_of(job: str, generation: int) -> int:

@@ -12,19 +12,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+# Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
     "address",  # this node's own address
     "checkpoint_dir",  # where this run keeps its checkpoints
     "generation",
     "interface",  # the network interface that owns this node's address
+    "endpoint",  # (of a process) address:port of its own
+    "local_rank",  # (of a process)
     "log_dir",  # this node's log directory of this generation
+    "master",  # address:port of the rendezvous
     "master_addr",
     "master_port",
     "nnodes",  # members of the generation
     "node_rank",  # this node's rank among the members
+    "port",  # (of a process) its own
+    "port_range",  # "first:last" of ports that no other node of the job uses, clear of the ephemeral range
     "process",  # (argv only) the prefix that runs one process under the launcher's care
+    "process_script",  # (argv only) the same without the interpreter, for launchers that choose it themselves
+    "rank",  # (of a process) global
     "rdzv_id",
     "run_id",
+    "scratch",  # a folder in memory for what must not stay; removed with the generation
+    "server_addresses",  # of all servers, with commas between
+    "server_port",  # of the first server
+    "servers",  # address:port of all servers, in the order of their ranks, with commas between
+    "trainer_count",  # processes of that role
+    "trainers",  # address:port of all trainers, likewise
     "world_size",  # processes over all members
 ]
 
@@ -107,7 +121,8 @@ class Launch:
 
     `start` is the framework's own launcher, started once per node; where it is empty the launcher starts
     `nproc` processes of `command` itself. `command` is what the user wants to run, one process each.
-    Durations are seconds; `hang_timeout` is None for never, 0 for automatic.
+    Durations are seconds; `hang_timeout` is None for never, 0 for automatic. What has a default is left out of
+    artefacts where it has that value, so that a new version of jobctl makes the same ones.
     """
 
     node: int
@@ -127,6 +142,14 @@ class Launch:
     stop_grace: float
     hang_timeout: float | None
     etcd: Etcd | None = None
+    rank_env: tuple[str, str] = ("RANK", "LOCAL_RANK")  # where a process finds its global and its local rank
+    scrub: tuple[str, ...] = ()  # inherited variables that processes do not get; `PADDLE_*` means all that begin so
+    kept: tuple[str, ...] = ()  # files of `scratch`, as patterns, that are kept with the logs
+    process_env: tuple[tuple[str, Value], ...] = ()  # of processes that the launcher starts itself
+    listens: bool = False  # whether each process gets a port of its own
+    after: str = ""  # the role whose ports have to answer before these processes start
+    until: str = ""  # the role with whose good end these processes end, well
+    rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +211,12 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What to do about a failure whose exit code or last log lines match."""
+    """What to do about a failure whose exit code or last log lines match; `hint` is a remedy for people."""
 
     log: str | None
     exit: int | None
     do: Literal["fail", "restart", "exclude_host"]
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +225,8 @@ class Failure:
 
     `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
     generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
-    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order.
+    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order. `alone`: the
+    generation went on, and the node joined it again.
     """
 
     generation: int
@@ -217,6 +242,8 @@ class Failure:
     tail: tuple[str, ...] = ()
     reason: str | None = None
     alike: tuple[tuple[int, int], ...] = ()
+    alone: bool = False
+    role: str = "trainer"  # whose rank it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +320,8 @@ class Plan:
 class Member:
     """A node's place in a generation. `nproc` processes; global ranks are dealt in order of `rank`.
 
-    `port` is where its launcher hears those of others, None while that is not known.
+    `port` is where its launcher hears those of others, None while that is not known; `ports` are those of its processes,
+    where they have some.
     """
 
     node: int
@@ -303,6 +331,7 @@ class Member:
     address: str
     nproc: int
     port: int | None = None
+    ports: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +13,8 @@ from jobctl.jobspec.plan.types import Generation, Launch
 
 def launch_json(launch: Launch) -> str:
     """Return what JOBCTL_LAUNCH holds: the fields of `launch`, a Slot as `{"slot": name}`. ASCII only."""
-    # `etcd` came later: where there is none, the artefact is the one that older versions made.
-    names = _LAUNCH if launch.etcd else _LAUNCH[:-1]
+    # What came later has a default: where that holds, the artefact is the one that older versions made.
+    names = [name for name, default in _LAUNCH if default is MISSING or getattr(launch, name) != default]
     return "{" + ",".join([f'"{name}":{_of_field(getattr(launch, name))}' for name in names]) + "}"
 
 
@@ -29,7 +29,7 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-_LAUNCH = tuple(field.name for field in fields(Launch))
+_LAUNCH = tuple((field.name, field.default) for field in fields(Launch))
 _compact = json.JSONEncoder(default=_fields, separators=(",", ":")).encode
 _compact_cached = lru_cache(maxsize=256)(_compact)
 

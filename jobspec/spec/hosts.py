@@ -43,7 +43,11 @@ class Host:
     @property
     def trains(self) -> bool:
         """Whether it takes nodes of collective jobs: it does unless its roles are others."""
-        return not self.roles or "trainer" in self.roles
+        return self.takes("trainer")
+
+    def takes(self, role: str) -> bool:
+        """Say whether it takes nodes of a role: any, unless its line names some."""
+        return not self.roles or role in self.roles
 
     @property
     def address(self) -> str:

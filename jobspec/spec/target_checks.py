@@ -140,7 +140,8 @@ def _not_sent(spec: Spec, directory: Path) -> bool:
 
 
 def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
-    room = sum(host.nodes for host in hosts if not host.spare and host.trains)
+    roles = ("trainer", "server") if spec.ps else ("trainer",)
+    room = sum(host.nodes for host in hosts if not host.spare and any(host.takes(role) for role in roles))
     if spec.nodes.min > room:
         message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
         hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
@@ -169,7 +170,8 @@ def _trainers(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Dia
     """Trainers are dealt round-robin over the hosts, and each takes a device of its own."""
     if spec.ps is None or spec.devices.kind == "cpu" or spec.devices.count is not None or spec.devices.ids is not None:
         return
-    used = [host for host in hosts if not host.spare][: spec.nodes.max]
+    able = [host for host in hosts if not host.spare and (host.trains or host.takes("server"))]
+    used = [host for host in able[: spec.nodes.max] if host.trains]
     for number, host in enumerate(used):
         has = len(host.devices) if host.devices is not None else host.slots
         share = len(range(number, spec.ps.trainers, len(used)))

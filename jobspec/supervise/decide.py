@@ -15,7 +15,7 @@ from jobctl.jobspec.supervise.decisions import (
     Succeed,
     World,
 )
-from jobctl.jobspec.supervise.failures import first_failure
+from jobctl.jobspec.supervise.failures import first_failure, judge_alone
 from jobctl.jobspec.supervise.placing import decide_loss, joining, judge_placed, lost_nodes
 
 
@@ -34,6 +34,8 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if lost:
         return decide_loss(observed, lost, policy, now, world)
     failure = first_failure(observed, now)
+    if failure is not None and failure.kind == "launcher" and failure.node in world.rejoining:
+        return judge_alone(failure, observed.control.ledger.failures, policy, now)
     if failure is not None:
         return judge_placed(failure, observed, policy, now, world)
     missing = [str(node.node) for node in observed.members if _is_missing(node, generation)]

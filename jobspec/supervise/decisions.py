@@ -25,7 +25,8 @@ class World:
     `cleared` are nodes that cannot run any more although nobody can look (see vitals.py), `too_few`: half of the nodes
     are not heard, so that nobody can tell which side is cut off. `homes` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
-    waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node.
+    waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node,
+    `rejoining` nodes that a generation can go on without until they are back.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -36,6 +37,7 @@ class World:
     waited: float = 0.0
     settled: bool = True
     unfit: frozenset[str] = frozenset()
+    rejoining: frozenset[int] = frozenset()
 
 
 NOTHING_KNOWN = World()
@@ -54,6 +56,15 @@ class Restart:
     moves: Mapping[int, str] = field(default_factory=dict)
     without: frozenset[int] = frozenset()
     exclude: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoin:
+    """Start the launcher of a node again, which ended because of `failure`, after `delay` seconds; all others go on."""
+
+    cause: str
+    failure: Failure
+    delay: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,4 +105,4 @@ class Leave:
     why: str
 
 
-Decision = Continue | Succeed | Restart | Grow | Repair | Wait | GiveUp | Leave
+Decision = Continue | Succeed | Restart | Rejoin | Grow | Repair | Wait | GiveUp | Leave

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.control import Ledger
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, failure_words
 from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
 from jobctl.jobspec.plan.types import Failure, Recovery, Rule
-from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Restart
 
 # A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds
@@ -113,14 +113,16 @@ def newest_step(observed: Observed) -> int | None:
 
 def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
     """Decide about one failure, given those that caused earlier generations to end."""
-    before = [other for other in earlier if other.generation != failure.generation]
+    before = [other for other in earlier if other.generation != failure.generation or other.alone]
     rule = matching_rule(failure, (*policy.rules, *DEFAULT_RULES))
     words = f"node {failure.node}: {failure_words(failure)}"
     if rule is not None and rule.do == "fail":
-        whose = "a rule of `recovery.rules` says not to retry" if rule in policy.rules else "which no retry mends"
+        whose = "a rule of `recovery.rules` says not to retry" if rule in policy.rules else rule.hint or "which no retry mends"
         return GiveUp(f"{words}; {whose}", failure)
     if failure.kind == "setup":
         return GiveUp(f"{words}; a failed `setup` is not retried", failure)
+    if failure.kind == "exhausted":
+        return GiveUp(words, failure)
     if failure.kind == "start":
         return GiveUp(f"{words}; what cannot be started is not retried", failure)
     if rule is None and any(_is_a_bug(failure, other) for other in _without_progress(failure, before)):
@@ -132,6 +134,12 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
             failure,
         )
     return Restart(words, failure, _backoff(failure, before))
+
+
+def judge_alone(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
+    """Decide about the failure of a node that all others can do without for a while."""
+    verdict = judge(replace(failure, alone=True), earlier, policy, now)
+    return Rejoin(verdict.cause, verdict.failure, verdict.delay) if isinstance(verdict, Restart) else verdict
 
 
 def matching_rule(failure: Failure, rules: Sequence[Rule]) -> Rule | None:

@@ -29,6 +29,7 @@ from jobctl.jobspec.supervise.decisions import (
     GiveUp,
     Grow,
     Leave,
+    Rejoin,
     Repair,
     Restart,
     Succeed,
@@ -185,6 +186,7 @@ class Supervisor:
             homes=tuple(host for host in homes if host not in self._unfit),
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=frozenset(self._unfit),
+            rejoining=frozenset(node.index for node in plan.nodes if node.launch.rejoin is not None),
             least=plan.min_nodes,
             waited=0.0 if self._waiting is None else now - self._waiting,
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
@@ -196,6 +198,8 @@ class Supervisor:
         return decision.why
 
     def _act(self, decision: Decision, observed: Observed, feed: Feed) -> None:
+        if isinstance(decision, Rejoin):
+            self.clock.sleep(decision.delay)
         if isinstance(decision, Restart):
             if self._told != decision.failure.generation:
                 self._told = decision.failure.generation
@@ -233,6 +237,11 @@ class Supervisor:
         if isinstance(decision, Restart):
             failed = self._move(decision)
             self._carry_out(now, decision.cause, decision, failed=failed)
+        if isinstance(decision, Rejoin):
+            self.deployer.keep(now.control.ledger.with_failure(decision.failure))
+            message = f"{decision.cause}; it is started again while the others go on"
+            self._record("failure", message, **failure_details(decision.failure))
+            self._carry_out(now, None)
         if isinstance(decision, Grow):
             self._carry_out(now, decision.cause, failed=self._settle_in(self.deployer.plan, decision.hosts))
         if isinstance(decision, Repair):

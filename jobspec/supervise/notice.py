@@ -20,6 +20,9 @@ def changes(before: Observed | None, now: Observed) -> Iterator[Event]:
             message = _message(node)
             if message:
                 yield "node", message, _details(node)
+        elif node.again > last.again:
+            message = f"node {node.node}: {node.because}; it was started again while the others went on"
+            yield "process-restarted", message, _details(node)
 
 
 def _message(node: ObservedNode) -> str | None:

@@ -192,7 +192,7 @@ def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
     assert not Path("state").exists()
 
 
-@pytest.mark.parametrize("spec", ["framework: paddle\n", "framework: mindspore\n"])
+@pytest.mark.parametrize("spec", ["framework: mindspore\n"])
 def test_frameworks_that_are_not_built_yet(jobctl: Any, spec: str) -> None:
     Path("job.yaml").write_text(SPEC.replace("framework: torch\n", spec))
     assert jobctl("validate").code == 0

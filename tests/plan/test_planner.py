@@ -161,7 +161,7 @@ def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
 
 @pytest.mark.parametrize(
     ("framework", "more"),
-    [("paddle", ""), ("mindspore", ""), ("torch", "mode: ps\nps: {servers: 1, trainers: 1}\n")],
+    [("mindspore", ""), ("torch", "mode: ps\nps: {servers: 1, trainers: 1}\n")],
 )
 def test_what_this_version_does_not_run_is_refused_with_the_reason(framework: str, more: str) -> None:
     text = BASE.replace("torch", framework) + more

@@ -1,0 +1,323 @@
+"""Roles: servers that serve until all trainers are done, trainers that wait for them, processes that join again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def eventually(look: Callable[[], Any]) -> Any:
+    """Return the first true value of `look`; fail if there is none within 20 s."""
+    deadline = time.monotonic() + 20
+    while not (value := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return value
+
+
+SERVE = """\
+import os, socket, time
+print("serves", os.environ["TRAINERS"], flush=True)
+listening = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
+while True:
+    listening.accept()
+"""
+# Trains until a file tells it how to end.
+TRAIN = """\
+import os, sys, time
+print("trains with", os.environ["SERVERS"], "rank", os.environ["RANK"], "of", os.environ["COUNT"], flush=True)
+open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(os.environ.get("STEP", "1"))
+while True:
+    for name in ("end", "end-" + os.environ["RANK"]):
+        if os.path.exists(name):
+            code = int(open(name).read())
+            if code:
+                os.unlink(name)
+            sys.exit(code)
+    time.sleep(0.02)
+"""
+
+
+class Job:
+    """A trainer node of two processes and a server node of one, on ports that are free."""
+
+    def __init__(self, node: Any) -> None:
+        self.node = node
+        self.ports = []
+        for _ in range(3):
+            with socket.create_server(("127.0.0.1", 0)) as one:
+                self.ports.append(one.getsockname()[1])
+        self.launchers: dict[int, subprocess.Popen[str]] = {}
+
+    def launch(self, number: int) -> subprocess.Popen[str]:
+        """Start the launcher of a node: 0 trains, 1 serves."""
+        node, trains = self.node, number == 0
+        env = [
+            ["SERVERS", {"slot": "servers"}],
+            ["TRAINERS", {"slot": "trainers"}],
+            ["COUNT", {"slot": "trainer_count"}],
+        ]
+        launch = {
+            **node.launch,
+            "node": number,
+            "role": "trainer" if trains else "server",
+            "nproc": 2 if trains else 1,
+            "command": node.script(TRAIN if trains else SERVE),
+            "env": env,
+            "process_env": [["PORT", {"slot": "port"}], ["RANK", {"slot": "rank"}]],
+            "log_name": "workerlog" if trains else "serverlog",
+            "after": "server" if trains else "",
+            "until": "" if trains else "trainer",
+            "rejoin": 3 if trains else None,
+        }
+        node.dir, kept = node.root / f"node-{number}", node.dir
+        self.launchers[number] = node.start(**launch)
+        node.dir = kept
+        return self.launchers[number]
+
+    def order(self) -> None:
+        """Hand both a generation, with the ports at which their launchers hear each other."""
+        reports = [eventually(lambda number=number: self.report(number).get("port")) for number in (0, 1)]
+        common = {"host": "a", "address": "127.0.0.1"}
+        self.node.order(
+            members=[
+                {
+                    "node": 0,
+                    "rank": 0,
+                    "roles": ["trainer"],
+                    "nproc": 2,
+                    "port": reports[0],
+                    "ports": self.ports[:2],
+                    **common,
+                },
+                {
+                    "node": 1,
+                    "rank": 1,
+                    "roles": ["server"],
+                    "nproc": 1,
+                    "port": reports[1],
+                    "ports": self.ports[2:],
+                    **common,
+                },
+            ]
+        )
+
+    def report(self, number: int) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.node.root / f"node-{number}" / "report.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def log(self, number: int, name: str) -> str:
+        path = self.node.root / f"node-{number}" / "logs" / "1" / name
+        return path.read_text() if path.exists() else ""
+
+    def end(self, code: int, name: str = "end") -> None:
+        new = self.node.root / "end.new"
+        new.write_text(str(code))
+        new.rename(self.node.root / name)
+
+    def trains(self, begun: int = 1) -> None:
+        """Wait until both trainers have begun that often in all."""
+        eventually(lambda: sum(self.log(0, f"workerlog.{n}").count("trains with") for n in (0, 1)) == begun)
+
+
+@pytest.fixture
+def job(node: Any) -> Job:
+    return Job(node)
+
+
+def test_trainers_wait_for_servers_and_servers_end_with_trainers(job: Job) -> None:
+    trainer = job.launch(0)
+    eventually(lambda: job.report(0).get("port"))
+    job.launch(1).send_signal(signal.SIGSTOP)  # it is a slow one
+    os.kill(job.launchers[1].pid, signal.SIGCONT)
+    job.order()
+    job.trains(2)
+    first, second, server = (f"127.0.0.1:{port}" for port in job.ports)
+    assert job.log(0, "workerlog.0") == f"trains with {server} rank 0 of 2\n"
+    assert job.log(0, "workerlog.1") == f"trains with {server} rank 1 of 2\n"
+    eventually(lambda: job.log(1, "serverlog.0") == f"serves {first},{second}\n")
+    job.end(0)
+    assert (trainer.wait(20), job.launchers[1].wait(20)) == (0, 0)
+    assert [(job.report(n)["state"], job.report(n)["exit_code"]) for n in (0, 1)] == [
+        ("succeeded", 0),
+        ("succeeded", 0),
+    ]
+
+
+def test_trainers_that_wait_say_for_whom(job: Job) -> None:
+    job.launch(0)
+    eventually(lambda: job.report(0).get("port"))
+    (job.node.root / "node-1").mkdir()
+    (job.node.root / "node-1" / "report.json").write_text('{"port": 1}')
+    job.order()
+    eventually(lambda: job.report(0)["reason"] == f"waits for server 127.0.0.1:{job.ports[2]}")
+    assert [process["state"] for process in job.report(0)["processes"]] == ["pending", "pending"]
+
+
+def test_a_trainer_that_dies_is_started_again_alone(job: Job) -> None:
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    job.trains(2)
+    before = {p["rank"]: p["pid"] for p in eventually(lambda: all_running(job.report(0)))}
+    os.kill(before[1], signal.SIGKILL)
+    job.trains(3)
+    after = {p["rank"]: p["pid"] for p in eventually(lambda: all_running(job.report(0)))}
+    report = job.report(0)
+    assert (after[0], after[1] != before[1], report["again"], report["generation"]) == (before[0], True, 1, 1)
+    assert report["because"] == "rank 1 was killed by SIGKILL"
+    job.end(0)
+    assert [job.launchers[n].wait(20) for n in (0, 1)] == [0, 0]
+
+
+def all_running(report: dict[str, Any]) -> list[dict[str, Any]]:
+    found = report.get("processes", [])
+    return found if found and all(p["state"] == "running" for p in found) else []
+
+
+def test_a_trainer_that_fails_again_without_a_step_in_between_is_a_bug(job: Job) -> None:
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    job.trains(2)
+    job.end(7, "end-1")
+    job.trains(3)
+    job.end(7, "end-1")
+    report = eventually(lambda: (r := job.report(0))["state"] == "failed" and r)
+    assert (report["failure"]["kind"], report["reason"], report["again"]) == ("exit", "rank 1 exited with code 7", 1)
+
+
+def test_restarts_alone_are_used_up(job: Job) -> None:
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    for number in range(4):
+        job.trains(2 + number)
+        pid = eventually(lambda: all_running(job.report(0)))[number % 2]["pid"]
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda number=number: job.report(0)["again"] == number + 1 or job.report(0)["state"] == "failed")
+    report = job.report(0)
+    assert (report["failure"]["kind"], report["reason"]) == (
+        "exhausted",
+        "rank 1 ended with code 137, and all 3 restarts are used up",
+    )
+
+
+def test_a_trainer_node_that_was_killed_joins_the_same_generation(job: Job) -> None:
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    job.trains(2)
+    for pid in job.node.pids("node-0"):
+        os.kill(pid, signal.SIGKILL)
+    assert job.launchers[0].wait(20) == -signal.SIGKILL
+    eventually(lambda: not job.node.pids("node-0"))
+    job.launch(0)
+    job.trains(4)
+    assert (job.report(0)["generation"], job.report(1)["state"]) == (1, "running")
+    job.end(0)
+    assert [job.launchers[n].wait(20) for n in (0, 1)] == [0, 0]
+
+
+def test_servers_end_well_when_told_to_finish(job: Job) -> None:
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    job.trains(2)
+    control = json.loads(job.node.control.read_text())
+    job.node.write(json.dumps({**control, "command": "finish", "grace": 1.0}))
+    assert job.launchers[1].wait(20) == 0
+    assert (job.report(1)["state"], job.report(1)["exit_code"]) == ("succeeded", 0)
+
+
+def test_a_launcher_that_chooses_the_interpreter_gets_a_script(node: Any) -> None:
+    """As paddle.distributed.launch does: `python -u SCRIPT ARGS`, ranks in variables of its own."""
+    framework = node.script(
+        "import os, subprocess, sys\n"
+        "os.environ.update(MY_RANK='5', MY_LOCAL='1')\n"
+        "sys.exit(subprocess.call([sys.executable, '-u', *sys.argv[1:]]))\n"
+    )
+    process = node.start(
+        start=[*framework, {"slot": "process_script"}],
+        command=node.script("import os; print('rank', os.environ['JOBCTL_ROLE_RANK'])"),
+        rank_env=["MY_RANK", "MY_LOCAL"],
+        nproc=2,
+    )
+    node.order()
+    assert process.wait(20) == 0
+    assert node.log("workerlog.1") == "rank 5\n"
+
+
+def test_inherited_variables_are_scrubbed_and_proxies_passed_by(node: Any) -> None:
+    names = ["PADDLE_X", "POD_IP", "POD_IPS", "MINE", "NO_PROXY", "no_proxy"]
+    process = node.start(
+        command=node.script(f"import os; print({{name: os.environ.get(name) for name in {names!r}}})"),
+        scrub=["PADDLE_*", "POD_IP"],
+        env=[["PADDLE_X", "kept"]],
+        environ={
+            "PADDLE_X": "1",
+            "PADDLE_Y": "1",
+            "POD_IP": "1",
+            "POD_IPS": "1",
+            "https_proxy": "x",
+            "NO_PROXY": "a,b",
+        },
+    )
+    node.order()
+    assert process.wait(20) == 0
+    found = {"PADDLE_X": "kept", "POD_IP": None, "POD_IPS": "1", "MINE": None}
+    assert eval(node.log()) == {**found, "NO_PROXY": "a,b,127.0.0.1", "no_proxy": "a,b,127.0.0.1"}
+
+
+def test_without_proxies_nothing_is_passed_by(node: Any) -> None:
+    process = node.start(command=node.script("import os; print('no_proxy' in os.environ)"), environ={"NO_PROXY": "a"})
+    node.order()
+    assert process.wait(20) == 0
+    assert node.log() == "False\n"
+
+
+def test_what_a_framework_writes_into_memory_is_gone_with_it(node: Any) -> None:
+    framework = node.script(
+        "import os, subprocess, sys\n"
+        "folder = sys.argv[1]\n"
+        "open(folder + '/envlog.0', 'w').write(str(dict(os.environ)))\n"
+        "open(folder + '/job.pod.log', 'w').write('peers')\n"
+        "sys.exit(subprocess.call([sys.executable, *sys.argv[2:]]))\n"
+    )
+    node.start(
+        start=[*framework, {"slot": "scratch"}, {"slot": "process_script"}],
+        command=node.script("import time\nwhile True: time.sleep(1)"),
+        kept=["*.log"],
+    )
+    node.order()
+    node.until("running")
+    folder = Path(os.readlink(node.dir / "scratch"))
+    eventually(lambda: (folder / "job.pod.log").exists())
+    assert (folder.parent, folder.stat().st_mode & 0o777) == (Path("/dev/shm"), 0o700)
+    eventually(lambda: node.log("job.pod.log") == "peers")
+    for pid in node.pids("--control"):
+        os.kill(pid, signal.SIGKILL)  # nobody is left to tidy up
+    node.gone()
+    assert folder.exists()
+    node.start()
+    eventually(lambda: not folder.exists())
+    node.order(2)
+    node.until("running", 2)
+    again = Path(os.readlink(node.dir / "scratch"))
+    node.started[-1].send_signal(signal.SIGTERM)
+    node.started[-1].wait(20)
+    assert not again.exists()
+    left = [path for path in node.dir.rglob("*") if path.is_file() and "envlog" in path.name]
+    assert left == []

@@ -1,0 +1,200 @@
+"""What a job of PaddlePaddle is compiled to: argv, environment, roles and ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.plan.context import Context, PlanError
+from jobctl.jobspec.plan.generation import first_generation, next_generation
+from jobctl.jobspec.plan.types import Plan, Slot
+from jobctl.jobspec.planner import planner
+from jobctl.jobspec.spec.hosts import parse_hosts
+from jobctl.jobspec.spec.load import load_text
+
+BASE = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
+PS = "mode: ps\nps: {servers: 2, trainers: 4}\nnodes: 3\n"
+
+
+def make(text: str = "", hosts: str = "", placement: Any = None, devices: int | None = None) -> Plan:
+    loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    target: Any = "compose" if hosts else "local"
+    known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
+    return planner(loaded.spec, known, placement, Context(target, "/specs", "me@here", "1.0"), devices)
+
+
+def launcher(*devices: str) -> tuple[object, ...]:
+    return (
+        *("python3", "-m", "paddle.distributed.launch"),
+        *("--master", Slot("master"), "--nnodes", Slot("nnodes"), "--rank", Slot("node_rank")),
+        *("--host", Slot("address"), "--job_id", Slot("rdzv_id")),
+        *devices,
+        *("--log_dir", Slot("scratch"), Slot("process_script")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "devices"),
+    [
+        ("", "", ("--nproc_per_node", "1")),
+        ("devices: cpu:3\n", "a\n", ("--nproc_per_node", "3")),
+        ("devices: gpu:2\n", "a slots=8\n", ("--devices", "0,1")),
+        # What a container has is numbered from 0 on, whatever it is on the host.
+        ("devices: {kind: npu, ids: '4-6'}\n", "a slots=8\n", ("--devices", "0,1,2")),
+        ("devices: {kind: xpu, ids: '2,3'}\n", "", ("--devices", "2,3")),
+        ("devices: dcu\n", "a slots=2\n", ("--devices", "0,1")),
+    ],
+)
+def test_the_launchers_command_line(text: str, hosts: str, devices: tuple[str, ...]) -> None:
+    (node,) = make(text, hosts).nodes
+    assert node.launch.start == launcher(*devices)
+    assert node.launch.command == ("python3", "-u", "train.py")
+    assert node.launch.rank_env == ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE")
+
+
+def test_on_this_machine_processes_are_shown_their_share_of_the_devices() -> None:
+    one, other = make("nodes: 2\ndevices: npu:2\n", devices=4).nodes
+    assert one.launch.env == (
+        ("PORT_RANGE", Slot("port_range")),
+        ("ASCEND_RT_VISIBLE_DEVICES", "0,1"),
+        ("NPU_VISIBLE_DEVICES", "0,1"),
+    )
+    assert other.launch.start == launcher("--devices", "2,3")
+
+
+def test_variables_that_jobctl_decides_are_not_passed_on_and_the_users_own_are() -> None:
+    (node,) = make("env: {PADDLE_NNODES: '7', PADDLE_HOME: /models, POD_IP: 10.0.0.9}\n").nodes
+    assert node.launch.env == (("PORT_RANGE", Slot("port_range")), ("PADDLE_HOME", "/models"))
+    assert {"PADDLE_*", "POD_IP", "MASTER_ADDR", "MASTER_PORT", "TRAINING_ROLE"} <= set(node.launch.scrub)
+
+
+def test_once_per_node_there_is_no_launcher() -> None:
+    text = BASE.replace("script: train.py", "command: [bash, run.sh]\nper: node")
+    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
+    assert loaded.spec is not None
+    (node,) = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0")).nodes
+    assert (node.launch.start, node.launch.nproc, node.launch.command) == ((), 1, ("bash", "run.sh"))
+
+
+def summary(plan: Plan) -> list[tuple[int, str, str, int]]:
+    return [(node.index, node.role, node.host.name, node.launch.nproc) for node in plan.nodes]
+
+
+def test_servers_and_trainers_are_dealt_round_robin() -> None:
+    assert summary(make(PS, "a\nb\nc\nd\n")) == [
+        (0, "trainer", "a", 2),
+        (1, "trainer", "b", 1),
+        (2, "trainer", "c", 1),
+        (3, "server", "a", 1),
+        (4, "server", "b", 1),
+    ]
+
+
+def test_hosts_take_the_roles_that_their_lines_name() -> None:
+    hosts = "a roles=server\nb\nc roles=trainer\nd roles=etcd\n"
+    assert summary(make(PS, hosts)) == [
+        (0, "trainer", "b", 2),
+        (1, "trainer", "c", 2),
+        (2, "server", "a", 1),
+        (3, "server", "b", 1),
+    ]
+
+
+def test_no_host_for_a_role() -> None:
+    with pytest.raises(PlanError) as error:
+        make(PS, "a roles=trainer\nb roles=trainer\nc roles=trainer\n")
+    assert (error.value.code, error.value.message) == (
+        "no-host-for-role",
+        "the job needs 2 servers, and no host of the first 3 takes any",
+    )
+
+
+def test_a_lost_hosts_nodes_move_to_one_spare() -> None:
+    hosts = "a\nb\nc\nd spare\n"
+    moved = make(PS, hosts, {0: "a", 1: "d", 2: "c", 3: "a", 4: "d"})
+    assert summary(moved) == [
+        (0, "trainer", "a", 2),
+        (1, "trainer", "d", 1),
+        (2, "trainer", "c", 1),
+        (3, "server", "a", 1),
+        (4, "server", "d", 1),
+    ]
+
+
+def test_a_trainer_takes_a_device_and_a_server_none() -> None:
+    plan = make("devices: gpu\n" + PS, "a slots=8\nb slots=8\nc slots=8\n")
+    assert [node.container.devices.ids for node in plan.nodes] == [(0, 1), (0,), (0,), (), ()]
+    assert [node.launch.devices for node in plan.nodes] == [
+        ("gpu:0", "gpu:1"),
+        ("gpu:0",),
+        ("gpu:0",),
+        ("cpu:0",),
+        ("cpu:0",),
+    ]
+    assert ("FLAGS_selected_gpus", Slot("local_rank")) in plan.nodes[0].launch.process_env
+    assert ("FLAGS_selected_gpus", Slot("local_rank")) not in plan.nodes[3].launch.process_env
+
+
+def test_more_trainers_than_devices() -> None:
+    with pytest.raises(PlanError) as error:
+        make("devices: gpu\n" + PS, "a slots=1\nb slots=1\nc slots=1\n")
+    assert error.value.code == "too-many-trainers"
+
+
+def test_what_a_role_gets() -> None:
+    trainer, *_, server = make(PS, "a\nb\nc\n").nodes
+    assert dict(trainer.launch.env) == {
+        "PADDLE_PSERVERS_IP_PORT_LIST": Slot("servers"),
+        "PADDLE_TRAINER_ENDPOINTS": Slot("trainers"),
+        "PADDLE_TRAINERS_NUM": Slot("trainer_count"),
+        "POD_IP": Slot("address"),
+        "PADDLE_WITH_GLOO": "0",
+        "PADDLE_TRAINERS": Slot("trainer_count"),
+        "PADDLE_PSERVER_IPS": Slot("server_addresses"),
+        "PADDLE_CURRENT_IP": Slot("address"),
+        "TRAINING_ROLE": "TRAINER",
+        "PADDLE_TRAINING_ROLE": "TRAINER",
+        "PADDLE_ROLE": "TRAINER",
+        "FLAGS_enable_pir_api": "0",
+    }
+    assert dict(server.launch.env)["TRAINING_ROLE"] == "PSERVER"
+    assert dict(server.launch.process_env) == {
+        "PADDLE_PORT": Slot("port"),
+        "PADDLE_CURRENT_ENDPOINT": Slot("endpoint"),
+        "PADDLE_PSERVER_PORT": Slot("server_port"),
+    }
+    assert [(n.launch.after, n.launch.until, n.launch.rejoin, n.launch.log_name) for n in (trainer, server)] == [
+        ("server", "", 3, "workerlog"),
+        ("", "trainer", None, "serverlog"),
+    ]
+
+
+def test_synchronous_trainers_do_not_go_on_without_each_other() -> None:
+    plan = make(PS.replace("trainers: 4", "trainers: 4, sync: true"), "a\nb\nc\n")
+    assert {node.launch.rejoin for node in plan.nodes} == {None}
+
+
+def test_every_role_process_has_a_port_and_servers_the_same_on_all_hosts() -> None:
+    plan = make("rendezvous: {port: 36000}\n" + PS, "a\nb\nc\n")
+    assert [member.ports for member in first_generation(plan).members] == [
+        (36001, 36002),
+        (36001,),
+        (36000,),
+        (36000,),
+        (36000,),
+    ]
+
+
+def test_ports_that_are_taken_on_a_host_are_passed_over_there() -> None:
+    plan = make(PS, "a\nb\nc\n")
+    first = first_generation(plan)
+    taken = {("b", port) for port in range(20_000, 30_000)} - {("b", 29_000), ("b", 29_001)}
+    second = next_generation(first, plan.nodes, grace=0.0, free=lambda host, port: (host, port) not in taken)
+    assert [second.members[1].ports, second.members[4].ports] == [(29_001,), (29_000,)]
+
+
+def test_nodes_of_other_frameworks_have_no_ports() -> None:
+    assert {member.ports for member in first_generation(make("nodes: 2\n")).members} == {()}
