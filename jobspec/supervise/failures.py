@@ -117,7 +117,11 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
     rule = matching_rule(failure, (*policy.rules, *DEFAULT_RULES))
     words = f"node {failure.node}: {failure_words(failure)}"
     if rule is not None and rule.do == "fail":
-        whose = "a rule of `recovery.rules` says not to retry" if rule in policy.rules else rule.hint or "which no retry mends"
+        whose = (
+            "a rule of `recovery.rules` says not to retry"
+            if rule in policy.rules
+            else rule.hint or "which no retry mends"
+        )
         return GiveUp(f"{words}; {whose}", failure)
     if failure.kind == "setup":
         return GiveUp(f"{words}; a failed `setup` is not retried", failure)

@@ -7,28 +7,40 @@ import os
 import shutil
 import sysconfig
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from .host import Host, kill_all, unmount
 from .machine import base_image, compose_plugin, sh
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES}
+NOTHING: Mapping[str, Path] = {}
 
 
 class Fleet:
-    """Hosts h1, h2 … at 10.N.0.1 …, with a key and an ssh configuration that reach them."""
+    """Hosts h1, h2 … (or of other `numbers`) at 10.N.0.1 …, with a key and an ssh configuration that reach them."""
 
-    def __init__(self, directory: Path, size: int, *, engines: bool = True, network: int | None = None) -> None:
-        self.dir, self.engines = directory, engines
+    def __init__(
+        self,
+        directory: Path,
+        size: int,
+        *,
+        engines: bool = True,
+        network: int | None = None,
+        numbers: Sequence[int] = (),
+        lends: Mapping[str, Path] = NOTHING,
+    ) -> None:
+        self.dir, self.engines, self.lends = directory, engines, lends
         self.network = network if network is not None else _free_network()
         self.bridge = f"jc-{self.network}"
         self.hosts = [
             Host(
                 f"h{number}", f"10.{self.network}.0.{number}", directory / f"h{number}", self.bridge, directory / "keys"
             )
-            for number in range(1, size + 1)
+            for number in numbers or range(1, size + 1)
         ]
 
     def __getitem__(self, index: int) -> Host:
@@ -48,8 +60,8 @@ class Fleet:
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "fleet", "-f", str(self.dir / "key"))
         shutil.copy(self.dir / "key.pub", self.dir / "keys")
         try:
-            self._lend("packages", sysconfig.get_path("purelib"))
-            self._lend("examples", EXAMPLES)
+            for name, path in {**OWN, **self.lends}.items():
+                self._lend(name, path)
             sh("ip", "link", "add", self.bridge, "type", "bridge")
             sh("ip", "addr", "add", f"10.{self.network}.0.254/24", "dev", self.bridge)
             sh("ip", "link", "set", self.bridge, "up")
@@ -60,7 +72,7 @@ class Fleet:
             raise
         self.write_ssh_config()
 
-    def _lend(self, name: str, path: Path | str) -> None:
+    def _lend(self, name: str, path: Path) -> None:
         """Show a folder of this machine on every host, read-only: its own path may lie below /root, where they have their homes."""
         place = self.lent(name)
         place.mkdir(parents=True)
@@ -68,7 +80,7 @@ class Fleet:
         sh("mount", "-o", "remount,bind,ro", str(place))
 
     def lent(self, name: str) -> Path:
-        """The path on the hosts of `packages`, this Python's site-packages, or of `examples`."""
+        """The path on the hosts of what is lent to them: `packages`, this Python's site-packages, `examples`, and more if asked for."""
         return self.dir / "lent" / name
 
     def _start(self, host: Host) -> None:
@@ -137,9 +149,9 @@ def _free_network() -> int:
 
 
 @contextlib.contextmanager
-def fleet(size: int, **how: bool) -> Iterator[Fleet]:
+def fleet(size: int, **how: Any) -> Iterator[Fleet]:
     """Have a fleet for the length of the `with` block."""
-    made = Fleet(Path(tempfile.mkdtemp(prefix="jobctl-fleet-")), size, **how)  # type: ignore[arg-type]
+    made = Fleet(Path(tempfile.mkdtemp(prefix="jobctl-fleet-")), size, **how)
     made.up()
     try:
         yield made

@@ -1,0 +1,181 @@
+"""Jobs of the real PaddlePaddle in containers of real hosts, one of whose addresses begins another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.frameworks import Name, python_of
+from tests.tools.paddlescripts import COLLECTIVE, SERVED
+
+from .fleet import Fleet, fleet
+from .host import Host
+from .jobs import Jobs, eventually
+from .machine import IMAGE
+
+SPEC = f"""\
+name: NAME
+framework: paddle
+image: {IMAGE}
+pull: never
+script: train.py
+code: .
+nodes: 3
+checkpoint: CHECKPOINTS
+stop_grace_period: 5s
+recovery: {{host_timeout: 5s, max_restarts: 9}}
+volumes: ["PACKAGES:/packages:ro"]
+env:
+  PYTHONPATH: /packages
+  OMP_NUM_THREADS: "1"
+  STEPS: "100000"
+  DELAY: "0.05"
+  HTTP_PROXY: http://10.9.9.9:1   # Paddle's nodes meet through HTTP
+  POD_IP: 10.9.9.9
+resources: {{ulimits: {{memlock: 65536}}}}
+"""
+PS = "mode: ps\nps: {servers: 2, trainers: 4}\n"
+
+
+@pytest.fixture(scope="module")
+def hosts(can_have_fleet: None) -> Iterator[Fleet]:
+    """Hosts at 10.N.0.1, 10.N.0.10 and 10.N.0.11: Paddle's own launcher takes the second's processes for the first's."""
+    if sysconfig.get_python_version() != "3.11":
+        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
+    names: tuple[Name, ...] = ("paddle", "paddle-ps")
+    packages = {name: python_of(name).parents[1] / "lib" / "python3.11" / "site-packages" for name in names}
+    with fleet(3, numbers=(1, 10, 11), lends=packages) as made:
+        yield made
+
+
+class Learner(Jobs):
+    """A job of Paddle with a name and a folder of its own."""
+
+    def __init__(self, directory: Path, made: Fleet, name: str, paddle: Name, script: str, more: str = "") -> None:
+        super().__init__(directory, made)
+        (self.code / "counter.py").unlink()
+        (self.code / "train.py").write_text(script)
+        text = SPEC.replace("NAME", name).replace("CHECKPOINTS", str(self.checkpoints))
+        (self.code / "job.yaml").write_text(text.replace("PACKAGES", str(made.lent(paddle))) + more)
+        self.name = name
+
+    def trains(self, generation: int, step: int) -> dict[str, Any]:
+        """Wait until all trainers have got that far in a generation, and return the status."""
+
+        def there() -> dict[str, Any] | None:
+            state = self.status()
+            trainers = [node for node in state["nodes"] if node["role"] == "trainer"]
+            far = all((node["progress"] or 0) >= step for node in trainers)
+            return state if (state["generation"], state["phase"], far) == (generation, "running", True) else None
+
+        try:
+            return eventually(there, 90) or {}
+        except AssertionError:
+            raise AssertionError(f"{self.status()}\n{self.ok('events')}\n{self.ok('logs', '--tail', '20')}") from None
+
+    def home(self, node: int) -> Host:
+        """The host of a node."""
+        name = next(one["host"] for one in self.status()["nodes"] if one["node"] == node)
+        return next(host for host in self.fleet.hosts if host.name == name)
+
+    def kill_process(self, node: int) -> None:
+        """SIGKILL a process of a node."""
+        top = self.home(node).docker("top", f"jobctl-{self.name}-{node}", "-eo", "pid,args").splitlines()
+        os.kill(next(int(line.split()[0]) for line in top if line.endswith("-u train.py")), signal.SIGKILL)
+
+    def down(self) -> None:
+        """Take it down, and see that nothing is left."""
+        done = self.run("down", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
+        left = [name for names in self.containers() for name in names if f"-{self.name}-" in name]
+        files = [path for path in self.files() if self.name in path.parts]
+        assert (done.returncode, left, files) == (0, [], []), done.stderr
+
+
+@pytest.fixture
+def learner(tmp_path: Path, hosts: Fleet) -> Iterator[Any]:
+    """Makes jobs, which are taken down afterwards."""
+    made: list[Learner] = []
+
+    def make(name: str, *args: Any) -> Learner:
+        made.append(Learner(tmp_path / name, hosts, name, *args))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.down()
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_collective(learner: Any, target: str) -> None:
+    """It trains, a process and a container die, and it goes on from its checkpoint; secrets stay in memory."""
+    job = learner("gang", "paddle", COLLECTIVE, "secrets: [TOKEN]\n")
+    job.environ["TOKEN"] = "s3cret-of-the-test"
+    up = job.up("--target", target)
+    assert up.returncode == 0, up.stderr
+    job.trains(1, 10)
+    job.kill_process(1)
+    job.trains(2, 20)
+    job.home(2).docker("kill", "jobctl-gang-2")
+    state = job.trains(3, 30)
+    assert [node["restarts"] for node in state["nodes"]] == [2, 2, 2]
+    for host in job.fleet.hosts:
+        found = subprocess.run(
+            ["grep", "-rl", "s3cret-of-the-test", str(host.home), str(job.directory / "state")],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.split()
+        assert [Path(path).name for path in found] == ["secrets.json"], found
+        assert Path(found[0]).stat().st_mode & 0o777 == 0o600
+    logs = "".join(
+        path.read_text(errors="replace") for host in job.fleet.hosts for path in host.home.rglob("launch.log")
+    )
+    assert re.search(r"10\.\d+\.0\.10", logs)
+
+
+def test_parameter_servers_side_by_side(learner: Any) -> None:
+    """Two jobs on the same hosts; in one of them everything dies once, and the other does not notice."""
+    job, other = learner("wide", "paddle-ps", SERVED, PS), learner("deep", "paddle-ps", SERVED, PS)
+    for one in (job, other):
+        up = one.up()
+        assert up.returncode == 0, up.stderr
+    state = job.trains(1, 5)
+    assert [(n["node"], n["role"], n["host"], len(n["processes"])) for n in state["nodes"]] == [
+        (0, "trainer", "h1", 2),
+        (1, "trainer", "h10", 1),
+        (2, "trainer", "h11", 1),
+        (3, "server", "h1", 1),
+        (4, "server", "h10", 1),
+    ]
+    job.kill_process(1)  # a trainer
+    eventually(lambda: job.status()["nodes"][1]["restarts"] == 1)
+    job.trains(1, 20)
+    job.home(2).docker("kill", "jobctl-wide-2")  # a trainer's container
+    eventually(lambda: job.status()["nodes"][2]["restarts"] == 1)
+    job.trains(1, 20)
+    job.kill_process(3)  # a server
+    job.trains(2, 10)
+    job.home(4).docker("kill", "jobctl-wide-4")  # a server's container
+    job.trains(3, 10)
+    assert [node["restarts"] for node in other.trains(1, 30)["nodes"]] == [0] * 5
+
+
+def test_parameter_servers_end_with_their_trainers(learner: Any) -> None:
+    job = learner("short", "paddle-ps", SERVED, PS)
+    up = job.up("--set", "env.STEPS=20")
+    assert up.returncode == 0, up.stderr
+    done = job.run("wait", "--timeout", "120s")
+    assert done.returncode == 0, done.stderr
+    assert [(node["state"], node["exit_code"]) for node in job.status()["nodes"]] == [("exited", 0)] * 5
+    lines = [json.loads(line) for line in job.ok("logs", "-o", "json").splitlines()]
+    finals = sorted(line["line"].split()[:3] for line in lines if line["line"].startswith("final "))
+    assert finals == [["final", str(rank), "4"] for rank in range(4)]

@@ -1,0 +1,54 @@
+"""What jobs of PaddlePaddle train in tests, on this machine and on hosts."""
+
+# Agrees with all ranks at each step how many they are; the loss depends on the step alone. Rank 0 saves.
+COLLECTIVE = """\
+import math, os, time
+import paddle, paddle.distributed as dist
+dist.init_parallel_env()
+rank, world, path = dist.get_rank(), dist.get_world_size(), os.environ["JOBCTL_CHECKPOINT_DIR"] + "/state"
+step, loss = 0, 1.0
+if os.path.exists(path):
+    words = open(path).read().split()
+    step, loss = int(words[0]), float.fromhex(words[1])
+while step < int(os.environ["STEPS"]):
+    time.sleep(float(os.environ["DELAY"]))
+    votes = paddle.ones([1])
+    dist.all_reduce(votes)
+    assert int(votes[0]) == world, votes
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    if rank == 0:
+        with open(path + ".new", "w") as file:
+            file.write("%d %s" % (step, loss.hex()))
+        os.replace(path + ".new", path)
+    dist.barrier()
+    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
+print("final", rank, world, step, loss.hex(), os.environ["JOBCTL_ROLE_RANK"], flush=True)
+"""
+# y = the sum of x, learned by servers that hold the weights.
+SERVED = """\
+import os, sys, time
+import numpy as np, paddle
+import paddle.distributed.fleet as fleet
+paddle.enable_static()
+fleet.init()
+x, y = paddle.static.data("x", [None, 4], "float32"), paddle.static.data("y", [None, 1], "float32")
+loss = paddle.mean(paddle.nn.functional.square_error_cost(paddle.static.nn.fc(x, 1), y))
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = True
+fleet.distributed_optimizer(paddle.optimizer.SGD(0.05), strategy).minimize(loss)
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+    sys.exit()
+exe = paddle.static.Executor(paddle.CPUPlace())
+exe.run(paddle.static.default_startup_program())
+fleet.init_worker()
+chance = np.random.default_rng(fleet.worker_index())
+for step in range(1, int(os.environ["STEPS"]) + 1):
+    numbers = chance.random((16, 4), dtype="float32")
+    (found,) = exe.run(feed={"x": numbers, "y": numbers.sum(1, keepdims=True)}, fetch_list=[loss])
+    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
+    time.sleep(float(os.environ["DELAY"]))
+print("final", fleet.worker_index(), fleet.worker_num(), float(found), flush=True)
+fleet.stop_worker()
+"""
