@@ -252,8 +252,14 @@ class Host:
             sh(*inside, "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kbit", "latency", "2s")
 
     def kill_engine(self) -> None:
-        """SIGKILL the engine; what runs in containers goes on, or not, as a real crash has it."""
+        """SIGKILL the engine; what runs in containers goes on, or not, as a real crash has it.
+
+        Its containerd dies with it, a moment later: an engine that starts before would wait for that one in vain.
+        """
+        pid = self.dir / "run" / "containerd" / "containerd.pid"
+        number = int(pid.read_text()) if pid.exists() else 0
         self._kill("dockerd")
+        wait(lambda: not number or not _is_containerd(number), 20, lambda: f"containerd {number} outlives its engine")
 
     def kill_sshd(self) -> None:
         """SIGKILL sshd and all its sessions."""
