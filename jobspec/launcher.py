@@ -428,6 +428,11 @@ class Launcher:
         }
 
     @property
+    def regroups(self) -> bool:
+        """Whether the framework's launcher sees to failed processes, and to other nodes, by itself."""
+        return bool(self.launch.get("regroups"))
+
+    @property
     def rejoins(self) -> bool:
         """Whether this node joins a generation again that goes on without it: its launcher was started anew."""
         return self.launch.get("rejoin") is not None and self.report["state"] == "waiting" and self.pending is None
@@ -566,6 +571,8 @@ class Launcher:
             return self.finish(float(order["grace"]))
         if order["command"] == "stop" or member is None:
             self.stop(float(order["grace"]), member is None)
+        elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.epoch:
+            self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still():
                 self.run_.write_stacks(self.pause)  # another node was the first to call it a hang
@@ -599,6 +606,14 @@ class Launcher:
         self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time())
         self.post.meet(order)
         self.say(state="waiting", reason=self.lease.WAITS)
+
+    def adopt(self, order: Json, member: Json) -> None:
+        """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
+        self.generation = order["number"]
+        nodes = [m["node"] for m in order["members"]]
+        self.lease.move_on(order["rendezvous"]["id"], nodes, member["node"], boot_time())
+        self.post.meet(order)
+        self.say(generation=self.generation)
 
     def fence(self) -> None:
         """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
@@ -768,6 +783,8 @@ class Launcher:
             self.end_processes(float(self.launch["stop_grace"]))
             self.say(state="succeeded", exit_code=0, finished_at=time.time())
             return 0
+        if run.restarts() > self.report["again"]:
+            self.say(again=run.restarts(), because=run.because)
         if changed or self.report["reason"] != run.waits():
             self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
         return None
@@ -794,7 +811,8 @@ class Launcher:
             finished_at=time.time(),
             failure=failure.to_json(),
         )
-        return code if (self.order or {}).get("on_failure") == "exit" else None
+        ends = self.regroups and failure.kind != "fenced"  # whoever starts this launcher again has it join the others
+        return code if ends or (self.order or {}).get("on_failure") == "exit" else None
 
     def say(self, **changes: Any) -> None:
         """Report a change."""
@@ -859,6 +877,12 @@ class Lease:
         self.answers: Dict[int, float] = {}  # likewise, by launcher
         self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when each was last answered by us
         self.others = [node for node in nodes if node != me]
+
+    def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
+        """Have the same lease for a new generation."""
+        self.generation, self.me = generation, me
+        self.others = [node for node in nodes if node != me]
+        self.heard = {node: self.heard.get(node, now) for node in self.others}
 
     def tick(self, now: float) -> str:
         """Return the name of a tick that is sent now; nobody can guess it."""
@@ -1186,6 +1210,11 @@ class Kept(Lease):
         """Ask for one for a new generation: what etcd has is asked for each time."""
         super().begin(generation, nodes, me, min(timeout, self.granted or timeout), now)
         self.began, self.wanted = now, timeout
+
+    def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
+        """Have the same lease for a new generation."""
+        super().move_on(generation, nodes, me, now)
+        self.began = now
 
     def read(self) -> None:
         """Take note of what the keeper says."""
@@ -1880,6 +1909,7 @@ class Run:
         self.until = {m["node"] for m in of_role(order, self.launch.get("until"))}
         self.after = endpoints(order, self.launch.get("after"))  # those that have not answered yet
         self.serving = {m["node"] for m in of_role(order, self.launch.get("after"))}
+        self.because: Optional[str] = None  # why the framework's launcher has started processes again
         self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
         self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
         in_memory = {"slot": "scratch"} in self.launch["start"]
@@ -1913,6 +1943,7 @@ class Run:
             "nnodes": str(len(peers)),
             "node_rank": str([m["node"] for m in peers].index(member["node"])),
             "port_range": port_range(order["job"], member["node"]),
+            "etcd_job": "%s.%d." % (order["job"], order.get("began", 0.0)),
             "rdzv_id": meeting["id"],
             "run_id": order["run_id"],
             "scratch": self.scratch,
@@ -2018,7 +2049,7 @@ class Run:
 
         Not one that fails as it did the last time, without any progress in between: that is a bug.
         """
-        limit = self.launch.get("rejoin")
+        limit = None if self.launch.get("regroups") else self.launch.get("rejoin")
         if limit is None or failure.local_rank is None or failure.kind not in ("exit", "signal"):
             return False
         earlier = self.again.get(failure.local_rank, [])
@@ -2096,6 +2127,10 @@ class Run:
                 with contextlib.suppress(OSError):
                     shutil.copy(path, self.logs)
 
+    def restarts(self) -> int:
+        """Return how often the framework's launcher has started processes again."""
+        return sum(max(0, int(process.get("starts", 1)) - 1) for process in self.processes)
+
     def records(self) -> List[Json]:
         """Return the processes for the report."""
         return [{key: value for key, value in p.items() if not key.startswith("guard")} for p in self.processes]
@@ -2132,8 +2167,13 @@ class Run:
     def failure(self) -> Optional[Failure]:
         """Return what failed first, None while nothing has."""
         failed = [p for p in self.processes if p["exit_code"] not in (None, 0)]
-        if failed:
-            return self.process_failure(min(failed, key=lambda p: p["finished_at"] or 0.0))
+        first = self.process_failure(min(failed, key=lambda p: p["finished_at"] or 0.0)) if failed else None
+        if first is not None and self.launch.get("regroups"):
+            self.because = self.reason(first)
+            codes = [self.ended[child.pid][0] for child in self.children if child.pid in self.ended]
+            return first if any(codes) else None
+        if first is not None:
+            return first
         ended = [pair for child in self.children for pair in [self.ended.get(child.pid)] if pair and pair[0] != 0]
         if ended and time.time() - ended[0][1] > SETTLE:
             return self.launcher_failure(*ended[0])
@@ -2638,6 +2678,7 @@ class Record:
             "local_rank": int(local),
             "guard_pid": pid,
             "guard_ticks": start_ticks(pid),
+            "starts": int((read_json(path) or {}).get("starts", 0)) + 1,
         }
         if rank.isdigit():
             self.fields["rank"] = int(rank)

@@ -246,7 +246,7 @@ class _Builder:
         labels = _device_labels(spec, devices, task.nproc)
         per_node = spec.command is not None and spec.per == "node"
         nproc = 1 if per_node else len(labels)
-        start = self._start(Seat(self.python, nproc, self._seen(devices), task.role))
+        start = self._start(Seat(self.python, nproc, self._seen(devices), task.role, self._member(place)))
         env = self.launch_env + start.env + (_per_node_env(len(labels)) if per_node else ())
         visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
         return types.Launch(
@@ -274,6 +274,7 @@ class _Builder:
             listens=start.listens,
             after=start.after,
             until=start.until,
+            regroups=start.regroups,
             rejoin=start.rejoin,
         )
 
@@ -281,6 +282,13 @@ class _Builder:
         if seat not in self.starts:
             self.starts[seat] = self.known.start(self.spec, seat)
         return self.starts[seat]
+
+    def _member(self, place: _Place) -> str | None:
+        """Return the member of etcd for a client that knows but one: that of its own host, or the first."""
+        if self.etcd is None:
+            return None
+        own = [endpoint for endpoint in self.etcd.endpoints if endpoint.rpartition(":")[0] == place.host.address]
+        return [*own, *self.etcd.endpoints][0]
 
     def _seen(self, devices: types.Devices) -> tuple[int, ...]:
         """Return the indices of a node's devices as its processes see them: a container has no others."""

@@ -23,12 +23,14 @@ class Seat:
     """What a node is to start: `nproc` processes of one role with the interpreter `python`.
 
     `devices` are the indices of their devices as the node sees them: from 0 on in a container, which has no others.
+    `etcd` is the member of the job's etcd that it is to speak to (host:port), if there is one.
     """
 
     python: str
     nproc: int
     devices: tuple[int, ...] = ()
     role: str = "trainer"
+    etcd: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Start:
     listens: bool = False
     after: str = ""
     until: str = ""
+    regroups: bool = False
     rejoin: int | None = None
 
 

@@ -4,6 +4,9 @@ Its launchers do not tell each other of failures, and a node that comes back to 
 master keeps the key of the dead one). So each generation is a fresh set of launchers at a fresh master port, which all
 start and end together.
 
+With an etcd its launchers regroup by themselves: one that fails starts its processes again, one that is gone is left out
+after the time to live of its key (10 s), one that comes is taken in. Then a generation only says which nodes there are.
+
 Its launcher of mode `ps` never ends (it waits for servers, which serve for ever), gives a node at 10.0.0.1 the processes
 of 10.0.0.10 too, and starts trainers before servers listen. So there each process is started by itself, with the variables
 that `fleet.init` reads (paddle/distributed/fleet/base/role_maker.py): trainers as soon as all servers answer.
@@ -100,7 +103,10 @@ _DECIDED = frozenset(
     ]
 )
 
+ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
+
 RULES = (
+    Rule(r"No module named 'etcd3'", None, "fail", "Paddle speaks to etcd through it: `setup: pip install etcd3`"),
     Rule(
         r"(cannot import name|has no attribute) '(CommContext|DistFleetWrapper)'",
         None,
@@ -121,15 +127,18 @@ class Paddle:
         """Return the launcher's command line, or, in mode `ps`, the variables of a role."""
         if spec.ps is not None:
             return _role(spec, spec.ps, seat)
+        elastic = seat.etcd is not None
         return Start(
-            argv=_launch(seat),
-            env=(("PORT_RANGE", Slot("port_range")), *_own(spec)),
+            argv=_launch(spec, seat),
+            env=(("PORT_RANGE", Slot("port_range")), *(_etcd_client(spec) if elastic else ()), *_own(spec)),
             interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
             log_name="workerlog",
             rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
             scrub=_SCRUBBED,
             # Not its own log, envlog.N or backup_env.N.json: they hold the whole environment, with its secrets.
             kept=("endpoints.log",),
+            regroups=elastic,
+            rejoin=spec.recovery.max_restarts if elastic else None,
         )
 
     def visible(self, kind: str) -> tuple[str, ...]:
@@ -140,21 +149,45 @@ class Paddle:
         """Return what this version cannot plan yet."""
         if spec.ps is not None and spec.ps.gloo:
             return "`ps.gloo` of paddle"
-        return "elastic jobs of paddle" if spec.nodes.min != spec.nodes.max else None
+        return None
 
 
-def _launch(seat: Seat) -> tuple[Value, ...]:
+def _launch(spec: Spec, seat: Seat) -> tuple[Value, ...]:
     devices = ("--devices", ",".join(map(str, seat.devices)))
     return (
         *(seat.python, "-m", "paddle.distributed.launch"),
-        *("--master", Slot("master"), "--nnodes", Slot("nnodes"), "--rank", Slot("node_rank")),
+        *(_membership(spec, seat.etcd) if seat.etcd else _PLAIN),
         # Its own guess is what the host's name resolves to: 127.0.1.1 on many Debian machines.
-        *("--host", Slot("address"), "--job_id", Slot("rdzv_id")),
+        *("--host", Slot("address")),
         # On CPUs `--devices` ends in a ValueError, so there the number of processes is said instead.
         *(devices if seat.devices else ("--nproc_per_node", str(seat.nproc))),
         *("--log_dir", Slot("scratch")),
         Slot("process_script"),
     )
+
+
+_PLAIN: tuple[Value, ...] = (
+    *("--master", Slot("master"), "--nnodes", Slot("nnodes"), "--rank", Slot("node_rank")),
+    *("--job_id", Slot("rdzv_id")),
+)
+
+
+def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
+    least, most = spec.nodes.min, spec.nodes.max
+    timeout = spec.paddle.elastic_timeout if spec.paddle else None
+    return (
+        *("--master", f"etcd://{etcd}", "--nnodes", str(most) if least == most else f"{least}:{most}"),
+        *("--elastic_level", "1", "--max_restart", str(spec.recovery.max_restarts)),
+        *("--elastic_timeout", str(round(ELASTIC_TIMEOUT if timeout is None else timeout))),
+        # Otherwise ranks follow names that each launcher makes up when it starts.
+        *("--sort_ip", "1", "--job_id", Slot("etcd_job")),
+    )
+
+
+def _etcd_client(spec: Spec) -> tuple[tuple[str, Value], ...]:
+    # The generated code of etcd3 0.12 is too old for today's protobuf in C++.
+    name = "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"
+    return () if name in spec.env else ((name, "python"),)
 
 
 def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:

@@ -18,6 +18,7 @@ SlotName = Literal[
     "checkpoint_dir",  # where this run keeps its checkpoints
     "generation",
     "interface",  # the network interface that owns this node's address
+    "etcd_job",  # an id for others' keys in etcd: the same as long as the job is up, and the beginning of no other's
     "endpoint",  # (of a process) address:port of its own
     "local_rank",  # (of a process)
     "log_dir",  # this node's log directory of this generation
@@ -149,6 +150,7 @@ class Launch:
     listens: bool = False  # whether each process gets a port of its own
     after: str = ""  # the role whose ports have to answer before these processes start
     until: str = ""  # the role with whose good end these processes end, well
+    regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
-from jobctl.jobspec.plan.types import Generation, Recovery
+from jobctl.jobspec.plan.types import Failure, Generation, Recovery
 from jobctl.jobspec.supervise.decisions import (
     NOTHING_KNOWN,
     Continue,
@@ -34,7 +34,11 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if lost:
         return decide_loss(observed, lost, policy, now, world)
     failure = first_failure(observed, now)
-    if failure is not None and failure.kind == "launcher" and failure.node in world.rejoining:
+    if failure is not None and failure.node in world.ending and failure.kind != "fenced":
+        node = observed.node(failure.node)
+        if node is not None and node.alive:
+            return Continue()  # its launcher is about to end
+    if failure is not None and _joins_again(failure, observed, world):
         return judge_alone(failure, observed.control.ledger.failures, policy, now)
     if failure is not None:
         return judge_placed(failure, observed, policy, now, world)
@@ -56,6 +60,12 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()
+
+
+def _joins_again(failure: Failure, observed: Observed, world: World) -> bool:
+    """Say whether all others can go on while the node that failed is started again: its launcher has ended."""
+    node = observed.node(failure.node)
+    return failure.node in world.rejoining and node is not None and not node.alive
 
 
 def _is_missing(node: ObservedNode, generation: Generation) -> bool:

@@ -26,7 +26,7 @@ class World:
     are not heard, so that nobody can tell which side is cut off. `homes` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
     waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node,
-    `rejoining` nodes that a generation can go on without until they are back.
+    `rejoining` nodes that a generation can go on without until they are back, `ending` those whose launchers end when they fail.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -38,6 +38,7 @@ class World:
     settled: bool = True
     unfit: frozenset[str] = frozenset()
     rejoining: frozenset[int] = frozenset()
+    ending: frozenset[int] = frozenset()
 
 
 NOTHING_KNOWN = World()
@@ -60,11 +61,15 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """Start the launcher of a node again, which ended because of `failure`, after `delay` seconds; all others go on."""
+    """Start the launcher of a node again, which ended because of `failure`, after `delay` seconds; all others go on.
+
+    `counts`: whether it is for `recovery.max_restarts`.
+    """
 
     cause: str
     failure: Failure
     delay: float
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,15 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
 
 
 def judge_alone(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
-    """Decide about the failure of a node that all others can do without for a while."""
-    verdict = judge(replace(failure, alone=True), earlier, policy, now)
+    """Decide about the failure of a node that all others can do without for a while.
+
+    One that follows upon another's, with no progress in between, is its consequence, and does not count.
+    """
+    failure = replace(failure, alone=True)
+    last = earlier[-1] if earlier else None
+    if last is not None and last.alone and last.node != failure.node and not _made_progress(failure, last):
+        return Rejoin(f"node {failure.node}: {failure_words(failure)}", failure, 0.0, counts=False)
+    verdict = judge(failure, earlier, policy, now)
     return Rejoin(verdict.cause, verdict.failure, verdict.delay) if isinstance(verdict, Restart) else verdict
 
 

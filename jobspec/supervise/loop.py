@@ -187,6 +187,7 @@ class Supervisor:
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=frozenset(self._unfit),
             rejoining=frozenset(node.index for node in plan.nodes if node.launch.rejoin is not None),
+            ending=frozenset(node.index for node in plan.nodes if node.launch.regroups),
             least=plan.min_nodes,
             waited=0.0 if self._waiting is None else now - self._waiting,
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
@@ -238,7 +239,8 @@ class Supervisor:
             failed = self._move(decision)
             self._carry_out(now, decision.cause, decision, failed=failed)
         if isinstance(decision, Rejoin):
-            self.deployer.keep(now.control.ledger.with_failure(decision.failure))
+            if decision.counts:
+                self.deployer.keep(now.control.ledger.with_failure(decision.failure))
             message = f"{decision.cause}; it is started again while the others go on"
             self._record("failure", message, **failure_details(decision.failure))
             self._carry_out(now, None)

@@ -160,3 +160,38 @@ def test_a_paddle_without_parameter_servers_is_not_tried_again(start: Any) -> No
     done = jobs.run("wait", "--timeout", "90s")
     assert (done.returncode, "this Paddle was built without parameter servers" in done.stderr) == (1, True), done.stderr
     assert jobs.status()["generation"] == 1
+
+
+def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any) -> None:
+    """Paddle's launchers regroup by themselves through etcd; one that dies is started again, and joins them."""
+    more = "etcd: {managed: {}}\npaddle: {elastic_timeout: 10s}\nrecovery: {max_restarts: 9}\n"
+    jobs = start("paddle", COLLECTIVE, more, steps=100000, delay=0.05)
+    jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu")
+    state = eventually(lambda: goes_on(jobs, 0), 120)
+    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    eventually(lambda: restarts(jobs, 1) == 1, 60)
+    reached = eventually(lambda: goes_on(jobs, furthest(state)), 120)
+    for pid, line in jobs.processes().items():
+        if "--control" in line and "node-2" in line:
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: any("its launcher was killed" in event["message"] for event in jobs.events()), 60)
+    eventually(lambda: goes_on(jobs, furthest(reached)), 120)
+    assert sorted(p["rank"] for node in jobs.status()["nodes"] for p in node["processes"]) == [0, 1, 2]
+
+
+def furthest(state: dict[str, Any]) -> int:
+    """Return the furthest step of a job."""
+    return max((node["progress"] or 0) for node in state["nodes"])
+
+
+def goes_on(jobs: Any, since: int) -> dict[str, Any] | None:
+    """Return the status once three nodes have gone 20 steps further than `since`, all at the same one or nearly so."""
+    state: dict[str, Any] = jobs.status()
+    steps = [(node["progress"] or 0) for node in state["nodes"] if node["role"] == "trainer"]
+    there = len(steps) == 3 and min(steps) > since + 20 and max(steps) - min(steps) < 20
+    return state if there and state["phase"] == "running" else None
+
+
+def restarts(jobs: Any, node: int) -> int:
+    """Return how often a node's processes were started again."""
+    return int(jobs.status()["nodes"][node]["restarts"])

@@ -30,7 +30,7 @@ def launcher(*devices: str) -> tuple[object, ...]:
     return (
         *("python3", "-m", "paddle.distributed.launch"),
         *("--master", Slot("master"), "--nnodes", Slot("nnodes"), "--rank", Slot("node_rank")),
-        *("--host", Slot("address"), "--job_id", Slot("rdzv_id")),
+        *("--job_id", Slot("rdzv_id"), "--host", Slot("address")),
         *devices,
         *("--log_dir", Slot("scratch"), Slot("process_script")),
     )
@@ -198,3 +198,53 @@ def test_ports_that_are_taken_on_a_host_are_passed_over_there() -> None:
 
 def test_nodes_of_other_frameworks_have_no_ports() -> None:
     assert {member.ports for member in first_generation(make("nodes: 2\n")).members} == {()}
+
+
+def elastic(address: str, nodes: str, *, restarts: str = "3", timeout: str = "30") -> tuple[object, ...]:
+    return (
+        *("python3", "-m", "paddle.distributed.launch"),
+        *("--master", f"etcd://{address}", "--nnodes", nodes),
+        *("--elastic_level", "1", "--max_restart", restarts, "--elastic_timeout", timeout),
+        *("--sort_ip", "1", "--job_id", Slot("etcd_job"), "--host", Slot("address")),
+        *("--nproc_per_node", "1", "--log_dir", Slot("scratch"), Slot("process_script")),
+    )
+
+
+def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
+    plan = make('nodes: "2:3"\netcd: {endpoints: ["10.0.0.9:2379", "10.0.0.8:2379"]}\n', "a\nb\n")
+    node = plan.nodes[0]
+    assert node.launch.start == elastic("10.0.0.9:2379", "2:3")
+    assert dict(node.launch.env)["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] == "python"
+    assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "on-failure")
+    assert (len(plan.nodes), plan.min_nodes, plan.max_nodes) == (2, 2, 3)
+
+
+def test_a_fixed_number_of_nodes_with_etcd_is_fault_tolerant() -> None:
+    text = "nodes: 2\netcd: {managed: {}}\nrecovery: {max_restarts: 7}\npaddle: {elastic_timeout: 12s}\n"
+    one, other = make(text, "a addr=10.0.0.1\nb addr=10.0.0.2\n").nodes
+    assert one.launch.start == other.launch.start == elastic("10.0.0.1:2379", "2", restarts="7", timeout="12")
+
+
+def test_a_node_speaks_to_the_member_of_etcd_on_its_own_host() -> None:
+    text = "nodes: 4\netcd: {managed: {replicas: 3}}\n"
+    hosts = "".join(f"h{n} addr=10.0.0.{n}\n" for n in range(1, 5))
+    masters = [node.launch.start[4] for node in make(text, hosts).nodes]
+    assert masters == [f"etcd://10.0.0.{n}:2379" for n in (1, 2, 3, 1)]
+
+
+@pytest.mark.parametrize(("one", "other"), [("p1", "p10"), ("a", "a-b")])
+def test_no_etcd_id_is_the_beginning_of_anothers(one: str, other: str) -> None:
+    """A launcher of Paddle removes whatever begins with its job's id; names hold no dots."""
+    from jobctl.jobspec.launcher import Run
+
+    def identity(job: str) -> str:
+        run = Run.__new__(Run)
+        run.launch = {"role": "trainer", "interface": "eth0"}
+        run.member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "10.0.0.1", "nproc": 1}
+        meeting = {"address": "10.0.0.1", "port": 1, "id": "x"}
+        run.order = {"job": job, "run_id": "x", "began": 7.5, "members": [run.member], "rendezvous": meeting}
+        run.generation, run.logs, run.scratch = 1, "", ""
+        return run.fill_slots()["etcd_job"]
+
+    assert (identity(one), identity(other)) == (f"{one}.7.", f"{other}.7.")
+    assert not identity(other).startswith(identity(one))

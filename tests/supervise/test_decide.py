@@ -13,7 +13,7 @@ from jobctl.jobspec.deploy.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
 from jobctl.jobspec.supervise.decide import decide
-from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Leave, Repair, Restart, Succeed
+from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Leave, Rejoin, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.failures import SETTLE, first_failure, judge
 
 NOW = 1000.0
@@ -327,3 +327,73 @@ def test_the_odd_rank_out_of_a_hang_is_named(ranks: list[tuple[int, int | None, 
     first = first_failure(hung(*ranks), NOW)
     assert first is not None
     assert first.reason == "no progress for 30 s (hang_timeout)" + more
+
+
+# Nodes that all others can do without for a while.
+
+KILLED = Failure(1, NOW, 1, "localhost", None, None, "launcher", 50, 0.0, reason="its launcher was killed")
+
+
+def gone(index: int, **changes: object) -> ObservedNode:
+    """A node whose launcher was killed."""
+    killed = replace(KILLED, node=index, at=0.0, reason=None)
+    return node(index, "failed", launcher=None, failure=killed, reason="its launcher was killed", **changes)
+
+
+def test_a_node_joins_its_generation_again() -> None:
+    alone = replace(KILLED, at=NOW, reason=None, alone=True)
+    world = World(rejoining=frozenset({0, 1}))
+    assert decide(job(node(0), gone(1)), POLICY, NOW, world) == Rejoin("node 1: its launcher was killed", alone, 0.0)
+    assert isinstance(decide(job(node(0), gone(1)), POLICY, NOW), Restart)
+
+
+def test_joining_again_takes_from_the_budget() -> None:
+    known = tuple(replace(KILLED, alone=True, at=NOW - 10 * n, progress=10 * n) for n in (3, 2, 1))
+    decision = decide(
+        job(node(0), gone(1), ledger=Ledger(900.0, failures=known)), POLICY, NOW, World(rejoining=frozenset({1}))
+    )
+    assert isinstance(decision, GiveUp)
+    assert "all 3 restarts of `recovery.max_restarts` are used up" in decision.reason
+
+
+def test_what_follows_upon_another_nodes_failure_does_not_count() -> None:
+    """Peers of a node that was killed fail in their collectives; only the first of them is a fault."""
+    world = World(rejoining=frozenset({0, 1}))
+    before = Ledger(900.0, failures=(replace(KILLED, node=0, alone=True, at=NOW - 5),))
+    decision = decide(job(node(0), gone(1), ledger=before), POLICY, NOW, world)
+    assert isinstance(decision, Rejoin)
+    assert (decision.counts, decision.delay) == (False, 0.0)
+    trained = decide(job(node(0), gone(1, progress=60), ledger=before), POLICY, NOW, world)
+    assert isinstance(trained, Restart | Rejoin)
+    assert trained.failure.progress == 60
+
+
+def test_failures_that_a_generation_survived_are_all_kept() -> None:
+    ledger = Ledger(900.0)
+    for at in (1.0, 2.0):
+        ledger = ledger.with_failure(replace(KILLED, at=at, alone=True))
+    ledger = ledger.with_failure(replace(KILLED, at=3.0))
+    assert [(f.at, f.alone) for f in ledger.with_failure(replace(KILLED, at=4.0)).failures] == [
+        (1.0, True),
+        (2.0, True),
+        (4.0, False),
+    ]
+
+
+def test_a_launcher_that_is_about_to_end_is_waited_for() -> None:
+    world = World(rejoining=frozenset({1}), ending=frozenset({1}))
+    failed = failure(exit_code=1)
+    assert decide(job(node(0), node(1, "failed", failure=failed)), POLICY, NOW, world) == Continue()
+    ended = decide(job(node(0), node(1, "failed", launcher=None, failure=failed)), POLICY, NOW, world)
+    assert isinstance(ended, Rejoin)
+    fenced = node(1, "fenced", failure=failure(kind="fenced", rank=None, exit_code=None, reason="unheard"))
+    assert isinstance(decide(job(node(0), fenced), POLICY, NOW, world), Restart)
+
+
+def test_the_trainers_decide_whether_a_job_is_done() -> None:
+    trainer = node(0, "exited", exit_code=0, launcher=None)
+    server = node(1, role="server")
+    broken = node(1, "failed", role="server", failure=failure())
+    assert decide(job(trainer, server), POLICY, NOW) == Succeed()
+    assert decide(job(trainer, broken), POLICY, NOW) == Succeed()
+    assert decide(job(node(0), replace(server, state="exited", exit_code=0)), POLICY, NOW) == Continue()
