@@ -102,7 +102,8 @@ def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str
     `work` is the job's work directory on the host, where its code lies if it was sent.
     """
     code = plan.code if look.code else None
-    given = replace(container.alike(node.container), pull="never", mounts=node.container.mounts if look.mounts else ())
+    mounts = node.container.mounts if look.mounts else ()
+    given = replace(container.alike(node.container), pull="never", mounts=mounts, restart="no")
     labels = (("jobctl.job", plan.job), ("jobctl.role", "look"), ("jobctl.owner", plan.owner))
     text = shell_template("look.sh.j2").render(
         work=work,

@@ -20,7 +20,7 @@ from tests.tools.paddlescripts import COLLECTIVE, SERVED
 from .fleet import Fleet, fleet
 from .host import Host
 from .jobs import Jobs, eventually
-from .machine import IMAGE
+from .machine import ETCD_IMAGE, IMAGE
 
 SPEC = f"""\
 name: NAME
@@ -179,3 +179,48 @@ def test_parameter_servers_end_with_their_trainers(learner: Any) -> None:
     lines = [json.loads(line) for line in job.ok("logs", "-o", "json").splitlines()]
     finals = sorted(line["line"].split()[:3] for line in lines if line["line"].startswith("final "))
     assert finals == [["final", str(rank), "4"] for rank in range(4)]
+
+
+ELASTIC = f"etcd: {{managed: {{replicas: 3, image: {ETCD_IMAGE}}}}}\npaddle: {{elastic_timeout: 10s}}\n"
+
+
+class Elastic(Learner):
+    """A job whose nodes come and go."""
+
+    def goes_on(self, count: int, since: int) -> int:
+        """Wait until that many nodes have gone 20 steps further than `since`; return how far they are."""
+
+        def there() -> int | None:
+            state = self.status()
+            nodes = [n for n in state["nodes"] if n["role"] == "trainer" and n["state"] == "running"]
+            steps = [n["progress"] or 0 for n in nodes]
+            far = len(steps) == count and min(steps) > since + 20 and max(steps) - min(steps) < 20
+            return max(steps) if far else None
+
+        try:
+            return eventually(there, 120) or 0
+        except AssertionError:
+            raise AssertionError(f"{self.status()}\n{self.ok('events')}\n{self.ok('logs', '--tail', '20')}") from None
+
+
+def test_elastic(tmp_path: Path, hosts: Fleet) -> None:
+    """A container is killed, a host is cut off for good, and given back: 3 nodes train, then 2, then 3."""
+    for host in hosts.hosts:
+        host.install_etcd()
+    job = Elastic(tmp_path / "elastic", hosts, "elastic", "paddle", COLLECTIVE, ELASTIC)
+    text = (job.code / "job.yaml").read_text().replace("nodes: 3", 'nodes: "2:3"')
+    (job.code / "job.yaml").write_text(text.replace("host_timeout: 5s", "host_timeout: 10s"))
+    try:
+        up = job.up()
+        assert up.returncode == 0, up.stderr
+        reached = job.goes_on(3, 0)
+        job.home(1).docker("kill", "jobctl-elastic-1")
+        reached = job.goes_on(3, reached)
+        away = job.home(2)
+        away.pull_cable()
+        reached = job.goes_on(2, reached)
+        away.plug_cable()
+        job.goes_on(3, reached)
+        assert int((job.checkpoints / "state").read_text().split()[0]) > reached
+    finally:
+        job.down()
