@@ -1,4 +1,4 @@
-"""Commands that connect to nothing: init, validate, schema, render."""
+"""Commands that connect to nothing: init, import, validate, schema, render."""
 
 from __future__ import annotations
 
@@ -28,6 +28,50 @@ def init(
     for path in write_starter(directory, framework):
         console.say(f"wrote {path}")
     console.say(f"next: put your script beside it, then `jobctl up {directory / 'job.yaml'}`")
+
+
+@command
+def import_(
+    ctx: typer.Context,
+    file: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            metavar="FILE",
+            help="A shell script or a list of variables; `-`: stdin. Or a command after `--`.",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the spec here, and hosts.txt beside it; default stdout.",
+            show_default=False,
+        ),
+    ] = None,
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--name", help="The job's name; default its id, or the folder's name.", show_default=False),
+    ] = None,
+    framework: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--framework", help="torch, paddle or mindspore, where the command does not say.", show_default=False
+        ),
+    ] = None,
+) -> None:
+    """Turn a launch command or script into a spec.
+
+    Of torchrun, paddle.distributed.launch, fleetrun, msrun and deepspeed, also inside of docker run, ssh and mpirun.
+    Nothing is run. What cannot be carried over is told in comments.
+
+    Example: jobctl import -o job.yaml -- torchrun --nproc-per-node=8 train.py
+    """
+    from jobctl.importer import Wanted, import_job
+
+    import_job(file, ctx.obj, Wanted(output, name, framework))
 
 
 @command
@@ -119,4 +163,4 @@ def render(
         console.warning(f"{out / path} was changed by hand since it was rendered, and is kept")
 
 
-COMMANDS: Commands = {"init": init, "validate": validate, "schema": schema, "render": render}
+COMMANDS: Commands = {"init": init, "import": import_, "validate": validate, "schema": schema, "render": render}

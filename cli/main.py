@@ -50,12 +50,12 @@ def _root(
 def main(argv: list[str] | None = None) -> None:
     """Run the command in `argv` (default: this process's) and exit with its code.
 
-    What follows `--` after `run` and `exec` is a command for the node, whatever it looks like; it is taken off
-    before options and the optional JOB are read.
+    What follows `--` after `run`, `exec` and `import` is a command, whatever it looks like; it is taken off before
+    options and the optional argument are read.
     """
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
-    if given[:1] in (["run"], ["exec"]) and "--" in given:
+    if given[:1] in (["run"], ["exec"], ["import"]) and "--" in given:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
     # Reading the signatures of all commands takes longer than most of them; the shell's completion needs them all.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import getpass
-import re
 from pathlib import Path
 
 from jobctl.console import Failed
+from jobctl.jobspec.importing.names import fitted
 
 FRAMEWORKS = {
     "torch": "torchrun starts one process per device; your script calls init_process_group()",
@@ -65,6 +65,4 @@ def _spec(directory: Path, framework: str) -> str:
 
 def job_name(directory: str, user: str) -> str:
     """Return a valid job name made of a directory's and a user's name, 40 characters at most."""
-    words = re.sub(r"[^a-z0-9]+", "-", f"{directory}-{user}".lower()).strip("-")
-    name = words if words[:1].isalpha() else f"job-{words}"
-    return name[:40].rstrip("-")
+    return fitted(f"{directory}-{user}") or "job"

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 # From the top down: a room may import from itself and from what stands below it.
 ROOMS = (
     ("jobctl.jobspec.spec", "jobspec/spec"),
+    ("jobctl.jobspec.importing", "jobspec/importing"),
     ("jobctl.jobspec.plan", "jobspec/plan"),
     ("jobctl.jobspec.frameworks", "jobspec/frameworks"),
     ("jobctl.jobspec.planner", "jobspec/planner.py"),
@@ -126,6 +127,17 @@ def test_help_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_importing_stands_on_the_language_alone() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {module}"
+        for where in ("jobspec/plan", "jobspec/frameworks", "jobspec/planner.py", "jobspec/render", "jobspec/deploy")
+        for path in _files(where)
+        for module, line in _imports(path)
+        if module.startswith("jobctl.jobspec.importing")
+    ]
+    assert wrong == []
 
 
 def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
