@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import Failed
+from jobctl.naming import by_name
 from jobctl.options import Format
 from jobctl.outcome import Applied, finish_up, raise_code, tell_failures, wait_until_up
 from jobctl.progress import Progress
@@ -307,7 +308,8 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
     plan = deployer.plan
     if plan is None:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it")
-    anew = frozenset({node_number(node, len(plan.nodes))}) if node is not None else frozenset()
+    chosen = by_name(plan, node)
+    anew = frozenset({node_number(chosen, len(plan.nodes))}) if chosen is not None else frozenset()
     with locked(deployer, "restart", break_it):
         observed = deployer.observe()
         refuse_owner(deployer, observed, take_over)

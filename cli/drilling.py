@@ -14,6 +14,7 @@ from jobctl import console
 from jobctl.bringup import duration, node_number
 from jobctl.console import Failed
 from jobctl.jobspec.deploy.clock import pause
+from jobctl.naming import by_name
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, show_tail
 
@@ -55,7 +56,8 @@ class Drill:
 def drill_job(deployer: Deployer, victim: Victim, node: str | None, yes: bool, timeout: str, output: Format) -> int:
     """Break something, wait for the recovery, report; return 1 if the job did not go on from where it was."""
     observed = _fit(deployer)
-    number = node_number(node, len(observed.members)) if node is not None else observed.members[-1].node
+    chosen = by_name(deployer.plan, node)
+    number = node_number(chosen, len(observed.members)) if chosen is not None else _last_trainer(observed)
     host = next(member.host for member in observed.members if member.node == number)
     if victim == "host" and deployer.where() == (host,):
         raise Failed("the job has only one host, and goes on where it is", 2, "nobody can know that it is lost")
@@ -66,6 +68,10 @@ def drill_job(deployer: Deployer, victim: Victim, node: str | None, yes: bool, t
     else:
         _tell(drill)
     return 1 if drill.continued is False else 0
+
+
+def _last_trainer(observed: Observed) -> int:
+    return max(node.node for node in observed.members if node.role == "trainer")
 
 
 def _fit(deployer: Deployer) -> Observed:

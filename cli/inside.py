@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
+from jobctl.naming import by_name
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def exec_in_node(deployer: Deployer, node: str | None, argv: list[str]) -> int:
 
     try:
         names = [service.name for service in deployer.plan.services] if deployer.plan else []
-        return deployer.enter(node if node in names else _index(node), argv)
+        return deployer.enter(node if node in names else _index(by_name(deployer.plan, node)), argv)
     except HostError:
         raise
     except DeployError as error:
@@ -38,7 +39,7 @@ def run_like_node(
     from jobctl.planning import deployer_for
 
     plan = plan_of(compiled)
-    index = _index(node)
+    index = _index(by_name(plan, node))
     if index >= len(plan.nodes):
         raise Failed(f"the job has no node {index}", 2, f"its nodes are 0 to {len(plan.nodes) - 1}")
     deployer = deployer_for(compiled, plan, ssh_config, accept_new)

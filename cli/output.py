@@ -51,13 +51,16 @@ def logs(
     """
     from jobctl.jobs import Reached, running_job
     from jobctl.logs import Choice, since_time, stream
+    from jobctl.naming import by_name
 
-    if node is not None and not node.isdigit():
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
+    chosen = by_name(deployer.plan, node)
+    if chosen is not None and not chosen.isdigit():
         raise Failed(f"the job has no node `{node}`", 2, "nodes are numbered from 0")
-    number = None if node is None else int(node)
+    number = None if chosen is None else int(chosen)
     moment = None if since is None else since_time(since)
     choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
-    code = stream(running_job(job, Reached(hosts, ssh_config, accept_new)), choice, output)
+    code = stream(deployer, choice, output)
     if code:
         raise typer.Exit(code)
 

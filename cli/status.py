@@ -11,6 +11,7 @@ from jobctl import console
 from jobctl.jobspec.deploy.clock import pause
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.transport import HostError
+from jobctl.naming import SERVICES
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -64,18 +65,20 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
 
 def _replicas(deployer: Deployer, observed: Observed) -> str:
     """Return `running[min:max]`, or `running/nodes` for a job of a fixed size."""
-    running = sum(1 for node in observed.members if node.state == "running")
+    running = sum(1 for node in observed.members if node.state == "running" and node.role not in SERVICES)
     plan = deployer.plan
     if plan is None:
         return str(running)
-    return f"{running}[{plan.min_nodes}:{plan.max_nodes}]" if plan.elastic else f"{running}/{plan.max_nodes}"
+    most = plan.max_nodes - sum(node.role in SERVICES for node in plan.nodes)
+    return f"{running}[{plan.min_nodes}:{plan.max_nodes}]" if plan.elastic else f"{running}/{most}"
 
 
 def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
+    name = node.role if node.role in SERVICES else None
     return {
-        "node": node.node,
+        "node": node.node if name is None else None,
         "role": node.role,
-        "name": None,
+        "name": name,
         "host": node.host,
         "state": node.state,
         "reachable": node.reachable,

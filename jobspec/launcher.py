@@ -758,6 +758,8 @@ class Launcher:
             self.end_processes(0.0)
             return self.fail(problem.failure, str(problem))
         changed = run.look()
+        if run.until and run.until <= self.post.done:
+            return self.retire()
         failure = run.failure()
         if failure is not None and run.may_start_again(failure):
             note("%s; it is started again" % run.reason(failure))
@@ -779,15 +781,17 @@ class Launcher:
             self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
             self.tell_servers(run)
             return 0
-        if run.until and run.until <= self.post.done:
-            self.end_processes(float(self.launch["stop_grace"]))
-            self.say(state="succeeded", exit_code=0, finished_at=time.time())
-            return 0
         if run.restarts() > self.report["again"]:
             self.say(again=run.restarts(), because=run.because)
         if changed or self.report["reason"] != run.waits():
             self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
         return None
+
+    def retire(self) -> int:
+        """End what serves trainers that are done; how that ends is not what the job is judged by."""
+        self.end_processes(float(self.launch["stop_grace"]))
+        self.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
+        return 0
 
     def tell_servers(self, run: Run) -> None:
         """Tell the launchers of what serves this node that it is done, until they have heard it.
@@ -1908,7 +1912,8 @@ class Run:
         self.first_rank = sum(m["nproc"] for m in peers if m["rank"] < member["rank"])
         self.until = {m["node"] for m in of_role(order, self.launch.get("until"))}
         self.after = endpoints(order, self.launch.get("after"))  # those that have not answered yet
-        self.serving = {m["node"] for m in of_role(order, self.launch.get("after"))}
+        others = {m["node"] for m in order["members"] if "trainer" not in m["roles"]}
+        self.serving = others if self.launch["role"] == "trainer" else set()
         self.because: Optional[str] = None  # why the framework's launcher has started processes again
         self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
         self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
@@ -1930,7 +1935,7 @@ class Run:
         order, member = self.order, self.member
         meeting = order["rendezvous"]
         peers = of_role(order, self.launch["role"])
-        servers = endpoints(order, "server")
+        servers, scheduler = endpoints(order, "server"), (endpoints(order, "scheduler") or [":"])[0].rpartition(":")
         return {
             "address": member["address"],
             "checkpoint_dir": order.get("checkpoint_dir") or "",
@@ -1947,6 +1952,8 @@ class Run:
             "rdzv_id": meeting["id"],
             "run_id": order["run_id"],
             "scratch": self.scratch,
+            "scheduler_address": scheduler[0],
+            "scheduler_port": scheduler[2],
             "server_addresses": ",".join(m["address"] for m in of_role(order, "server")),
             "server_port": servers[0].rpartition(":")[2] if servers else "",
             "servers": ",".join(servers),
@@ -2146,7 +2153,7 @@ class Run:
     def write_stacks(self, pause: Callable[[float], bool]) -> None:
         """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
         running = {p["local_rank"]: p["pid"] for p in self.processes if p["state"] == "running"}
-        logs = {local: os.path.join(self.logs, "%s.%d" % (self.launch["log_name"], local)) for local in running}
+        logs = {local: os.path.join(self.logs, log_of(self.launch["log_name"], local)) for local in running}
         for local, text in stacks(running, logs, pause).items():
             with open(os.path.join(self.logs, "stack.%d" % local), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -2183,7 +2190,7 @@ class Run:
 
     def process_failure(self, process: Json) -> Failure:
         """Return the failure of one process, with its last words (or the framework launcher's, if it had none)."""
-        log = "%s.%d" % (self.launch["log_name"], process["local_rank"])
+        log = log_of(self.launch["log_name"], process["local_rank"])
         tail = last_lines(os.path.join(self.logs, log))
         if not tail:
             log, tail = "launch.log", last_lines(os.path.join(self.logs, "launch.log"))
@@ -2264,6 +2271,11 @@ def endpoints(order: Json, role: Optional[str]) -> List[str]:
 def fill(value: Any, slots: Dict[str, str]) -> str:
     """Return a value of the plan: text as it is, a slot filled."""
     return slots[value["slot"]] if isinstance(value, dict) else str(value)
+
+
+def log_of(name: str, local: Any) -> str:
+    """Return the log of a process of a node."""
+    return name if name.endswith(".log") else "%s.%s" % (name, local)
 
 
 def answers(endpoint: str) -> bool:
@@ -2542,7 +2554,7 @@ def process_guard() -> int:
         signal.signal(number, signal.SIG_IGN)
     rank, local = (os.environ.get(name, "") for name in task["ranks"])
     local = local or "0"
-    log = LogFile(os.path.join(task["logs"], "%s.%s" % (task["name"], local)))
+    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
     environ = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
     code = run_process(task["command"], environ, log, record)

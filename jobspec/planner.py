@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.frameworks.base import Framework, Seat, Start, framework
+from jobctl.jobspec.frameworks.base import ALIKE, Framework, Role, Seat, Start, framework
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
@@ -21,7 +21,6 @@ from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.parts import Ps
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,10 @@ def planner(
     _refuse_unsupported(spec, known)
     most = spec.nodes.max if count is None else _counted(spec, count)
     local = context.target == "local"
-    places = _local_places(most, local_devices) if local else _places(spec, most, hosts, placement)
-    tasks = _dealt(spec.ps, places) if spec.ps else [_Task("trainer", place) for place in places]
-    if placement and spec.ps:
+    places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
+    roles = known.roles(spec)
+    tasks = _dealt(roles, places)
+    if placement and roles != ALIKE:
         tasks = _moved(tasks, hosts, placement)
     members = etcd_members(spec, hosts, context, services or {})
     build = _Builder(spec, known, context, etcd_of(spec, context, members))
@@ -80,8 +80,8 @@ def planner(
         target=context.target,
         owner=context.owner,
         run_id=f"{spec.name}-{digest[:8]}",
-        min_nodes=len(nodes) if spec.ps else spec.nodes.min,
-        max_nodes=len(nodes) if spec.ps else spec.nodes.max,
+        min_nodes=spec.nodes.min if roles == ALIKE else len(nodes),
+        max_nodes=spec.nodes.max if roles == ALIKE else len(nodes),
         elastic=spec.nodes.min != spec.nodes.max,
         nodes=nodes,
         code=_code(spec, context),
@@ -103,7 +103,7 @@ def _refuse_unsupported(spec: Spec, known: Framework) -> None:
             "not-yet",
             f"this version of jobctl validates {what}, and cannot plan or run it yet",
             ("mode" if "mode" in what else "framework",),
-            "collective jobs of torch run today; see CHANGELOG.md for what comes next",
+            "see CHANGELOG.md for what comes next",
         )
 
 
@@ -134,11 +134,14 @@ def _local_places(nodes: int, devices: int | None) -> list[_Place]:
     return [_Place(host, share, None) for host, share in zip(local_hosts(nodes), shares, strict=True)]
 
 
-def _places(spec: Spec, most: int, hosts: Sequence[Host], placement: Mapping[int, str] | None) -> list[_Place]:
+def _places(
+    spec: Spec, known: Framework, most: int, hosts: Sequence[Host], placement: Mapping[int, str] | None
+) -> list[_Place]:
+    alike = known.roles(spec) == ALIKE
     takes = ("trainer", "server") if spec.ps else ("trainer",)
     able = [host for host in hosts if any(host.takes(role) for role in takes)]
-    rooms = [place for host in able if not host.spare or (placement and not spec.ps) for place in _rooms(host)]
-    if placement and not spec.ps:
+    rooms = [place for host in able if not host.spare or (placement and alike) for place in _rooms(host)]
+    if placement and alike:
         return _placed(rooms, placement)
     least = most if most < spec.nodes.max else spec.nodes.min
     if len(rooms) < least:
@@ -168,20 +171,23 @@ def _rooms(host: Host) -> list[_Place]:
     return [_Place(ref, share, host.interface, host.roles) for share in _split(slots, host.nodes)]
 
 
-def _dealt(ps: Ps, places: Sequence[_Place]) -> list[_Task]:
-    """Deal trainers and servers to places, one after the other, as many times round as it takes; trainers are nodes 0 to n."""
+def _dealt(roles: Sequence[Role], places: Sequence[_Place]) -> list[_Task]:
+    """Deal the processes of each role to places, one after the other, as many times round as it takes."""
     tasks = []
-    for role, count in (("trainer", ps.trainers), ("server", ps.servers)):
-        able = [place for place in places if place.takes(role)]
+    for role in roles:
+        if role.total is None:
+            tasks += [_Task(role.name, place) for place in places]
+            continue
+        able = [place for place in places if place.takes(role.name)] or (list(places) if role.anywhere else [])
         if not able:
             raise PlanError(
                 "no-host-for-role",
-                f"the job needs {count} {role}s, and no host of the first {len(places)} takes any",
+                f"the job needs {role.total} {role.name}s, and no host of the first {len(places)} takes any",
                 ("ps",),
-                f"give one `roles={role}`, or no roles",
+                f"give one `roles={role.name}`, or no roles",
             )
-        shares = [len(range(first, count, len(able))) for first in range(len(able))]
-        tasks += [_Task(role, place, share) for place, share in zip(able, shares, strict=True) if share]
+        shares = [len(range(first, role.total, len(able))) for first in range(len(able))]
+        tasks += [_Task(role.name, place, share) for place, share in zip(able, shares, strict=True) if share]
     return tasks
 
 
@@ -342,8 +348,8 @@ _VISIBLE = {
 
 
 def _devices(spec: Spec, task: _Task) -> types.Devices:
-    """Return a node's devices: a server has none, a trainer of mode `ps` one."""
-    if task.role == "server":
+    """Return a node's devices: trainers alone have some, those of mode `ps` one each."""
+    if task.role != "trainer":
         return types.Devices("cpu", ())
     every = _all_devices(spec, task.place)
     if task.nproc is None or every.ids is None:

@@ -19,6 +19,21 @@ RecoveryStyle = Literal["gang", "rejoin"]
 
 
 @dataclass(frozen=True, slots=True)
+class Role:
+    """What nodes of a job are for: `total` processes over all hosts, None for one on each device of every host.
+
+    `anywhere`: also on hosts that name other roles, if none names this one.
+    """
+
+    name: str
+    total: int | None = None
+    anywhere: bool = False
+
+
+ALIKE = (Role("trainer"),)  # the roles of a job whose nodes all do the same
+
+
+@dataclass(frozen=True, slots=True)
 class Seat:
     """What a node is to start: `nproc` processes of one role with the interpreter `python`.
 
@@ -68,6 +83,9 @@ class Framework(Protocol):
     def recovery(self) -> RecoveryStyle:
         """What has to happen when one process fails."""
 
+    def roles(self, spec: Spec) -> tuple[Role, ...]:
+        """Return the roles of a job; nodes are numbered in their order."""
+
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return how a node starts its processes."""
 
@@ -76,6 +94,11 @@ class Framework(Protocol):
 
     def unsupported(self, spec: Spec) -> str | None:
         """Return why this version cannot plan `spec`, or None if it can."""
+
+
+def served(spec: Spec) -> tuple[Role, ...]:
+    """Return the roles of a job whose trainers may have parameter servers."""
+    return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
 
 
 _MODULES = {

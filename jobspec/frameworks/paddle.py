@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Seat, Start
+from jobctl.jobspec.frameworks.base import RecoveryStyle, Role, Seat, Start, served
 from jobctl.jobspec.plan.types import Rule, Slot, Value
 
 if TYPE_CHECKING:
@@ -122,6 +122,10 @@ class Paddle:
 
     module: str = "paddle"
     recovery: RecoveryStyle = "gang"
+
+    def roles(self, spec: Spec) -> tuple[Role, ...]:
+        """Return trainers, and servers where there are any."""
+        return served(spec)
 
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return the launcher's command line, or, in mode `ps`, the variables of a role."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Seat, Start
+from jobctl.jobspec.frameworks.base import RecoveryStyle, Role, Seat, Start, served
 from jobctl.jobspec.plan.types import Slot, Value
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ class Torch:
 
     module: str = "torch"
     recovery: RecoveryStyle = "gang"
+
+    def roles(self, spec: Spec) -> tuple[Role, ...]:
+        """Return trainers, and servers where there are any."""
+        return served(spec)
 
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""

@@ -68,13 +68,13 @@ def with_ports(
 ) -> tuple[Member, ...]:
     """Return members with a port for each process that is to have one, from `first` on; `free` is asked by host.
 
-    Servers go first, so that those of all hosts have the same ports: programs of the Fluid time know but one.
+    Trainers go last, so that servers of all hosts have the same ports: programs of the Fluid time know but one.
     Raises LookupError where there is none.
     """
     listening = {node.index for node in nodes if node.launch.listens}
     given: dict[str, set[int]] = {}
     found: dict[int, tuple[int, ...]] = {}
-    for member in sorted(joining, key=lambda member: "server" not in member.roles):
+    for member in sorted(joining, key=lambda member: "trainer" in member.roles):
         if member.node in listening:
             taken = given.setdefault(member.host, set())
             found[member.node] = tuple(_take(taken, first, member.host, free) for _ in range(member.nproc))

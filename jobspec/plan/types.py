@@ -35,6 +35,8 @@ SlotName = Literal[
     "rdzv_id",
     "run_id",
     "scratch",  # a folder in memory for what must not stay; removed with the generation
+    "scheduler_address",
+    "scheduler_port",
     "server_addresses",  # of all servers, with commas between
     "server_port",  # of the first server
     "servers",  # address:port of all servers, in the order of their ranks, with commas between
@@ -133,7 +135,7 @@ class Launch:
     start: tuple[Value, ...]
     command: tuple[str, ...]
     env: tuple[tuple[str, Value], ...]
-    log_name: str  # e.g. "workerlog": one file workerlog.N per process N of the node
+    log_name: str  # e.g. "workerlog": one file workerlog.N per process N of the node; with .log, of the only one
     devices: tuple[str, ...]  # of each local rank, e.g. "gpu:0"
     setup: tuple[str, ...]
     secrets: tuple[str, ...]

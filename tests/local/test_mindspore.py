@@ -1,0 +1,60 @@
+"""Jobs of the real MindSpore on this machine: they end well, and survive whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+from tests.tools.frameworks import python_of
+from tests.tools.mindsporescripts import COLLECTIVE
+
+SPEC = """\
+name: learner
+framework: mindspore
+script: train.py
+nodes: 2
+checkpoint: {directory}/checkpoints
+env: {{OMP_NUM_THREADS: "1", STEPS: "1000", DELAY: "0.02", RANK_ID: "9"}}
+recovery: {{max_restarts: 5}}
+"""
+
+
+def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
+    """The scheduler's process and its launcher start again in place; a worker takes all along."""
+    directory = jobs.directory
+    (directory / "checkpoints").mkdir()
+    (directory / "train.py").write_text(COLLECTIVE)
+    (directory / "job.yaml").write_text(SPEC.format(directory=directory))
+    jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", MS_ROLE="MS_PSERVER")
+    jobs.ok("up")
+
+    def there(generation: int, step: int) -> dict[str, Any] | None:
+        state: dict[str, Any] = jobs.status()
+        far = all((node["progress"] or 0) >= step for node in state["nodes"] if node["role"] == "trainer")
+        return state if far and (state["generation"], state["phase"]) == (generation, "running") else None
+
+    state = eventually(lambda: there(1, 20), 120)
+    assert [(node["node"], node["role"], node["name"]) for node in state["nodes"]] == [
+        (0, "trainer", None),
+        (1, "trainer", None),
+        (None, "scheduler", "scheduler"),
+    ]
+    assert state["replicas"] == "2/2"
+    workers = [node["processes"][0]["pid"] for node in state["nodes"][:2]]
+    os.kill(state["nodes"][2]["processes"][0]["pid"], signal.SIGKILL)
+    eventually(lambda: jobs.status()["nodes"][2]["restarts"] == 1, 30)
+    state = eventually(lambda: there(1, 100), 90)
+    assert [node["processes"][0]["pid"] for node in state["nodes"][:2]] == workers
+    os.kill(workers[1], signal.SIGKILL)
+    state = eventually(lambda: there(2, 200), 120)
+    for pid, line in jobs.processes().items():
+        if "--control" in line and "node-2" in line:
+            os.kill(pid, signal.SIGKILL)
+    done = jobs.run("wait", "--timeout", "200s", timeout=240)
+    assert done.returncode == 0, jobs.ok("events")
+    assert jobs.status()["generation"] == 2
+    lines = sorted(line.partition("final ")[2].split() for line in jobs.ok("logs").splitlines() if "| final " in line)
+    kept = (directory / "checkpoints" / "state").read_text().split()
+    assert lines == [[str(rank), "2", "1000", kept[1], str(rank)] for rank in (0, 1)]
+    assert "node2 scheduler | " in jobs.ok("logs", "--node", "scheduler")
