@@ -603,7 +603,8 @@ class Launcher:
         self.pending = order, member
         nodes = [m["node"] for m in order["members"]]
         timeout = float(order.get("host_timeout", 30.0))
-        self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time())
+        voters = [m["node"] for m in of_role(order, "trainer")]
+        self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time(), voters)
         self.post.meet(order)
         self.say(state="waiting", reason=self.lease.WAITS)
 
@@ -872,15 +873,28 @@ class Lease:
     def __init__(self) -> None:
         self.begin(None, [], 0, 0.0, 0.0)
 
-    def begin(self, generation: Optional[str], nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
-        """Ask for one for a new generation of `nodes`, named by the id of its rendezvous."""
+    def begin(
+        self,
+        generation: Optional[str],
+        nodes: Sequence[int],
+        me: int,
+        timeout: float,
+        now: float,
+        voters: Optional[Sequence[int]] = None,
+    ) -> None:
+        """Ask for one for a new generation of `nodes`, named by the id of its rendezvous.
+
+        Only `voters` (None: all) are counted: a host that has a server beside its trainer has one vote.
+        """
         self.generation, self.me, self.timeout = generation, me, timeout
+        counted = nodes if voters is None else voters
+        self.votes = me in counted or generation is None
         self.had = self.over = False
         self.sent: Dict[str, float] = {}  # ticks that may still be answered, oldest first
         self.supervisor: Optional[float] = None  # when the newest tick that it has answered was sent
         self.answers: Dict[int, float] = {}  # likewise, by launcher
         self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when each was last answered by us
-        self.others = [node for node in nodes if node != me]
+        self.others = [node for node in counted if node != me]
 
     def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
         """Have the same lease for a new generation."""
@@ -915,7 +929,8 @@ class Lease:
 
     def renewed(self) -> Optional[float]:
         """Return from when on it counts, None if nobody has answered."""
-        needed = (len(self.others) + 1) // 2  # that many others and this one are a strict majority
+        # That many others (and this one, if it is counted) are a strict majority.
+        needed = (len(self.others) + 1) // 2 if self.votes else len(self.others) // 2 + 1
         times = sorted(self.answers.values(), reverse=True)
         by_launchers = times[needed - 1] if 0 < needed <= len(times) else None
         found = [at for at in (self.supervisor, by_launchers) if at is not None]
@@ -923,7 +938,12 @@ class Lease:
 
     def held(self, now: float) -> bool:
         """Say whether processes may run. The only node of a job is a majority by itself."""
-        return not self.others or self.is_fresh(now)
+        return self.is_alone or self.is_fresh(now)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else is counted."""
+        return self.votes and not self.others
 
     def is_fresh(self, now: float) -> bool:
         """Say whether it was renewed in time, always."""
@@ -935,7 +955,7 @@ class Lease:
 
     def end(self) -> float:
         """Return until when processes may run if nobody answers any more, 0 for ever."""
-        return 0.0 if not self.others else (self.renewed() or 0.0) + self.timeout
+        return 0.0 if self.is_alone else (self.renewed() or 0.0) + self.timeout
 
     def why_over(self) -> str:
         """Say why the processes may not go on."""
@@ -1210,9 +1230,17 @@ class Kept(Lease):
         self.lost = False
         self.began = boot_time()
 
-    def begin(self, generation: Optional[str], nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
+    def begin(
+        self,
+        generation: Optional[str],
+        nodes: Sequence[int],
+        me: int,
+        timeout: float,
+        now: float,
+        voters: Optional[Sequence[int]] = None,
+    ) -> None:
         """Ask for one for a new generation: what etcd has is asked for each time."""
-        super().begin(generation, nodes, me, min(timeout, self.granted or timeout), now)
+        super().begin(generation, nodes, me, min(timeout, self.granted or timeout), now, voters)
         self.began, self.wanted = now, timeout
 
     def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:

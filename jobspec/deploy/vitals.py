@@ -7,7 +7,8 @@ node may be started elsewhere once it is certain that it had no such answer:
 * We have heard no tick of it for `host_timeout` and MARGIN.
 * Of the launchers that we hear ourselves, none has answered it for `host_timeout`, each by its own words. A launcher
   repeats what we last told it, so we know a moment after which it has spoken.
-* Those that we hear are at least half of the generation: every strict majority has one of them.
+* Those that we hear are at least half of the generation: every strict majority has one of them. Counted are trainers,
+  as launchers count them: servers beside them on the same host would give that host two votes.
 
 What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
 nobody tells us that C and D keep B alive.
@@ -126,8 +127,9 @@ class Vitals:
             return True
         if now - self._counted[0] < COUNT:
             return self._counted[1]
-        heard = [m for m in generation.members if now - self._hosts.get(m.host, -2 * SILENCE) <= SILENCE]
-        self._counted = now, self._is_enough(len(heard), len(generation.members))
+        voters = _voters(generation)
+        heard = [host for host in voters.values() if now - self._hosts.get(host, -2 * SILENCE) <= SILENCE]
+        self._counted = now, self._is_enough(len(heard), len(voters))
         return self._counted[1]
 
     def _is_enough(self, count: int, of: int) -> bool:
@@ -146,7 +148,8 @@ class Vitals:
                 limit = now - generation.host_timeout - MARGIN
                 silent = frozenset(node for node in nodes if self._heard.get(node, self._began) <= limit)
                 return silent & {node for one in said.values() for node in one.unheard} if said else silent
-            if not self._is_enough(len(said), len(nodes)):
+            voters = set(_voters(generation))
+            if not self._is_enough(len(voters & set(said)), len(voters)):
                 return frozenset()
             return frozenset(
                 node
@@ -162,8 +165,9 @@ class Vitals:
         before = self.previous
         if node in self._heard or before is None:
             return True
-        nodes = {member.node for member in before.members}
-        return node not in nodes or self._is_enough(len(nodes & said), len(nodes))
+        voters = set(_voters(before))
+        joined = any(member.node == node for member in before.members)
+        return not joined or self._is_enough(len(voters & said), len(voters))
 
     def _is_clear(self, node: int, said: Mapping[int, Said], generation: Generation, now: float) -> bool:
         timeout = generation.host_timeout
@@ -181,3 +185,8 @@ class Vitals:
         with self._lock:
             generation, now = self.generation, self.now()
             return generation is not None and not self._may_answer(generation, now)
+
+
+def _voters(generation: Generation) -> dict[int, str]:
+    """Return the nodes that are counted, and their hosts."""
+    return {member.node: member.host for member in generation.members if "trainer" in member.roles}

@@ -223,3 +223,24 @@ def test_launchers_answer_each_other(pair: tuple[Node, Node]) -> None:
     pair[1].gone()
     pair[0].until("fenced", 1)
     eventually(lambda: "1" in pair[0].supervisor.lines[-1]["unheard"])
+
+
+def test_a_server_beside_a_trainer_gives_its_host_no_second_vote() -> None:
+    """Nodes 0 and 1 train on hosts of their own, 2 serves beside 0: those two together must not keep each other."""
+    trainer, server = Lease(), Lease()
+    trainer.begin("g", range(3), 0, 30.0, 0.0, [0, 1])
+    server.begin("g", range(3), 2, 30.0, 0.0, [0, 1])
+    trainer.answered(trainer.tick(1.0), 2)
+    server.answered(server.tick(1.0), 0)
+    assert (trainer.renewed(), server.renewed()) == (None, None)
+    trainer.answered(trainer.tick(2.0), 1)
+    server.answered(server.tick(2.0), 1)
+    assert (trainer.renewed(), server.renewed()) == (2.0, 1.0)
+
+
+def test_a_server_of_one_trainer_needs_its_answer() -> None:
+    lease = Lease()
+    lease.begin("g", [0, 1], 1, 30.0, 0.0, [0])
+    assert not lease.held(1.0)
+    lease.answered(lease.tick(1.0), 0)
+    assert (lease.held(2.0), lease.end()) == (True, 31.0)
