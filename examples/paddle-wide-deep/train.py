@@ -8,6 +8,7 @@ only (async), or each on a copy of its own that is brought up to date every few 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import math
 import os
 import re
@@ -228,8 +229,9 @@ def report_progress(step: int) -> None:
 class Trainer:
     """What a trainer does with the servers, and the few things in it that differ in mode geo."""
 
-    def __init__(self, model: Model, rank: int, geo: bool) -> None:
-        self.model, self.rank, self.geo = model, rank, geo
+    def __init__(self, model: Model, rank: int, options: argparse.Namespace) -> None:
+        self.model, self.rank = model, rank
+        self.geo, self.start_timeout = options.ps_mode == "geo", options.start_timeout
         self.executor, self.scope = static.Executor(paddle.CPUPlace()), static.global_scope()
         self.test = static.normalize_program(model.program, model.inputs[:2], [model.output])
         # With a scope of its own: `train_from_dataset` leaves one in which nothing else can be run.
@@ -242,7 +244,10 @@ class Trainer:
             if saved:
                 with np.load(saved / "copy.npz") as copy:
                     set_weights(self.scope, copy)
-            fleet.init_worker()  # in this mode the trainers wait for each other in there
+            # In this mode the trainers wait for each other in there, now and then for ever: see the README.
+            faulthandler.dump_traceback_later(self.start_timeout, exit=True)
+            fleet.init_worker()
+            faulthandler.cancel_dump_traceback_later()
             return
         if self.rank == 0:
             fleet.init_worker()
@@ -310,10 +315,10 @@ def train(options: argparse.Namespace, model: Model) -> float:
     steps_per_epoch = len(training.labels) // (batch * world)
     total = options.epochs * steps_per_epoch
 
-    geo = options.ps_mode == "geo"
-    checkpoints = Checkpoints(options.checkpoint_dir, "copy" if geo else "tables", options.checkpoint_keep)
+    kind = "copy" if options.ps_mode == "geo" else "tables"
+    checkpoints = Checkpoints(options.checkpoint_dir, kind, options.checkpoint_keep)
     step = int(meeting.meet(max(checkpoints.steps(), default=0)))  # trainer 0 chooses for all
-    trainer = Trainer(model, rank, geo)
+    trainer = Trainer(model, rank, options)
     trainer.start(meeting, checkpoints.path(step) if step else None)
     if rank == 0:
         effective = f"batch={batch}x{world}={batch * world}"
@@ -356,6 +361,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--ps-mode", choices=("sync", "async", "geo"), default="async")
     add("--geo-steps", type=int, default=5, help="mode geo: steps on its own copy after which a trainer sends")
+    add("--start-timeout", type=float, default=60.0, metavar="SECONDS", help="mode geo: for the first barrier")
     add("--epochs", type=int, default=20)
     add("--batch-size", type=int, default=16, help="of one trainer in one step")
     add("--learning-rate", type=float, default=0.05)
