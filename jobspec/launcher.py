@@ -1954,6 +1954,8 @@ class Run:
         self.hang = Hang(self.launch["hang_timeout"])
         self.places: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children: List[subprocess.Popen[bytes]] = []
+        with open(os.path.join(self.logs, "launch.log"), "a", encoding="utf-8") as log:
+            log.write(overview(order, self.launch))
         self.go_on()
 
     # Slots and environment.
@@ -2294,6 +2296,28 @@ def of_role(order: Json, role: Optional[str]) -> List[Json]:
 def endpoints(order: Json, role: Optional[str]) -> List[str]:
     """Return address:port of all processes of a role, in the order of their ranks."""
     return ["%s:%d" % (m["address"], port) for m in of_role(order, role) for port in m.get("ports") or ()]
+
+
+def overview(order: Json, launch: Json) -> str:
+    """Return who takes part in a generation, as a table for people, and what this node's processes are told by name."""
+    meeting = order["rendezvous"]
+    title = "%s, generation %d: %d nodes, which meet at %s:%s"
+    lines = [title % (order["job"], order["number"], len(order["members"]), meeting["address"], meeting["port"])]
+    rows = [("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "PORTS")]
+    ranks: Dict[str, int] = {}
+    for m in sorted(order["members"], key=lambda m: int(m["rank"])):
+        role, first = m["roles"][0], ranks.get(m["roles"][0], 0)
+        ranks[role] = first + m["nproc"]
+        last = ranks[role] - 1
+        span = str(first) if first == last else "%d-%d" % (first, last)
+        ports = ",".join(map(str, m.get("ports") or ())) or "-"
+        rows.append((str(m["node"]), role, m["host"], m["address"], span, ports))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    names = sorted({name for name, _ in [*launch["env"], *launch.get("process_env", ())]} | set(launch["secrets"]))
+    lines.append("this is node %d, on %s; devices %s" % (launch["node"], launch["host"], " ".join(launch["devices"])))
+    lines.append("its processes are given %s" % (", ".join(names) or "nothing of their own"))
+    return "\n".join(lines) + "\n\n"
 
 
 def fill(value: Any, slots: Dict[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -58,7 +59,7 @@ def decide_loss(
     )
     if policy.on_host_loss == "fail":
         return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
-    moves, without = _new_homes([node.node for node in lost], observed, policy.on_host_loss, world)
+    moves, without = _new_homes(lost, observed, policy.on_host_loss, world)
     if moves is None:
         return Wait(f"{words}; there is no other host for it")
     verdict = judge(failure, observed.control.ledger.failures, policy, now)
@@ -66,7 +67,7 @@ def decide_loss(
 
 
 def _new_homes(
-    nodes: Sequence[int], observed: Observed, how: str, world: World
+    nodes: Sequence[ObservedNode], observed: Observed, how: str, world: World
 ) -> tuple[Mapping[int, str] | None, frozenset[int]]:
     """Return new hosts of `nodes`, and which are left out; (None, …) if neither is possible.
 
@@ -74,17 +75,27 @@ def _new_homes(
     """
     free = [host for host in world.homes if host not in observed.control.ledger.shunned]
     moves: dict[int, str] = {}
-    for node in nodes if how == "replace" else ():
-        wished = world.planned.get(node)
+    for group in _housemates(nodes) if how == "replace" else ():
+        wished = world.planned.get(group[0])
         home = wished if wished in free else (free[0] if free else None)
         if home is not None:
-            moves[node] = home
+            moves |= dict.fromkeys(group, home)
             free.remove(home)
-    without = frozenset(nodes) - set(moves)
+    without = frozenset(node.node for node in nodes) - set(moves)
     left = len(observed.members) - len(without)
     if without and (how == "wait" or left < world.least):
         return None, frozenset()
     return moves, without
+
+
+def _housemates(nodes: Sequence[ObservedNode]) -> list[list[int]]:
+    """Return nodes that share the room of one: on a host there is room for a node of each role."""
+    rooms: dict[tuple[str, int], list[int]] = {}
+    before: Counter[tuple[str, str]] = Counter()
+    for node in sorted(nodes, key=lambda node: node.node):
+        rooms.setdefault((node.host, before[node.host, node.role]), []).append(node.node)
+        before[node.host, node.role] += 1
+    return list(rooms.values())
 
 
 def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: float, world: World) -> Decision:
@@ -101,7 +112,8 @@ def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: fl
     if not again and (rule is None or rule.do != "exclude_host"):
         return verdict
     how = "replace" if policy.on_host_loss in ("replace", "wait") else policy.on_host_loss
-    moves, without = _new_homes([failure.node], observed, how, world)
+    failed = [node for node in observed.members if node.node == failure.node]
+    moves, without = _new_homes(failed, observed, how, world)
     if moves is None:
         return verdict
     why = (

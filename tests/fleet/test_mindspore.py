@@ -43,8 +43,7 @@ def hosts(can_have_fleet: None) -> Iterator[Fleet]:
         yield made
 
 
-@pytest.mark.parametrize("target", ["compose", "ssh"])
-def test_it_survives_whatever_dies(tmp_path: Path, hosts: Fleet, target: str) -> None:
+def test_it_survives_whatever_dies(tmp_path: Path, hosts: Fleet) -> None:
     """A worker's container, the scheduler's, and the first host with both, for which there is a spare."""
     job = Jobs(tmp_path, hosts, SPEC.replace("PACKAGES", str(hosts.lent("mindspore"))))
     (job.code / "train.py").write_text(COLLECTIVE)
@@ -63,7 +62,7 @@ def test_it_survives_whatever_dies(tmp_path: Path, hosts: Fleet, target: str) ->
             raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
 
     try:
-        up = job.up("--target", target)
+        up = job.up()
         assert up.returncode == 0, up.stderr
         state = trains(1, 10)
         assert [(n["name"] or n["node"], n["host"]) for n in state["nodes"]] == [

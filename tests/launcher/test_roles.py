@@ -148,6 +148,17 @@ def test_trainers_wait_for_servers_and_servers_end_with_trainers(job: Job) -> No
     assert job.log(0, "workerlog.0") == f"trains with {server} rank 0 of 2\n"
     assert job.log(0, "workerlog.1") == f"trains with {server} rank 1 of 2\n"
     eventually(lambda: job.log(1, "serverlog.0") == f"serves {first},{second}\n")
+    table = "\n".join(
+        [
+            "demo, generation 1: 2 nodes, which meet at 127.0.0.1:29999",
+            "NODE  ROLE     HOST  ADDRESS    RANKS  PORTS",
+            f"0     trainer  a     127.0.0.1  0-1    {job.ports[0]},{job.ports[1]}",
+            f"1     server   a     127.0.0.1  0      {job.ports[2]}",
+            "this is node 1, on a; devices cpu:0 cpu:1 cpu:2",
+            "its processes are given COUNT, PORT, RANK, SERVERS, TRAINERS",
+        ]
+    )
+    assert job.log(1, "launch.log").startswith(table + "\n\n")
     job.end(0)
     assert (trainer.wait(20), job.launchers[1].wait(20)) == (0, 0)
     assert [(job.report(n)["state"], job.report(n)["exit_code"]) for n in (0, 1)] == [

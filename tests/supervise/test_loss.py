@@ -225,3 +225,15 @@ def test_a_node_that_fails_on_one_host_time_and_again_moves() -> None:
     decision = decide(observed, POLICY, NOW, world(homes=("s1",)))
     assert isinstance(decision, Restart)
     assert decision.moves == {}
+
+
+def test_the_nodes_of_a_host_move_to_one_spare() -> None:
+    """A host with a trainer and a server had one room for both, and so has a spare."""
+    members = (*GENERATION.members, Member(3, 3, ("server",), "h1", "10.0.0.1", 1))
+    generation = replace(GENERATION, members=members)
+    server = replace(lost(3), role="server", host="h1")
+    seen = Observed(Control(generation, Ledger(900.0)), (node(0), lost(1), node(2), server), supervised=True)
+    world = World(cleared=frozenset({1, 3}), homes=("spare", "other"), planned=HOMES | {3: "h1"}, least=4)
+    decision = decide(seen, POLICY, NOW, world)
+    assert isinstance(decision, Restart)
+    assert (decision.moves, decision.without) == ({1: "spare", 3: "spare"}, frozenset())
