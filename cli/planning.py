@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.deployer import Deployer
     from jobctl.jobspec.deploy.reach import Reach
-    from jobctl.jobspec.plan.types import Generation, Plan
+    from jobctl.jobspec.plan.types import Generation, Plan, Value
 
 
 def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept_new: bool) -> Deployer:
@@ -96,17 +96,30 @@ def explain_plan(plan: Plan) -> None:
     if plan.checkpoint:
         console.out(f"checkpoint {plan.checkpoint.dir}")
     console.out()
-    console.out(console.table(("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "DEVICES"), _rows(plan, generation)))
-    for node in plan.nodes[:1]:
-        console.out("\nenv of every node:")
+    listening = any(member.ports for member in generation.members)
+    head = ("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "DEVICES", *(("PORTS",) if listening else ()))
+    console.out(console.table(head, _rows(plan, generation, listening)))
+    roles = {node.role: node for node in reversed(plan.nodes)}  # the first of each
+    for role in dict.fromkeys(node.role for node in plan.nodes):
+        node = roles[role]
+        console.out(f"\nenv of every {role if len(roles) > 1 else 'node'}:")
         for name, value in node.container.env:
             console.out(f"  {name}={value}")
+        for name, given in (*node.launch.env, *node.launch.process_env):
+            console.out(f"  {name}={_shown(given)}")
         for name in node.launch.secrets:
             console.out(f"  {name}=<secret>")
-        console.out("each process runs:\n  " + " ".join(node.launch.command))
+        if node.launch.start:
+            console.out("which starts:\n  " + " ".join(map(_shown, node.launch.start)))
+    console.out("each process runs:\n  " + " ".join(plan.nodes[0].launch.command))
 
 
-def _rows(plan: Plan, generation: Generation) -> list[tuple[str, ...]]:
+def _shown(value: Value) -> str:
+    """Return a value of the plan for people: what only the generation knows, by its name."""
+    return value if isinstance(value, str) else f"<{value.slot}>"
+
+
+def _rows(plan: Plan, generation: Generation, listening: bool) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     firsts: dict[str, int] = {}  # by role: each has ranks of its own
     for node, member in zip(plan.nodes, generation.members, strict=True):
@@ -114,6 +127,7 @@ def _rows(plan: Plan, generation: Generation) -> list[tuple[str, ...]]:
         last = first + member.nproc - 1
         ranks = str(first) if first == last else f"{first}-{last}"
         devices = ", ".join(node.launch.devices)
-        rows.append((str(node.index), node.role, node.host.name, node.host.address, ranks, devices))
+        ports = (", ".join(map(str, member.ports)) or "-",) if listening else ()
+        rows.append((str(node.index), node.role, node.host.name, node.host.address, ranks, devices, *ports))
         firsts[node.role] = last + 1
     return rows
