@@ -1971,6 +1971,7 @@ class Run:
             "checkpoint_dir": order.get("checkpoint_dir") or "",
             "generation": str(self.generation),
             "interface": self.launch["interface"] or interface_of(member["address"]) or "",
+            "job_size": str(sum(m["nproc"] for m in order["members"])),
             "log_dir": self.logs,
             "master": "%s:%s" % (meeting["address"], meeting["port"]),
             "master_addr": meeting["address"],
@@ -2061,7 +2062,9 @@ class Run:
         rank = str(self.first_rank + local)
         ports = self.member.get("ports") or ()
         port = str(ports[local]) if local < len(ports) else ""
-        own = {"local_rank": str(local), "rank": rank, "port": port}
+        before = [m for m in self.order["members"] if m["rank"] < self.member["rank"]]  # of all roles, trainers first
+        job_rank = str(sum(m["nproc"] for m in before) + local)
+        own = {"local_rank": str(local), "rank": rank, "port": port, "job_rank": job_rank}
         own["endpoint"] = "%s:%s" % (self.member["address"], port)
         slots = {**self.slots, **own}
         environ = {**self.environ, **dict(zip(self.rank_names, (rank, str(local))))}

@@ -1,8 +1,11 @@
-"""PyTorch: one torchrun per node, static rendezvous, no restarts of its own.
+"""PyTorch: one torchrun per node, static rendezvous, no restarts of its own; in mode `ps` role processes without it.
 
 torchrun's in-place restarts hang in most tries because the ranks of the new attempt read the store of the old
 one, and its elastic membership needs a store of its own and moves ranks (docs/recovery.md). So each generation
 is a fresh torchrun with a fresh port: `--max-restarts=0`, N = members, ranks from the control file.
+
+torchrun knows no roles. So in mode `ps` each process is started by itself, with what torch.distributed.rpc needs to meet:
+`init_rpc` waits for all of the world, so servers and trainers start together, and none can come back alone.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ _INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"
 
 @dataclass(frozen=True, slots=True)
 class Torch:
-    """torch.distributed.run, mode `collective`."""
+    """torch.distributed.run, or processes of torch.distributed.rpc."""
 
     module: str = "torch"
     recovery: RecoveryStyle = "gang"
@@ -34,6 +37,8 @@ class Torch:
 
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
+        if spec.ps is not None:
+            return _role(seat)
         argv = _torchrun(seat.python, seat.nproc, spec.torch.torchrun if spec.torch else ())
         return Start(argv, (), _INTERFACE_ENV, "workerlog")
 
@@ -42,8 +47,25 @@ class Torch:
         return ()
 
     def unsupported(self, spec: Spec) -> str | None:
-        """Mode `ps` has no launcher in torch; this version does not start roles itself yet."""
-        return "mode `ps` of torch" if spec.mode == "ps" else None
+        """Nothing."""
+        return None
+
+
+def _role(seat: Seat) -> Start:
+    server = seat.role == "server"
+    return Start(
+        argv=(),
+        env=(
+            *(("MASTER_ADDR", Slot("master_addr")), ("MASTER_PORT", Slot("master_port"))),
+            *(("JOBCTL_SERVERS", Slot("servers")), ("JOBCTL_TRAINERS", Slot("trainers"))),
+        ),
+        interface_env=_INTERFACE_ENV,
+        log_name="serverlog" if server else "workerlog",
+        rank_env=("JOBCTL_ROLE_RANK", "LOCAL_RANK"),
+        process_env=(("RANK", Slot("job_rank")), ("WORLD_SIZE", Slot("job_size"))),
+        listens=True,
+        until="trainer" if server else "",
+    )
 
 
 def _torchrun(python: str, nproc: int, further: tuple[str, ...]) -> tuple[Value, ...]:

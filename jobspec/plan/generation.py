@@ -63,10 +63,10 @@ def members(nodes: Iterable[Node]) -> tuple[Member, ...]:
 def with_ports(
     joining: Sequence[Member],
     nodes: Iterable[Node],
-    first: int,
+    meeting: int,
     free: Callable[[str, int], bool] = lambda host, port: True,
 ) -> tuple[Member, ...]:
-    """Return members with a port for each process that is to have one, from `first` on; `free` is asked by host.
+    """Return members with a port for each process that is to have one, after that of the rendezvous; `free` is asked by host.
 
     Trainers go last, so that servers of all hosts have the same ports: programs of the Fluid time know but one.
     Raises LookupError where there is none.
@@ -77,7 +77,7 @@ def with_ports(
     for member in sorted(joining, key=lambda member: "trainer" in member.roles):
         if member.node in listening:
             taken = given.setdefault(member.host, set())
-            found[member.node] = tuple(_take(taken, first, member.host, free) for _ in range(member.nproc))
+            found[member.node] = tuple(_take(taken, meeting + 1, member.host, free) for _ in range(member.nproc))
     return tuple(replace(member, ports=found.get(member.node, ())) for member in joining)
 
 

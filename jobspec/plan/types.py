@@ -17,6 +17,8 @@ SlotName = Literal[
     "address",  # this node's own address
     "checkpoint_dir",  # where this run keeps its checkpoints
     "generation",
+    "job_rank",  # (of a process) global, over all roles: trainers come first
+    "job_size",  # processes of all roles
     "interface",  # the network interface that owns this node's address
     "etcd_job",  # an id for others' keys in etcd: the same as long as the job is up, and the beginning of no other's
     "endpoint",  # (of a process) address:port of its own

@@ -192,8 +192,9 @@ def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
     assert not Path("state").exists()
 
 
-def test_modes_that_are_not_built_yet(jobctl: Any) -> None:
-    Path("job.yaml").write_text(SPEC + "mode: ps\nps: {servers: 1, trainers: 1}\n")
+def test_what_is_not_built_yet(jobctl: Any) -> None:
+    text = SPEC.replace("framework: torch", "framework: mindspore") + "mindspore: {launcher: msrun}\n"
+    Path("job.yaml").write_text(text)
     assert jobctl("validate").code == 0
     ran = jobctl("up")
     assert (ran.code, "[not-yet]" in ran.err) == (2, True)

@@ -180,11 +180,11 @@ def test_synchronous_trainers_do_not_go_on_without_each_other() -> None:
 def test_every_role_process_has_a_port_and_servers_the_same_on_all_hosts() -> None:
     plan = make("rendezvous: {port: 36000}\n" + PS, "a\nb\nc\n")
     assert [member.ports for member in first_generation(plan).members] == [
-        (36001, 36002),
+        (36002, 36003),
+        (36002,),
         (36001,),
-        (36000,),
-        (36000,),
-        (36000,),
+        (36001,),
+        (36001,),
     ]
 
 

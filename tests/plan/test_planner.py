@@ -160,7 +160,7 @@ def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
 
 
 def test_what_this_version_does_not_run_is_refused_with_the_reason() -> None:
-    text = BASE + "mode: ps\nps: {servers: 1, trainers: 1}\n"
+    text = BASE.replace("torch", "paddle") + "mode: ps\nps: {servers: 1, trainers: 1, gloo: 1}\n"
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     with pytest.raises(PlanError) as error:
@@ -221,3 +221,24 @@ def test_the_explained_plan_is_plain_data() -> None:
     from jobctl.jobspec.plan.serial import plan_data
 
     assert json.loads(json.dumps(plan_data(make())))["job"] == "job"
+
+
+def test_torch_with_parameter_servers() -> None:
+    """Trainers come first, and their ranks are those of all processes; none starts or comes back alone."""
+    plan = make("mode: ps\nps: {servers: 2, trainers: 3}\nnodes: 2\n", "a\nb\n")
+    assert [(n.role, n.host.name, n.launch.nproc) for n in plan.nodes] == [
+        *(("trainer", "a", 2), ("trainer", "b", 1)),
+        *(("server", "a", 1), ("server", "b", 1)),
+    ]
+    trainer, server = plan.nodes[0].launch, plan.nodes[2].launch
+    assert trainer.env == (
+        *(("MASTER_ADDR", Slot("master_addr")), ("MASTER_PORT", Slot("master_port"))),
+        *(("JOBCTL_SERVERS", Slot("servers")), ("JOBCTL_TRAINERS", Slot("trainers"))),
+    )
+    assert trainer.process_env == (("RANK", Slot("job_rank")), ("WORLD_SIZE", Slot("job_size")))
+    assert [(n.until, n.after, n.rejoin, n.listens) for n in (trainer, server)] == [
+        ("", "", None, True),
+        ("trainer", "", None, True),
+    ]
+    first = first_generation(plan)
+    assert first.rendezvous.port not in {port for member in first.members for port in member.ports}

@@ -1,0 +1,75 @@
+"""Parameter servers of PyTorch: torch.distributed.rpc in processes with roles."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the extra `examples` is not installed")
+
+# Trainers add to a number that server 0 holds; it is saved at every step, and read by whoever starts next.
+SCRIPT = """\
+import os, time
+import torch.distributed.rpc as rpc
+role, number = os.environ["JOBCTL_ROLE"], int(os.environ["JOBCTL_ROLE_RANK"])
+path, held = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "sum"), [0]
+def add(value):
+    held[0] += value
+    with open(path + ".new", "w") as file:
+        file.write(str(held[0]))
+    os.replace(path + ".new", path)
+    return held[0]
+if role == "server" and os.path.exists(path):
+    held[0] = int(open(path).read())
+servers = os.environ["JOBCTL_SERVERS"].split(",")
+assert len(servers) == 2 and len(os.environ["JOBCTL_TRAINERS"].split(",")) == 3
+rpc.init_rpc("%s%d" % (role, number), rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+found = 0
+while role == "trainer" and found < int(os.environ["LEAST"]):
+    time.sleep(0.02)
+    found = rpc.rpc_sync("server0", add, args=(1,))
+    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(found))
+print("final", role, number, os.environ["RANK"], os.environ["WORLD_SIZE"], flush=True)
+rpc.shutdown()
+"""
+SPEC = """\
+name: learner
+framework: torch
+mode: ps
+ps: {{servers: 2, trainers: 3}}
+script: train.py
+nodes: 2
+devices: cpu:2
+checkpoint: {directory}/checkpoints
+env: {{OMP_NUM_THREADS: "1", LEAST: "400"}}
+"""
+
+
+def test_a_server_takes_all_along_and_the_job_ends_with_its_trainers(jobs: Any, eventually: Any) -> None:
+    directory: Path = jobs.directory
+    (directory / "checkpoints").mkdir()
+    (directory / "train.py").write_text(SCRIPT)
+    (directory / "job.yaml").write_text(SPEC.format(directory=directory))
+    jobs.ok("up")
+
+    def there(generation: int, step: int) -> dict[str, Any] | None:
+        state: dict[str, Any] = jobs.status()
+        far = all((node["progress"] or 0) >= step for node in state["nodes"] if node["role"] == "trainer")
+        return state if far and (state["generation"], state["phase"]) == (generation, "running") else None
+
+    state = eventually(lambda: there(1, 60), 90)
+    assert [(n["role"], len(n["processes"])) for n in state["nodes"]] == [
+        *(("trainer", 2), ("trainer", 1)),
+        *(("server", 1), ("server", 1)),
+    ]
+    os.kill(state["nodes"][2]["processes"][0]["pid"], signal.SIGKILL)
+    eventually(lambda: there(2, 120), 90)
+    assert jobs.run("wait", "--timeout", "120s", timeout=150).returncode == 0, jobs.ok("events")
+    assert int((directory / "checkpoints" / "sum").read_text()) >= 400
+    lines = [line.partition("final ")[2].split() for line in jobs.ok("logs").splitlines() if "| final " in line]
+    trainers = sorted(words for words in lines if words[0] == "trainer")
+    assert trainers == [["trainer", str(rank), str(rank), "5"] for rank in range(3)]
