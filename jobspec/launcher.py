@@ -242,6 +242,17 @@ def make_scratch(directory: str) -> str:
     return path
 
 
+def make_shared(order: Json) -> str:
+    """Return a folder below the checkpoint directory for a generation, made if it is not there; those of earlier ones go."""
+    folder, name = order.get("checkpoint_dir") or "", ".jobctl-%s-" % order["job"]
+    mine = os.path.join(folder, name + order["rendezvous"]["id"])
+    for path in glob.glob(os.path.join(glob.escape(folder), name + "*")):
+        if path != mine:
+            shutil.rmtree(path, ignore_errors=True)
+    os.makedirs(mine, exist_ok=True)
+    return mine
+
+
 def remove_scratch(directory: str) -> None:
     """Remove the folder that `make_scratch` has made, if there is one."""
     link = os.path.join(directory, "scratch")
@@ -776,6 +787,7 @@ class Launcher:
             return self.fail(failure, reason)
         if run.succeeded():
             self.run_ = None
+            run.tidy_up()
             kill_descendants()
             self.rest()
             fields = run.progress_fields()
@@ -1947,6 +1959,7 @@ class Run:
         self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
         in_memory = {"slot": "scratch"} in self.launch["start"]
         self.scratch = make_scratch(launcher.dir) if in_memory else ""
+        self.shared = make_shared(order) if {"slot": "shared_scratch"} in [v for _, v in self.launch["env"]] else ""
         self.slots = self.fill_slots()
         self.environ = self.make_environ(launcher.secret_values())
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
@@ -1985,6 +1998,7 @@ class Run:
             "scratch": self.scratch,
             "scheduler_address": scheduler[0],
             "scheduler_port": scheduler[2],
+            "shared_scratch": self.shared,
             "server_addresses": ",".join(m["address"] for m in of_role(order, "server")),
             "server_port": servers[0].rpartition(":")[2] if servers else "",
             "servers": ",".join(servers),
@@ -2276,6 +2290,12 @@ class Run:
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records(pause)
+        self.tidy_up()
+
+    def tidy_up(self) -> None:
+        """Remove what all nodes of the generation shared."""
+        if self.shared:
+            shutil.rmtree(self.shared, ignore_errors=True)
 
     def all_ended(self) -> bool:
         """Say whether all of the users' processes have ended, by their guards' records."""

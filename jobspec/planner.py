@@ -66,6 +66,7 @@ def planner(
     local = context.target == "local"
     places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
     roles = known.roles(spec)
+    _refuse_without_folder(spec)
     tasks = _dealt(roles, places)
     if placement and roles != ALIKE:
         tasks = _moved(tasks, hosts, placement)
@@ -104,6 +105,16 @@ def _refuse_unsupported(spec: Spec, known: Framework) -> None:
             f"this version of jobctl validates {what}, and cannot plan or run it yet",
             ("mode" if "mode" in what else "framework",),
             "see CHANGELOG.md for what comes next",
+        )
+
+
+def _refuse_without_folder(spec: Spec) -> None:
+    if spec.ps is not None and spec.ps.gloo and (spec.checkpoint is None or not spec.checkpoint.shared):
+        raise PlanError(
+            "gloo-without-checkpoint",
+            "with `ps.gloo` trainers meet through files, and no folder is known that all hosts see",
+            ("ps", "gloo"),
+            "add `checkpoint: /path/that/all/hosts/see`, or leave `gloo` out",
         )
 
 

@@ -151,9 +151,7 @@ class Paddle:
 
     def unsupported(self, spec: Spec) -> str | None:
         """Return what this version cannot plan yet."""
-        if spec.ps is not None and spec.ps.gloo:
-            return "`ps.gloo` of paddle"
-        return None
+        return "`ps.gloo: 2` of paddle" if spec.ps is not None and spec.ps.gloo == 2 else None
 
 
 def _launch(spec: Spec, seat: Seat) -> tuple[Value, ...]:
@@ -199,7 +197,13 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
     role = "PSERVER" if server else "TRAINER"
     return Start(
         argv=(),
-        env=(*_PS_ENV, *((name, role) for name in _ROLE_ENV), *_old_programs(spec), *_own(spec)),
+        env=(
+            *_PS_ENV,
+            *_GLOO[min(ps.gloo, 1)],
+            *((name, role) for name in _ROLE_ENV),
+            *_old_programs(spec),
+            *_own(spec),
+        ),
         interface_env=_INTERFACE_ENV,
         log_name="serverlog" if server else "workerlog",
         rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
@@ -219,11 +223,19 @@ _PS_ENV: tuple[tuple[str, Value], ...] = (
     ("PADDLE_TRAINER_ENDPOINTS", Slot("trainers")),
     ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
     ("POD_IP", Slot("address")),
-    ("PADDLE_WITH_GLOO", "0"),
     # The names of the Fluid time, which knows one port for all servers.
     ("PADDLE_TRAINERS", Slot("trainer_count")),
     ("PADDLE_PSERVER_IPS", Slot("server_addresses")),
     ("PADDLE_CURRENT_IP", Slot("address")),
+)
+# Through files: with a rendezvous by HTTP server 0 never opens the port that trainers wait for (3.0.0).
+_GLOO: tuple[tuple[tuple[str, Value], ...], ...] = (
+    (("PADDLE_WITH_GLOO", "0"),),
+    (
+        ("PADDLE_WITH_GLOO", "1"),
+        ("PADDLE_GLOO_RENDEZVOUS", "2"),
+        ("PADDLE_GLOO_FS_PATH", Slot("shared_scratch")),
+    ),
 )
 _PROCESS_ENV: tuple[tuple[str, Value], ...] = (
     ("PADDLE_PORT", Slot("port")),

@@ -105,6 +105,7 @@ LATER: dict[str, str] = {
     "nodes-out-of-range": "`scale` to a number of nodes that the spec does not allow",
     "not-yet": "valid, but this version of jobctl does not run it",
     "devices-unknown": "nothing says how many devices a host has",
+    "gloo-without-checkpoint": "`ps.gloo` without a shared checkpoint directory, in which trainers meet",
     "no-host-for-role": "no host of the job takes nodes of a role that it has",
     "no-room": "a node is on a host that has no room for it any more",
     # Rendering.

@@ -243,8 +243,23 @@ def test_no_etcd_id_is_the_beginning_of_anothers(one: str, other: str) -> None:
         run.member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "10.0.0.1", "nproc": 1}
         meeting = {"address": "10.0.0.1", "port": 1, "id": "x"}
         run.order = {"job": job, "run_id": "x", "began": 7.5, "members": [run.member], "rendezvous": meeting}
-        run.generation, run.logs, run.scratch = 1, "", ""
+        run.generation, run.logs, run.scratch, run.shared = 1, "", "", ""
         return run.fill_slots()["etcd_job"]
 
     assert (identity(one), identity(other)) == (f"{one}.7.", f"{other}.7.")
     assert not identity(other).startswith(identity(one))
+
+
+def test_trainers_meet_through_files_of_the_checkpoint_directory() -> None:
+    text = PS.replace("trainers: 4", "trainers: 4, gloo: 1")
+    trainer, *_ = make(text + "checkpoint: /shared\n", "a\nb\nc\n").nodes
+    env = {name: value for name, value in trainer.launch.env if "GLOO" in name}
+    assert env == {
+        "PADDLE_WITH_GLOO": "1",
+        "PADDLE_GLOO_RENDEZVOUS": "2",
+        "PADDLE_GLOO_FS_PATH": Slot("shared_scratch"),
+    }
+    for checkpoint in ("", "checkpoint: {dir: /own, shared: false}\n"):
+        with pytest.raises(PlanError) as error:
+            make(text + checkpoint, "a\nb\nc\n")
+        assert error.value.code == "gloo-without-checkpoint"
