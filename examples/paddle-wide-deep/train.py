@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -316,7 +317,8 @@ def train(options: argparse.Namespace, model: Model) -> float:
     total = options.epochs * steps_per_epoch
 
     kind = "copy" if options.ps_mode == "geo" else "tables"
-    checkpoints = Checkpoints(options.checkpoint_dir, kind, options.checkpoint_keep)
+    folder = options.checkpoint_dir.absolute() if options.checkpoint_dir else None
+    checkpoints = Checkpoints(folder, kind, options.checkpoint_keep)
     step = int(meeting.meet(max(checkpoints.steps(), default=0)))  # trainer 0 chooses for all
     trainer = Trainer(model, rank, options)
     trainer.start(meeting, checkpoints.path(step) if step else None)
@@ -325,15 +327,16 @@ def train(options: argparse.Namespace, model: Model) -> float:
         begin = "resumed" if step else "started"
         print(f"{begin} step={step} of={total} trainers={world} {effective} mode={options.ps_mode}", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
+    # Each stretch of training leaves a `…_train_desc.prototxt` in the current folder: in one that goes away.
+    with tempfile.TemporaryDirectory() as scratch, chdir(scratch):
         while step < total:
             epoch, done = divmod(step, steps_per_epoch)
             every = 1 if options.ps_mode == "sync" else options.checkpoint_every
             steps = min(every - step % every, steps_per_epoch - done)
             order = np.random.RandomState(options.seed + epoch).permutation(len(training.labels))
             first = done * batch * world + rank * steps * batch
-            write_samples(Path(folder, "samples"), training, order[first : first + steps * batch])
-            trainer.train(Path(folder, "samples"), batch)
+            write_samples(Path(scratch, "samples"), training, order[first : first + steps * batch])
+            trainer.train(Path(scratch, "samples"), batch)
             step += steps
             if step % every == 0 or step == total:
                 meeting.meet()

@@ -20,6 +20,8 @@ class Roles:
 
     def __init__(self, stack: ExitStack, folder: Path, script: str, args: tuple[str, ...], **variables: str) -> None:
         self.argv, self.folder, self.stack = [str(python_of("paddle-ps")), str(EXAMPLES / script), *args], folder, stack
+        self.work = folder / "work"  # where they run
+        self.work.mkdir()
         server, *trainers = free_ports(3)
         self.common = {
             "POD_IP": "127.0.0.1",
@@ -40,7 +42,7 @@ class Roles:
         """Start a process, which the end of the test ends."""
         log = self.stack.enter_context((self.folder / f"{name}.log").open("wb"))
         env = environ(**self.common, **variables, JOBCTL_PROGRESS_FILE=str(self.folder / f"{name}.progress"))
-        process = subprocess.Popen(self.argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(self.argv, env=env, cwd=self.work, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.stack.callback(process.wait)
         self.stack.callback(process.kill)
         return process

@@ -22,6 +22,7 @@ def test_it_trains_in_lock_step(tmp_path: Path) -> None:
         assert job.codes() == [0, 0], job.log("trainer-0") + job.log("trainer-1")
         assert job.server.poll() is None  # servers never end by themselves
         assert [(job.folder / f"trainer-{i}.progress").read_text() for i in (0, 1)] == ["42", "42"]
+        assert list(job.work.iterdir()) == []
         printed = job.lines()
     assert printed[0] == "started step=0 of=42 trainers=2 batch=16x2=32 mode=sync"
     assert printed[-1].startswith("final step=42 loss=")
