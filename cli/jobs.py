@@ -153,6 +153,7 @@ class Checked:
 
 def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
     """Check spec, hosts and target together."""
+    from jobctl.jobspec.frameworks.decided import decided
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
     from jobctl.jobspec.spec.target_checks import check_target
 
@@ -160,7 +161,7 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     path, loaded = load(job, overrides)
     files = (path,) if where.hosts is None else (path, where.hosts)
     known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
-    found = [*loaded.diagnostics, *wrong, *check_target(loaded, chosen, known, where.hosts)]
+    found = [*loaded.diagnostics, *wrong, *check_target(loaded, chosen, known, where.hosts), *decided(loaded)]
     diagnostics = in_order(found, [str(file) for file in files])
     if loaded.spec is None or has_errors(diagnostics):
         return Checked(None, diagnostics, files, loaded)

@@ -92,6 +92,9 @@ class Framework(Protocol):
     def visible(self, kind: str) -> tuple[str, ...]:
         """Return the variables by which this framework alone tells which devices of a kind a process sees."""
 
+    def decides(self) -> frozenset[str]:
+        """Return the variables that a spec's `env` cannot set: they are each process's own."""
+
     def unsupported(self, spec: Spec) -> str | None:
         """Return why this version cannot plan `spec`, or None if it can."""
 

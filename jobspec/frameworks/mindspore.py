@@ -67,6 +67,10 @@ class MindSpore:
         """None: MindSpore goes by the variables of the devices' own libraries."""
         return ()
 
+    def decides(self) -> frozenset[str]:
+        """Who a process is, and where it meets the others."""
+        return frozenset(_DECIDED)
+
     def unsupported(self, spec: Spec) -> str | None:
         """Return what this version cannot plan yet."""
         options = spec.mindspore

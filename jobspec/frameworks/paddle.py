@@ -149,6 +149,10 @@ class Paddle:
         """Return the variables that Paddle's launcher checks `--devices` against, beside those of the device's library."""
         return _VISIBLE.get(kind, ())
 
+    def decides(self) -> frozenset[str]:
+        """What its launcher sets, or would take for a flag."""
+        return _DECIDED | {"POD_IP", "MASTER_ADDR", "MASTER_PORT", "TRAINING_ROLE", "DISTRIBUTED_TRAINER_ENDPOINTS"}
+
     def unsupported(self, spec: Spec) -> str | None:
         """Return what this version cannot plan yet."""
         return "`ps.gloo: 2` of paddle" if spec.ps is not None and spec.ps.gloo == 2 else None

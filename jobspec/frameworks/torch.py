@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 # torch.distributed, "Common environment variables").
 _INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
+_DECIDED = frozenset(
+    ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Torch:
@@ -45,6 +49,10 @@ class Torch:
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch goes by the variables of the devices' own libraries."""
         return ()
+
+    def decides(self) -> frozenset[str]:
+        """What torchrun sets for each process."""
+        return _DECIDED
 
     def unsupported(self, spec: Spec) -> str | None:
         """Nothing."""

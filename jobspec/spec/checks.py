@@ -193,13 +193,10 @@ def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         )
 
 
-# What torchrun and jobctl tell each process; a value of the user's would never arrive.
-_TOLD = frozenset(["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"])
-
-
+# Those that frameworks decide: frameworks/decided.py.
 def _reserved(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for name in spec.env:
-        if name in _TOLD or name.startswith("JOBCTL_"):
+        if name.startswith("JOBCTL_"):
             message = f"processes are told `{name}` by the launcher: this value never arrives"
             where = source.key_span(("env", name))
             yield Diagnostic("warning", "reserved-variable", message, where, "leave it out")
