@@ -217,12 +217,12 @@ def note(message: str) -> None:
         sys.stderr.flush()
 
 
-def last_lines(path: str) -> List[str]:
-    """Return the last lines of a log, as text whatever its bytes are."""
+def last_lines(path: str, start: int = 0) -> List[str]:
+    """Return the last lines of a log, as text whatever its bytes are, from byte `start` on."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
+            file.seek(max(start, file.tell() - TAIL_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
@@ -1969,6 +1969,8 @@ class Run:
         self.children: List[subprocess.Popen[bytes]] = []
         with open(os.path.join(self.logs, "launch.log"), "a", encoding="utf-8") as log:
             log.write(overview(order, self.launch))
+            log.flush()
+            self.own_lines = log.tell()  # what follows is the framework's launcher's
         self.go_on()
 
     # Slots and environment.
@@ -2240,17 +2242,21 @@ class Run:
         log = log_of(self.launch["log_name"], process["local_rank"])
         tail = last_lines(os.path.join(self.logs, log))
         if not tail:
-            log, tail = "launch.log", last_lines(os.path.join(self.logs, "launch.log"))
+            log, tail = "launch.log", self.launcher_lines()
         kind = "start" if process.get("guard_why") else "signal" if process["signal"] else "exit"
         code, at = process["exit_code"], process["finished_at"] or time.time()
         return Failure(kind, process["rank"], process["local_rank"], code, log, at, tail)
 
     def launcher_failure(self, code: int, at: float) -> Failure:
         """Return the failure of the framework's launcher: before its processes began, or of its own."""
-        tail = last_lines(os.path.join(self.logs, "launch.log"))
+        tail = self.launcher_lines()
         began = any(p["pid"] for p in self.processes)
         kind = "signal" if code > 128 else "exit" if began else "start"
         return Failure(kind, None, None, code, "launch.log", at, tail)
+
+    def launcher_lines(self) -> List[str]:
+        """Return the last lines of the framework's launcher."""
+        return last_lines(os.path.join(self.logs, "launch.log"), self.own_lines)
 
     def reason(self, failure: Failure) -> str:
         """Say in words what failed."""
