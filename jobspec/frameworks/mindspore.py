@@ -2,8 +2,8 @@
 
 After a worker is gone, the others' sockets and sequence numbers belong to a cluster that no longer is (2.10: a worker
 that registers again fails in its first collective). So a failure restarts all workers together, in a new generation with
-a scheduler at a new port. A scheduler that dies alone is started again at its port: workers look for it for 20 s
-(MS_HEARTBEAT_RETRY_TIMEOUT) and train meanwhile.
+a scheduler at a new port. A scheduler that dies alone is started again at its port: workers look for it for a while
+(MS_HEARTBEAT_RETRY_TIMEOUT, in its sources: 20 s unless it is set) and train meanwhile.
 
 Variables are those of https://www.mindspore.cn/tutorials/en/master/parallel/dynamic_cluster.html.
 """
@@ -18,6 +18,8 @@ from jobctl.jobspec.plan.types import Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
+
+PATIENCE = "60"  # seconds that workers look for their scheduler: on a busy host its imports alone take ten
 
 _INTERFACE_ENV = {"gpu": ("NCCL_SOCKET_IFNAME",), "npu": ("HCCL_SOCKET_IFNAME",)}
 
@@ -49,6 +51,7 @@ class MindSpore:
             ("MS_SCHED_HOST", Slot("scheduler_address")),
             ("MS_SCHED_PORT", Slot("scheduler_port")),
             ("MS_TOPO_TIMEOUT", str(round(spec.rendezvous.timeout))),
+            *((("MS_HEARTBEAT_RETRY_TIMEOUT", PATIENCE),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
             *((("MS_NODE_TIMEOUT", str(round(timeout))),) if timeout else ()),
         )
         return Start(

@@ -155,6 +155,8 @@ class Paddle:
 
     def unsupported(self, spec: Spec) -> str | None:
         """Return what this version cannot plan yet."""
+        if spec.paddle is not None and spec.paddle.launcher == "legacy":
+            return "`paddle.launcher: legacy`"
         return "`ps.gloo: 2` of paddle" if spec.ps is not None and spec.ps.gloo == 2 else None
 
 

@@ -52,6 +52,7 @@ CLUSTER = {
     "MS_SCHED_HOST": Slot("scheduler_address"),
     "MS_SCHED_PORT": Slot("scheduler_port"),
     "MS_TOPO_TIMEOUT": "600",
+    "MS_HEARTBEAT_RETRY_TIMEOUT": "60",
 }
 
 

@@ -263,3 +263,10 @@ def test_trainers_meet_through_files_of_the_checkpoint_directory() -> None:
         with pytest.raises(PlanError) as error:
             make(text + checkpoint, "a\nb\nc\n")
         assert error.value.code == "gloo-without-checkpoint"
+
+
+@pytest.mark.parametrize("more", ["paddle: {launcher: legacy}\n", PS.replace("trainers: 4", "trainers: 4, gloo: 2")])
+def test_what_is_not_run_yet(more: str) -> None:
+    with pytest.raises(PlanError) as error:
+        make(more)
+    assert error.value.code == "not-yet"
