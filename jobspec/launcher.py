@@ -243,13 +243,20 @@ def make_scratch(directory: str) -> str:
 
 
 def make_shared(order: Json) -> str:
-    """Return a folder below the checkpoint directory for a generation, made if it is not there; those of earlier ones go."""
-    folder, name = order.get("checkpoint_dir") or "", ".jobctl-%s-" % order["job"]
+    """Return a folder below the checkpoint directory for a generation, made if it is not there; those of earlier ones go.
+
+    Raises Problem.
+    """
+    # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
+    folder, name = order.get("checkpoint_dir") or "", ".jobctl-%s." % order["job"]
     mine = os.path.join(folder, name + order["rendezvous"]["id"])
     for path in glob.glob(os.path.join(glob.escape(folder), name + "*")):
         if path != mine:
             shutil.rmtree(path, ignore_errors=True)
-    os.makedirs(mine, exist_ok=True)
+    try:
+        os.makedirs(mine, exist_ok=True)
+    except OSError as error:
+        raise Problem("cannot make %s: %s" % (mine, os.strerror(error.errno or 0)), start_failure(None)) from error
     return mine
 
 
@@ -766,19 +773,20 @@ class Launcher:
             return None
         try:
             run.go_on()
+            changed = run.look()
+            if run.until and run.until <= self.post.done:
+                return self.retire()
+            failure = run.failure()
+            if failure is not None and run.may_start_again(failure):
+                because = run.reason(failure)
+                note("%s; it is started again" % because)
+                run.start_again(failure)
+                again = self.report["again"] + 1
+                self.say(again=again, because=because, processes=run.records(), **run.progress_fields())
+                return None
         except Problem as problem:
             self.end_processes(0.0)
             return self.fail(problem.failure, str(problem))
-        changed = run.look()
-        if run.until and run.until <= self.post.done:
-            return self.retire()
-        failure = run.failure()
-        if failure is not None and run.may_start_again(failure):
-            note("%s; it is started again" % run.reason(failure))
-            run.start_again(failure)
-            again, because = self.report["again"] + 1, run.reason(failure)
-            self.say(again=again, because=because, processes=run.records(), **run.progress_fields())
-            return None
         if failure is not None:
             reason = run.reason(failure)
             if failure.kind == "hang":

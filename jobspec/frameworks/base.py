@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Value
     from jobctl.jobspec.spec.model import Spec
-
-# "gang": when one process fails, all nodes start again together in a new generation.
-# "rejoin": the others wait for the failed node to come back.
-RecoveryStyle = Literal["gang", "rejoin"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +74,6 @@ class Framework(Protocol):
     @property
     def module(self) -> str:
         """The Python module that the interpreter must be able to import."""
-
-    @property
-    def recovery(self) -> RecoveryStyle:
-        """What has to happen when one process fails."""
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the roles of a job; nodes are numbered in their order."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Role, Seat, Start
+from jobctl.jobspec.frameworks.base import Role, Seat, Start
 from jobctl.jobspec.plan.types import Slot, Value
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ class MindSpore:
     """A scheduler beside the first node, and the workers."""
 
     module: str = "mindspore"
-    recovery: RecoveryStyle = "gang"
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the workers, and the scheduler, which needs no device."""

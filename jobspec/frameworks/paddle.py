@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Role, Seat, Start, served
+from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
 from jobctl.jobspec.plan.types import Rule, Slot, Value
 
 if TYPE_CHECKING:
@@ -118,10 +118,9 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class Paddle:
-    """paddle.distributed.launch, mode `collective`, fixed nodes."""
+    """paddle.distributed.launch, or role processes with parameter servers."""
 
     module: str = "paddle"
-    recovery: RecoveryStyle = "gang"
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers, and servers where there are any."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import RecoveryStyle, Role, Seat, Start, served
+from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
 from jobctl.jobspec.plan.types import Slot, Value
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ class Torch:
     """torch.distributed.run, or processes of torch.distributed.rpc."""
 
     module: str = "torch"
-    recovery: RecoveryStyle = "gang"
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers, and servers where there are any."""

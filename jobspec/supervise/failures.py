@@ -29,6 +29,8 @@ _FROM_OUTSIDE = frozenset(128 + signal for signal in (1, 2, 9, 15))
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0  # seconds
 
+CONSEQUENCE = 60.0  # seconds in which peers fail because of a node that did
+
 SAME_HOST = 3  # failures of a node in a row on one host, without progress, after which it moves
 
 
@@ -143,11 +145,13 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
 def judge_alone(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
     """Decide about the failure of a node that all others can do without for a while.
 
-    One that follows upon another's, with no progress in between, is its consequence, and does not count.
+    One that follows soon upon another's, with no progress in between, is its consequence, and does not count. Later it does:
+    a node that fails by itself all the time must not do so for ever.
     """
     failure = replace(failure, alone=True)
     last = earlier[-1] if earlier else None
-    if last is not None and last.alone and last.node != failure.node and not _made_progress(failure, last):
+    soon = last is not None and failure.at - last.at <= CONSEQUENCE
+    if last is not None and soon and last.alone and last.node != failure.node and not _made_progress(failure, last):
         return Rejoin(f"node {failure.node}: {failure_words(failure)}", failure, 0.0, counts=False)
     verdict = judge(failure, earlier, policy, now)
     return Rejoin(verdict.cause, verdict.failure, verdict.delay) if isinstance(verdict, Restart) else verdict

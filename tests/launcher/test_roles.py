@@ -336,13 +336,13 @@ def test_what_a_framework_writes_into_memory_is_gone_with_it(node: Any) -> None:
 
 def test_what_nodes_share_is_new_in_each_generation_and_gone_with_it(node: Any) -> None:
     shared = node.root / "shared"
-    (shared / ".jobctl-demo-demo-0").mkdir(parents=True)
-    (shared / ".jobctl-demo2-1").mkdir()
+    (shared / ".jobctl-demo.demo-0").mkdir(parents=True)
+    (shared / ".jobctl-demo-x.demo-x-1").mkdir()  # of another job, whose name begins with this one's
     script = "import os, time\nprint(os.listdir(os.environ['WHERE']), flush=True)\nwhile not os.path.exists('end'): time.sleep(0.02)"
     process = node.start(command=node.script(script), env=[["WHERE", {"slot": "shared_scratch"}]])
     node.order(checkpoint_dir=str(shared))
     eventually(lambda: node.log() == "[]\n")
-    assert sorted(os.listdir(shared)) == [".jobctl-demo-demo-1", ".jobctl-demo2-1"]
+    assert sorted(os.listdir(shared)) == [".jobctl-demo-x.demo-x-1", ".jobctl-demo.demo-1"]
     (node.root / "end").touch()
     assert process.wait(20) == 0
-    assert os.listdir(shared) == [".jobctl-demo2-1"]
+    assert os.listdir(shared) == [".jobctl-demo-x.demo-x-1"]

@@ -397,3 +397,12 @@ def test_the_trainers_decide_whether_a_job_is_done() -> None:
     assert decide(job(trainer, server), POLICY, NOW) == Succeed()
     assert decide(job(trainer, broken), POLICY, NOW) == Succeed()
     assert decide(job(node(0), replace(server, state="exited", exit_code=0)), POLICY, NOW) == Continue()
+
+
+def test_a_node_that_fails_by_itself_all_the_time_counts() -> None:
+    """Another's failure long ago explains nothing: else it would be started again for ever."""
+    world = World(rejoining=frozenset({0, 1}))
+    before = Ledger(900.0, failures=(replace(KILLED, node=0, alone=True, at=NOW - 61),))
+    decision = decide(job(node(0), gone(1), ledger=before), POLICY, NOW, world)
+    assert isinstance(decision, Rejoin)
+    assert decision.counts
