@@ -343,12 +343,14 @@ class Hosts:
         self._until(lambda node: node.state not in ("starting", "running"), grace + ENDING)
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
-        """Return the generation after `last` (the first, if None) with a port that is free on its first host."""
+        """Return the generation after `last` (the first, if None) with ports that are free on their hosts."""
         first = self.sites[min(nodes, key=lambda node: node.index).host.name]
-        taken = used_ports(first)
+        taken = {first.host.name: used_ports(first)}
+        others = {node.host.name for node in nodes if node.launch.listens} - set(taken)
+        taken |= {site.host.name: found for site, found in self._on(others, used_ports).done.items()}
         ports = {node.node: node.port for node in self._together(self._seen, self._down).nodes}
         return choose_generation(
-            plan, last, grace, nodes, lambda address, port: port not in taken, first.host.name, ports
+            plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
         )
 
     def begin(self, generation: Generation, ledger: Ledger) -> Failures:

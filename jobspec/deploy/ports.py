@@ -8,7 +8,7 @@ from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import checked
 
 _LISTEN = "0A"  # the state in /proc/net/tcp (include/net/tcp_states.h)
-_PORT = re.compile(rb'"port": (\d+)')
+_PORT = re.compile(rb'"ports?": ([\d\[\],\s]+)')  # of a rendezvous, or of processes
 
 # The tables of the kernel, then the control files of the other jobs below the same folder.
 _LOOK = """\
@@ -27,4 +27,6 @@ def used_ports(site: Site) -> frozenset[int]:
         for line in table.decode().splitlines()
         if len(fields := line.split()) > 3 and fields[3] == _LISTEN
     }
-    return frozenset(listening | {int(port) for port in _PORT.findall(controls)})
+    return frozenset(
+        listening | {int(port) for found in _PORT.findall(controls) for port in re.findall(rb"\d+", found)}
+    )
