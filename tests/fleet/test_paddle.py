@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.plan.generation import port_of
 from tests.tools.frameworks import Name, python_of
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
 
@@ -169,9 +170,18 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
 
 
 def test_parameter_servers_end_with_their_trainers(learner: Any) -> None:
+    """One of whose hosts uses the port that the servers of the others get."""
     job = learner("short", "paddle-ps", SERVED, PS)
-    up = job.up("--set", "env.STEPS=20")
+    wanted, other = port_of("short", 1) + 1, job.fleet[1]
+    other.start("listener", ["python3", "-m", "http.server", str(wanted)])
+    eventually(lambda: f":{wanted} " in other.run("ss", "-ltn"))
+    try:
+        up = job.up("--set", "env.STEPS=20")
+    finally:
+        other.processes.pop("listener").kill()
     assert up.returncode == 0, up.stderr
+    control = json.loads(next((other.home / ".jobctl").glob("*/short/run/control.json")).read_text())
+    assert [m["ports"] for m in control["members"] if m["roles"] == ["server"]] == [[wanted], [wanted + 1]]
     done = job.run("wait", "--timeout", "120s")
     assert done.returncode == 0, done.stderr
     assert [(node["state"], node["exit_code"]) for node in job.status()["nodes"]] == [("exited", 0)] * 5
