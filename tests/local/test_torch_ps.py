@@ -13,16 +13,18 @@ pytest.importorskip("torch", reason="the extra `examples` is not installed")
 
 # Trainers add to a number that server 0 holds; it is saved at every step, and read by whoever starts next.
 SCRIPT = """\
-import os, time
+import os, threading, time
 import torch.distributed.rpc as rpc
 role, number = os.environ["JOBCTL_ROLE"], int(os.environ["JOBCTL_ROLE_RANK"])
 path, held = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "sum"), [0]
+lock = threading.Lock()  # calls of several trainers come in threads of their own
 def add(value):
-    held[0] += value
-    with open(path + ".new", "w") as file:
-        file.write(str(held[0]))
-    os.replace(path + ".new", path)
-    return held[0]
+    with lock:
+        held[0] += value
+        with open(path + ".new", "w") as file:
+            file.write(str(held[0]))
+        os.replace(path + ".new", path)
+        return held[0]
 if role == "server" and os.path.exists(path):
     held[0] = int(open(path).read())
 servers = os.environ["JOBCTL_SERVERS"].split(",")
