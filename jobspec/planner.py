@@ -293,6 +293,7 @@ class _Builder:
             until=start.until,
             regroups=start.regroups,
             rejoin=start.rejoin,
+            lost=start.lost,
         )
 
     def _start(self, seat: Seat) -> Start:

@@ -66,6 +66,7 @@ class Start:
     until: str = ""
     regroups: bool = False
     rejoin: int | None = None
+    lost: str = ""
 
 
 class Framework(Protocol):

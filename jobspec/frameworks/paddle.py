@@ -103,6 +103,10 @@ _DECIDED = frozenset(
     ]
 )
 
+# A launcher whose link was out for longer than its key lives tries for ever to write it down again under the lease that is
+# over (paddle/distributed/launch/controllers/master.py, `_heartbeat`), and all wait for all.
+_LOST = r"requested lease not found"
+
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 RULES = (
@@ -142,6 +146,7 @@ class Paddle:
             kept=("endpoints.log",),
             regroups=elastic,
             rejoin=spec.recovery.max_restarts if elastic else None,
+            lost=_LOST if elastic else "",
         )
 
     def visible(self, kind: str) -> tuple[str, ...]:

@@ -157,6 +157,7 @@ class Launch:
     until: str = ""  # the role with whose good end these processes end, well
     regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
+    lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
 
 
 @dataclass(frozen=True, slots=True)
