@@ -94,6 +94,7 @@ def planner(
         stop_grace=spec.stop_grace_period,
         spec_hash=digest,
         services=members,
+        needs=known.needs(spec),
     )
 
 

@@ -300,6 +300,20 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What the image has to have for a job, as `check` looks for it.
+
+    `test` is Python that ends with a message (`sys.exit("…")`) where the image has not; `deep` ones take long. `code` is
+    the finding's, `hint` what a user does about it.
+    """
+
+    code: str
+    test: str
+    hint: str
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole job. `nodes` are all that may run; a generation's members are a choice of them."""
 
@@ -322,6 +336,7 @@ class Plan:
     stop_grace: float
     spec_hash: str
     services: tuple[Service, ...] = ()
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
