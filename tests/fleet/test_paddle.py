@@ -239,8 +239,6 @@ def test_check_finds_what_a_paddle_lacks(tmp_path: Path, hosts: Fleet) -> None:
 
 def test_elastic(tmp_path: Path, hosts: Fleet) -> None:
     """A container is killed, a host is cut off for good, and given back: 3 nodes train, then 2, then 3."""
-    for host in hosts.hosts:
-        host.install_etcd()
     job = Elastic(tmp_path / "elastic", hosts, "elastic", "paddle", COLLECTIVE, ELASTIC)
     text = (job.code / "job.yaml").read_text().replace("nodes: 3", 'nodes: "2:3"')
     (job.code / "job.yaml").write_text(text.replace("host_timeout: 5s", "host_timeout: 10s"))
