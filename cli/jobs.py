@@ -284,9 +284,6 @@ def plan_of(
     from jobctl.jobspec.plan.context import PlanError
     from jobctl.jobspec.planner import planner
 
-    if compiled.target == "kubernetes":
-        message = "this version validates for target `kubernetes`, and cannot render or deploy to it yet"
-        raise Failed(message, 2, "name hosts: `--hosts hosts.txt`")
     context = context_of(compiled)
     devices = count_devices(compiled.spec.devices.kind) if compiled.target == "local" else None
     try:
@@ -295,9 +292,10 @@ def plan_of(
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None or plan.target == "local":
         return plan
-    from jobctl.jobspec.deploy.code import code_hash
+    from jobctl.jobspec.deploy.code import archive_of, code_hash
 
-    return replace(plan, code=replace(plan.code, version=code_hash(plan)))
+    archive = archive_of(plan) if plan.target == "kubernetes" else None
+    return replace(plan, code=replace(plan.code, version=code_hash(plan), archive=archive))
 
 
 def context_of(compiled: Compiled) -> Context:
@@ -325,7 +323,10 @@ def name_of(job: str | None) -> str:
 
 
 def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
-    """Return what brings a job up, and looks at it."""
+    """Return what brings a job up, and looks at it. Ends with 2 where this version cannot."""
+    if target == "kubernetes":
+        message = "this version renders for target `kubernetes`, and cannot deploy to it yet"
+        raise Failed(message, 2, "`jobctl render --target kubernetes --out DIR`, then `kubectl apply -f DIR/manifests`")
     if reach is not None:
         from jobctl.jobspec.deploy.hosts import Hosts
 
