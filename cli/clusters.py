@@ -79,8 +79,7 @@ def cluster_for(compiled: Compiled, where: Where) -> tuple[Plan, Cluster]:
     from jobctl.jobs import job_of_name, plan_of
 
     plan = plan_of(compiled)
-    block = compiled.spec.kubernetes
-    namespace = where.namespace or (block.namespace if block else None)
+    namespace = where.namespace or (plan.cluster.namespace if plan.cluster else None)
     return plan, cluster_of(job_of_name(plan.job), where.context, namespace, plan)
 
 

@@ -152,7 +152,7 @@ def render(
         artefacts = render(plan, first_generation(plan))
         if out is None:
             for artefact in artefacts:
-                if artefact.path != "launcher.py":
+                if artefact.shown:
                     console.out(f"# {artefact.path}\n{artefact.content.decode()}")
             return
         written = write(artefacts, out)

@@ -304,9 +304,10 @@ def plan_of(
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None or plan.target == "local":
         return plan
-    from jobctl.jobspec.deploy.code import code_hash
+    from jobctl.jobspec.deploy.code import archive_of, code_hash
 
-    return replace(plan, code=replace(plan.code, version=code_hash(plan)))
+    archive = archive_of(plan) if plan.target == "kubernetes" else None
+    return replace(plan, code=replace(plan.code, version=code_hash(plan), archive=archive))
 
 
 def context_of(compiled: Compiled) -> Context:
@@ -334,7 +335,7 @@ def name_of(job: str | None) -> str:
 
 
 def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
-    """Return what brings a job up, and looks at it."""
+    """Return what brings a job up on hosts or on this machine, and looks at it."""
     if reach is not None:
         from jobctl.jobspec.deploy.hosts import Hosts
 

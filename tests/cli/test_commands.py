@@ -187,7 +187,7 @@ def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
     ran = jobctl("up", "--target", "kubernetes", "--set", "image=x")
     assert (ran.code, ran.err.splitlines()[0]) == (
         2,
-        "error: this version validates for target `kubernetes`, and cannot render or deploy to it yet",
+        "error: this version renders for target `kubernetes`, and cannot deploy to it yet",
     )
     assert not Path("state").exists()
 

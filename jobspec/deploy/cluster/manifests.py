@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jobctl.jobspec.deploy.cluster.kinds import MAIN, OWNER_ANNOTATION, SECRET, Object
+from jobctl.jobspec.deploy.cluster.kinds import MAIN, SECRET, Object
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render
@@ -19,15 +19,7 @@ def manifests(plan: Plan) -> list[Object]:
     import yaml
 
     artefacts = [artefact for artefact in render(plan, first_generation(plan)) if artefact.path.startswith(FOLDER)]
-    objects = [yaml.safe_load(artefact.content) for artefact in sorted(artefacts, key=lambda one: one.path)]
-    return [_owned(thing, plan.owner) for thing in objects]
-
-
-def _owned(manifest: Object, owner: str) -> Object:
-    """Return a manifest that says whose it is."""
-    meta = manifest["metadata"]
-    annotations = {**(meta.get("annotations") or {}), OWNER_ANNOTATION: owner}
-    return {**manifest, "metadata": {**meta, "annotations": annotations}}
+    return [yaml.safe_load(artefact.content) for artefact in sorted(artefacts, key=lambda one: one.path)]
 
 
 def is_secrets(manifest: Mapping[str, Any]) -> bool:

@@ -331,8 +331,13 @@ def _verdict(mains: Sequence[Object], nodes: Sequence[ObservedNode], plan: Plan 
 
 def _trains(main: Object, mains: Sequence[Object]) -> bool:
     """Say whether a job is done when this object is: servers and schedulers only serve trainers."""
-    roles = {role for other in mains if (role := labels_of(other).get(ROLE_LABEL))}
-    return labels_of(main).get(ROLE_LABEL, "trainer") == "trainer" or "trainer" not in roles
+    return _role_made(main) in (None, "trainer") or all(_role_made(other) != "trainer" for other in mains)
+
+
+def _role_made(main: Object) -> str | None:
+    """Return the role of the pods that a Job makes; the objects of operators make several."""
+    template = (main.get("spec") or {}).get("template") or {}
+    return labels_of(template).get(ROLE_LABEL) if "metadata" in template else None
 
 
 def said_of(main: Object) -> tuple[Phase | None, str | None]:
