@@ -134,9 +134,9 @@ def _say_outcome(deployer: Handle, observed: Observed, now: str, reason: str | N
     name = deployer.job.name
     if now == "running":
         generation = observed.control.generation
-        number = generation.number if generation else 1
+        number = f", generation {generation.number}" if generation else ""
         console.say(
-            f"job `{name}` runs: {_nodes(len(observed.members))}, generation {number}."
+            f"job `{name}` runs: {_nodes(len(observed.members))}{number}."
             f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
         )
         return 0

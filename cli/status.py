@@ -55,7 +55,7 @@ def _json(deployer: Handle, observed: Observed) -> dict[str, Any]:
         "target": plan.target if plan else None,
         "phase": now,
         "reason": reason,
-        "generation": generation.number if generation else 0,
+        "generation": generation.number if generation else None if observed.verdict else 0,
         "supervised": observed.supervised,
         "replicas": _replicas(deployer, observed),
         "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],
@@ -79,7 +79,7 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "node": node.node if name is None else None,
         "role": node.role,
         "name": name,
-        "host": node.host,
+        "host": node.host or None,
         "state": node.state,
         "reachable": node.reachable,
         "restarts": restarts(observed, node),
@@ -148,7 +148,9 @@ def status_text(deployer: Handle, observed: Observed, wide: bool) -> str:
     """Return the state as text: a head line, why it is so, and a table of nodes (or of processes)."""
     data = _json(deployer, observed)
     head = f"{data['job']}: {data['phase']}"
-    if data["generation"]:
+    if observed.verdict is not None and observed.nodes:
+        head += f", nodes {data['replicas']}"
+    elif data["generation"]:
         over = data["phase"] in ("succeeded", "failed", "stopped")
         count = len(observed.nodes)
         nodes = f"{count} node{'' if count == 1 else 's'}" if over else f"nodes {data['replicas']}"
@@ -179,7 +181,7 @@ def _nodes_table(data: dict[str, Any]) -> str:
         (
             _text(node["node"] if node["name"] is None else node["name"]),
             node["role"],
-            node["host"],
+            _text(node["host"]),
             node["state"],
             _text(node["exit_code"]),
             str(node["restarts"]),

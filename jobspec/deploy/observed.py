@@ -39,7 +39,7 @@ class ObservedNode:
     """One node: its launcher, and what that last reported.
 
     `artefact` is the hash of the artefact that its launcher was started from, None if that cannot be told.
-    `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
+    `host` is empty where none was found yet. `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
     seconds since the epoch.
     """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from jobctl.jobspec.deploy.cluster.seen import Pod, observe, parse_pod
 from jobctl.jobspec.deploy.cluster.session import Session
 from jobctl.jobspec.deploy.cluster.steps import There, steps
 from jobctl.jobspec.deploy.collect import free_name
-from jobctl.jobspec.deploy.control import NOTHING
+from jobctl.jobspec.deploy.control import NOTHING, Control
 from jobctl.jobspec.deploy.deployer import AllUnreachable, Failures
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.events import Events
@@ -55,6 +55,7 @@ from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import Plan
 
 LOOK = 0.3  # seconds between two looks at what is waited for
+TAIL = 20  # lines of a log that tell why it ended
 GONE = 60.0  # seconds, beyond the grace of its processes, that the removal of an object may take
 
 
@@ -82,6 +83,7 @@ class Cluster:
         self.tell: Callable[[str], None] = lambda text: None
         self._mirrors: dict[Kind, Mirror] = {}
         self._failures: dict[str, DeployError] = {}
+        self._last_words: tuple[str, ...] | None = None
 
     @property
     def failures(self) -> Failures:
@@ -116,7 +118,19 @@ class Cluster:
             self._failures = {name: error}
             raise AllUnreachable(self._failures, Observed(NOTHING, (), None, {name: error.message})) from error
         self._failures = {}
-        return observe(mains, pods, self.plan)
+        return self._with_last_words(observe(mains, pods, self.plan))
+
+    def _with_last_words(self, observed: Observed) -> Observed:
+        """Return what was seen, with the end of the log of what failed first, where the pod does not hold it itself."""
+        failed = observed.control.ledger.failures
+        if not failed or failed[0].tail:
+            return observed
+        if self._last_words is None:
+            name = next((node.container for node in observed.nodes if node.node == failed[0].node), None)
+            pod = next((pod for pod in self.pods() if pod.name == name), None)
+            self._last_words = podlogs.last_lines(self.api, pod, TAIL) if pod else ()
+        ledger = replace(observed.control.ledger, failures=(replace(failed[0], tail=self._last_words),))
+        return replace(observed, control=Control(None, ledger))
 
     def _of(self, kinds: Iterable[Kind]) -> list[Kind]:
         """Return those of `kinds` that the job may consist of."""

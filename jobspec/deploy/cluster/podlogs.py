@@ -267,6 +267,15 @@ class PodLogs:
                 log.thread.join(max(0.0, deadline - time.monotonic()))
 
 
+def last_lines(api: Api, pod: Pod, count: int) -> tuple[str, ...]:
+    """Return the last lines that a pod has printed, none if they cannot be read."""
+    try:
+        lines = list(PodLog(api, pod, Writer(0, None, ""), last=count).so_far())
+    except DeployError:
+        return ()
+    return tuple(line.text.decode("utf-8", "replace") for line in lines)
+
+
 def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> int:
     """Write the logs of all pods below `into`, laid out as on hosts; return how many there are.
 
