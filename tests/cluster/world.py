@@ -77,7 +77,8 @@ class World:
         if message:
             ended["message"] = message
         self.api.end_run(name, again=False)
-        self._status(name, "Failed" if code else "Succeeded", {"terminated": ended}, 0)
+        told = self.thing(name)["status"]["containerStatuses"][0]
+        self._status(name, "Failed" if code else "Succeeded", {"terminated": ended}, told["restartCount"])
 
     def restart(self, name: str) -> None:
         """Have the container of a pod begin anew, as with restartPolicy OnFailure."""

@@ -84,6 +84,7 @@ class Cluster:
         self._mirrors: dict[Kind, Mirror] = {}
         self._failures: dict[str, DeployError] = {}
         self._last_words: tuple[str, ...] | None = None
+        self._made: tuple[Plan, list[Object]] | None = None
 
     @property
     def failures(self) -> Failures:
@@ -166,7 +167,7 @@ class Cluster:
 
     def change(self, plan: Plan, *, anew: str | None = None, force: bool = False) -> Change:
         """Look at what is there, and return what there is to do. Raises Foreign."""
-        want = manifests(plan)
+        want = self._manifests(plan)
         self.plan = plan
         there = self.objects()
         kinds = [self.api.kind_of(thing) for thing in (*want, *there.values())]
@@ -183,6 +184,12 @@ class Cluster:
         }
         seen = There(there, would, phase(self.observe())[0])
         return Change(tuple(want), seen, steps(want, seen, anew))
+
+    def _manifests(self, plan: Plan) -> list[Object]:
+        """Return the objects of a plan, made once for all looks at them."""
+        if self._made is None or self._made[0] is not plan:
+            self._made = (plan, manifests(plan))
+        return self._made[1]
 
     def _refuse_foreign(self, found: Object, force: bool) -> None:
         if force or labels_of(found).get(JOB_LABEL) == self.job.name:
@@ -280,7 +287,7 @@ class Cluster:
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether the cluster can take the job (None: any)."""
-        return Preflight(self.api, self.where()[0], plan, None if plan is None else manifests(plan)).run()
+        return Preflight(self.api, self.where()[0], plan, None if plan is None else self._manifests(plan)).run()
 
     def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
         """Return what reads the logs of the pods, None if there are none."""

@@ -19,7 +19,8 @@ def manifests(plan: Plan) -> list[Object]:
     import yaml
 
     artefacts = [artefact for artefact in render(plan, first_generation(plan)) if artefact.path.startswith(FOLDER)]
-    return [yaml.safe_load(artefact.content) for artefact in sorted(artefacts, key=lambda one: one.path)]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the launcher is a long text
+    return [yaml.load(artefact.content, loader) for artefact in sorted(artefacts, key=lambda one: one.path)]
 
 
 def is_secrets(manifest: Mapping[str, Any]) -> bool:

@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.logs import Line, Selection
 from jobctl.jobspec.plan.types import Plan
 
 AGAIN = 1.0  # seconds before a log is asked for again that could not be read
+_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before a log is read on whose connection broke
 QUIET = 120.0  # seconds without a line after which a connection may be a dead one
 LAST = 10.0  # seconds that the logs of pods that have ended may take to come
 _INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see deploy/logs.py
@@ -110,8 +111,19 @@ class PodLog:
     def so_far(self) -> Iterator[Line]:
         """Yield what there is now: of the run before, of which the container still has the log, and of this one."""
         if self.pod.restarts and self.last is None:
-            yield from self._read(Place(), previous="true")
-        yield from self._read(self.place)
+            yield from self._whole(Place(), previous="true")
+        yield from self._whole(self.place)
+
+    def _whole(self, place: Place, **how: str) -> Iterator[Line]:
+        """Yield what there is now, over cut connections. Raises Cut if there is no end to them."""
+        for pause in (*_PAUSES, None):
+            try:
+                yield from self._read(place, **how)
+                return
+            except Cut:
+                if pause is None:
+                    raise
+                time.sleep(pause)
 
     def follow(self, tell: Callable[[Line], None], failed: Callable[[DeployError | None], None]) -> None:
         """Tell each line as it comes, until the pod has ended or is gone."""
@@ -141,11 +153,11 @@ class PodLog:
             return
         pod = parse_pod(found)
         if pod.restarts > self.run:
-            for line in self._read(self.place, previous="true"):
+            for line in self._whole(self.place, previous="true"):
                 tell(line)
             self.place, self.run = Place(), pod.restarts
         elif (found.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            for line in self._read(self.place):
+            for line in self._whole(self.place):
                 tell(line)
             self.over = True
 

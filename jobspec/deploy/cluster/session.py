@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -20,7 +21,8 @@ from jobctl.jobspec.deploy.terminal import CHUNK, STDIN, raw, resizes
 
 # Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.
 IN, OUT, ERR, RESULT, RESIZE = range(5)
-_REFUSED = re.compile(r"Handshake status (\d+).*?-\+-\+-.*?-\+-\+- (?:b(['\"])(.*)\2)?", re.S)
+# How websocket-client tells of an answer that is no websocket: its status, its headers, and its body.
+_REFUSED = re.compile(r"Handshake status (\d+).*?-\+-\+-.*?-\+-\+- (.*)", re.S)
 
 
 class Session:
@@ -76,7 +78,8 @@ class Session:
         found = _REFUSED.search(words)
         if found is None:
             return Unreachable(self.api.name, f"cannot {call}: {words}")
-        body = (found.group(3) or "").encode().decode("unicode_escape").encode("latin-1", "replace")
+        said = found.group(2)
+        body = ast.literal_eval(said) if said[:2] in ("b'", 'b"') else said.encode()
         return problem_of(call, int(found.group(1)), body, self.api.name)
 
     def _join(self, socket: Any) -> bytes:
