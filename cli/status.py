@@ -55,7 +55,7 @@ def _json(deployer: Handle, observed: Observed) -> dict[str, Any]:
         "target": plan.target if plan else None,
         "phase": now,
         "reason": reason,
-        "generation": generation.number if generation else None if observed.verdict else 0,
+        "generation": generation.number if generation else None if observed.supervised is None else 0,
         "supervised": observed.supervised,
         "replicas": _replicas(deployer, observed),
         "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],

@@ -11,6 +11,20 @@ from jobctl.jobspec.deploy.cluster.kinds import Kind
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.transport import HostError
 
+# What errors of an API server are called, by HTTP status; 0 where there was none, None for all others.
+_CAUSES: tuple[tuple[str, int | None], ...] = (
+    ("api-unreachable", 0),
+    ("api-login", 401),
+    ("right-missing", 403),
+    ("api-conflict", 409),
+    ("api-refused", None),
+)
+
+
+def _code(status: int) -> str:
+    codes = {number: code for code, number in _CAUSES}
+    return codes.get(status) or codes[None]
+
 
 class ConfigError(DeployError):
     """A cluster that cannot even be asked: the client, the kubeconfig or the context is missing."""
@@ -20,14 +34,11 @@ class Unreachable(HostError):
     """An API server that does not answer."""
 
     def __init__(self, server: str, message: str, hint: str | None = None) -> None:
-        super().__init__(server, "api-unreachable", message, hint)
+        super().__init__(server, _code(0), message, hint)
 
 
 class Cut(Unreachable):
     """A connection that broke while an answer came."""
-
-
-_CODES = {401: "api-login", 403: "right-missing", 409: "api-conflict"}
 
 
 class ApiError(HostError):
@@ -36,7 +47,7 @@ class ApiError(HostError):
     def __init__(
         self, server: str, status: int, reason: str, message: str, hint: str | None, details: Mapping[str, Any]
     ) -> None:
-        super().__init__(server, _CODES.get(status, "api-refused"), message, hint)
+        super().__init__(server, _code(status), message, hint)
         self.status, self.reason, self.details = status, reason, details
 
 
