@@ -20,8 +20,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-from cluster.store import CORE, Object, Refused, Served, Store, chosen
-from cluster.websocket import Channels, accept, execute
+from kube.store import CORE, Object, Refused, Served, Store, chosen
+from kube.websocket import Channels, accept, execute
 
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)"

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from cluster.conftest import SPEC
-from cluster.server import ApiServer
-from cluster.store import Object, Record, Store, stamp
-from cluster.world import World
+from kube.conftest import SPEC
+from kube.server import ApiServer
+from kube.store import Object, Record, Store, stamp
+from kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from cluster.server import ApiServer
-from cluster.world import World
 from jobctl.jobspec.deploy.cluster.api import Api, connect
 from jobctl.jobspec.deploy.cluster.kinds import POD
 from jobctl.jobspec.deploy.cluster.mirror import Mirror
+from kube.server import ApiServer
+from kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 

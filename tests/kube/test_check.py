@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cluster.conftest import SPEC
-from cluster.server import ApiServer
-from cluster.store import CORE, OLD_PADDLE, PADDLE
+from kube.conftest import SPEC
+from kube.server import ApiServer
+from kube.store import CORE, OLD_PADDLE, PADDLE
 
 CHECK = ("check", "--target", "kubernetes", "-o", "json")
 PADDLE_SPEC = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.server import ApiServer
-from cluster.store import Object, Record, stamp
+from kube.server import ApiServer
+from kube.store import Object, Record, stamp
 
 
 class World:

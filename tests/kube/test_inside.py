@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from cluster.server import ApiServer
-from cluster.world import World
+from kube.server import ApiServer
+from kube.world import World
 
 UP = ("up", "--target", "kubernetes")
 ZERO, ONE = "resnet-0-abcde", "resnet-1-abcde"

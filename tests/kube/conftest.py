@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cluster.server import ApiServer
-from cluster.store import CORE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
-from cluster.world import World
 from jobctl.main import main
+from kube.server import ApiServer
+from kube.store import CORE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
+from kube.world import World
 
 SPEC = """\
 name: resnet
