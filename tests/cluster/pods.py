@@ -1,4 +1,4 @@
-"""A cluster's part, played for the manifests of `operator: none`: pods, volumes, names, and the Job controller.
+"""A cluster's part, played for rendered manifests: pods, volumes, names, the Job controller, and what operators tell pods.
 
 Each pod is a mount and a process namespace of its own, with the machine's files and, where its manifest says so, volumes;
 an address of 127.0.0.0/8, another one each time it is started; and names by a hosts file. What runs in it is exactly what
@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,15 @@ for path in /*; do
     elif [ -d "$path" ]; then mkdir "$ROOT$path"; mount --rbind "$path" "$ROOT$path"; fi
 done
 mount --bind "$HOSTS" "$ROOT/etc/hosts"
+hostname "$NAME"
 while [ "$1" != -- ]; do
     mkdir -p "$ROOT$2"; mount --bind "$1" "$ROOT$2"; shift 2
 done
 shift
-unset HOSTS
+unset HOSTS NAME
 root=$ROOT; unset ROOT
-exec chroot "$root" "$@"
+work=$WORK; unset WORK
+exec chroot "$root" sh -c 'cd -- "$0" && exec "$@"' "$work" "$@"
 """
 
 
@@ -56,19 +58,17 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
 
 @dataclass
 class Pod:
-    """One pod of a Job: `attempt` counts how often its index was started."""
+    """One pod: `attempt` counts how often it was started; `told` is what whoever made it tells its first container."""
 
     cluster: Cluster
     job: dict[str, Any]
-    index: int
+    name: str
+    template: dict[str, Any]
+    told: Callable[[Pod], dict[str, str]]
     attempt: int = 0
     process: subprocess.Popen[bytes] | None = None
     phase: str = "Pending"
     codes: list[int] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        return f"{self.job['metadata']['name']}-{self.index}"
 
     @property
     def folder(self) -> Path:
@@ -85,13 +85,13 @@ class Pod:
         self.attempt += 1
         self.phase = "Running"
         self.cluster.write_hosts()
-        spec = self.job["spec"]["template"]["spec"]
+        spec = self.template["spec"]
         volumes = {volume["name"]: self.volume(volume) for volume in spec.get("volumes", ())}
         for container in spec.get("initContainers", ()):
             made = self.run(container, volumes, "init.log")
             assert made.wait() == 0, (self.folder / "init.log").read_text()
         (container,) = spec["containers"]
-        self.process = self.run(container, volumes, "pod.log")
+        self.process = self.run(container, volumes, "pod.log", self.told(self))
 
     def volume(self, volume: dict[str, Any]) -> Path:
         """Return the folder of a volume, with what is in it."""
@@ -116,27 +116,45 @@ class Pod:
             assert "emptyDir" in volume
         return path
 
-    def run(self, container: dict[str, Any], volumes: Mapping[str, Path], log: str) -> subprocess.Popen[bytes]:
-        env = {"PATH": os.environ["PATH"], "HOME": "/root", "JOB_COMPLETION_INDEX": str(self.index)}
+    def run(
+        self, container: dict[str, Any], volumes: Mapping[str, Path], log: str, told: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start a container. Arguments refer to all variables, a variable to those before it: what is told comes last."""
+        env = {"PATH": os.environ["PATH"], "HOME": "/root"}
         for variable in container.get("env", ()):
             if "valueFrom" in variable:
                 assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
                 env[variable["name"]] = self.address
             else:
                 env[variable["name"]] = expanded(variable["value"], env)
+        env.update(told or {})
         argv = [expanded(word, env) for word in (*container["command"], *container.get("args", ()))]
         mounts = [
             word
             for mount in container.get("volumeMounts", ())
             for word in (str(volumes[mount["name"]]), mount["mountPath"])
         ]
+        work = container.get("workingDir", "/")
         root = self.folder / "root"
         root.mkdir(exist_ok=True)
-        enter = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", _ENTER, "sh", *mounts, "--"]
+        enter = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--uts",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-ec",
+            _ENTER,
+            "sh",
+            *mounts,
+            "--",
+        ]
         with (self.folder / log).open("wb") as out:
             return subprocess.Popen(
                 [*enter, *argv],
-                env={**env, "ROOT": str(root), "HOSTS": str(self.cluster.hosts)},
+                env={**env, "ROOT": str(root), "HOSTS": str(self.cluster.hosts), "NAME": self.name, "WORK": work},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -163,9 +181,11 @@ class Cluster:
         self.root, self.network, self.secrets = root, network, secrets or {}
         made = [yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in sorted(manifests.iterdir())]
         self.objects = {(one["kind"], one["metadata"]["name"]): one for one in made}
-        self.jobs = [one for one in made if one["kind"] == "Job"]
         self.hosts = root / "hosts"
-        self.pods = [Pod(self, job, index) for job in self.jobs for index in range(job["spec"]["completions"])]
+        self.pods: list[Pod] = []
+        for one in made:
+            for name, template, told in pods_of(one, self):
+                self.pods.append(Pod(self, one, name, template, told))
         self.failed: set[str] = set()
         self.disrupted: set[str] = set()
 
@@ -173,10 +193,12 @@ class Cluster:
         """Give each pod that runs its names, as the headless Service does; in place, pods see this very file."""
         lines = ["127.0.0.1 localhost"]
         for pod in self.pods:
-            service = pod.job["spec"]["template"]["spec"]["subdomain"]
-            assert self.objects["Service", service]["spec"]["clusterIP"] == "None"
+            service = pod.template["spec"].get("subdomain")
+            if pod.job["kind"] == "Job":
+                assert self.objects["Service", service]["spec"]["clusterIP"] == "None"
             if pod.phase == "Running":
-                lines.append(f"{pod.address} {pod.name}.{service}")
+                # Kubeflow makes a service for each pod; JobSet one for all, called after the job.
+                lines.append(f"{pod.address} {pod.name}.{service or pod.job['metadata']['name']} {pod.name}")
         with self.hosts.open("r+" if self.hosts.exists() else "w") as file:
             file.write("".join(f"{line}\n" for line in lines))
             file.truncate()
@@ -200,6 +222,9 @@ class Cluster:
                 self.after_failure(pod, code)
 
     def after_failure(self, pod: Pod, code: int) -> None:
+        """Start a pod again, or end its Job; what operators do about failures is not played."""
+        if pod.job["kind"] != "Job":
+            return
         spec = pod.job["spec"]
         name = pod.job["metadata"]["name"]
         by_itself = next(rule["onExitCodes"] for rule in spec["podFailurePolicy"]["rules"] if "onExitCodes" in rule)
@@ -226,10 +251,11 @@ class Cluster:
             time.sleep(0.05)
         return found
 
-    def finish(self, seconds: float = 60.0) -> dict[str, list[int]]:
-        """Play on until nothing runs; return the exit codes of each pod's attempts."""
-        self.until(lambda: all(pod.phase in ("Succeeded", "Failed") for pod in self.pods), seconds)
-        return {pod.name: pod.codes for pod in self.pods}
+    def finish(self, seconds: float = 60.0, *, but: str = "no pod") -> dict[str, list[int]]:
+        """Play on until nothing runs but pods with a word in their names; return the exit codes of each pod's attempts."""
+        pods = [pod for pod in self.pods if but not in pod.name]
+        self.until(lambda: all(pod.phase in ("Succeeded", "Failed") for pod in pods), seconds)
+        return {pod.name: pod.codes for pod in pods}
 
     def story(self) -> str:
         """Return what every pod has printed."""
@@ -241,6 +267,118 @@ class Cluster:
         for pod in self.pods:
             pod.kill()
         shutil.rmtree(self.root / "pods", ignore_errors=True)
+
+
+# Who makes which pods, and what they are told: https://kubernetes.io/docs/concepts/workloads/controllers/job/, and the
+# operators' sources as named in render/operators.py.
+
+Told = Callable[[Pod], dict[str, str]]
+Made = Iterator[tuple[str, dict[str, Any], Told]]
+
+
+def pods_of(made: dict[str, Any], cluster: Cluster) -> Made:
+    """Yield the pods that an object leads to: name, template, and variables."""
+    find = _MAKERS.get((made["apiVersion"].partition("/")[0], made["kind"]))
+    if find is not None:
+        yield from find(made, cluster)
+
+
+def _indexed_job(made: dict[str, Any], cluster: Cluster) -> Made:
+    for index in range(made["spec"]["completions"]):
+        name = f"{made['metadata']['name']}-{index}"
+        yield name, made["spec"]["template"], lambda pod, index=index: {"JOB_COMPLETION_INDEX": str(index)}
+
+
+def _pytorch_job(made: dict[str, Any], cluster: Cluster) -> Made:
+    name, replicas = made["metadata"]["name"], made["spec"]["pytorchReplicaSpecs"]
+    total = sum(one["replicas"] for one in replicas.values())
+    rank = 0
+    for role, one in replicas.items():
+        assert [c["name"] for c in one["template"]["spec"]["containers"]] == ["pytorch"]
+        for index in range(one["replicas"]):
+            told = {"PYTHONUNBUFFERED": "1", "WORLD_SIZE": str(total), "RANK": str(rank)}
+            told |= {"MASTER_ADDR": f"{name}-master-0", "MASTER_PORT": "23456"}
+            if "elasticPolicy" in made["spec"]:
+                policy = made["spec"]["elasticPolicy"]
+                told = {
+                    "PYTHONUNBUFFERED": "1",
+                    "PET_RDZV_ENDPOINT": f"{name}-worker-0:23456",
+                    "PET_RDZV_BACKEND": policy["rdzvBackend"],
+                    "PET_NNODES": f"{policy['minReplicas']}:{policy['maxReplicas']}",
+                    "PET_MAX_RESTARTS": str(policy["maxRestarts"]),
+                }
+            yield f"{name}-{role.lower()}-{index}", one["template"], lambda pod, told=told: told
+            rank += 1
+
+
+def _kubeflow_paddle_job(made: dict[str, Any], cluster: Cluster) -> Made:
+    name, (one,) = made["metadata"]["name"], made["spec"]["paddleReplicaSpecs"].values()
+    assert [c["name"] for c in one["template"]["spec"]["containers"]] == ["paddle"]
+    for index in range(one["replicas"]):
+
+        def told(pod: Pod, index: int = index) -> dict[str, str]:
+            return {
+                "PYTHONUNBUFFERED": "1",
+                "PADDLE_JOB_ID": name,
+                "PADDLE_NNODES": str(one["replicas"]),
+                "PADDLE_MASTER": f"{pod.address if index == 0 else f'{name}-worker-0'}:36543",
+            }
+
+        yield f"{name}-worker-{index}", one["template"], told
+
+
+def _paddle_operator(made: dict[str, Any], cluster: Cluster) -> Made:
+    name, spec = made["metadata"]["name"], made["spec"]
+    roles = {"ps": "PSERVER", "worker": "TRAINER"}
+
+    def endpoints(role: str) -> str:
+        return ",".join(f"{pod.address}:36000" for pod in cluster.pods if pod.name.startswith(f"{name}-{role}-"))
+
+    for role, training in roles.items():
+        for index in range(spec.get(role, {}).get("replicas", 0)):
+
+            def told(pod: Pod, index: int = index, training: str = training) -> dict[str, str]:
+                return {
+                    "POD_IP": pod.address,
+                    "PADDLE_TRAINER_ID": str(index),
+                    "TRAINING_ROLE": training,
+                    "PADDLE_TRAINING_ROLE": training,
+                    "TRAINER_PORTS_NUM": "20",
+                    "PADDLE_PORT": "36000",
+                    "PADDLE_PSERVERS_IP_PORT_LIST": endpoints("ps"),
+                    "PADDLE_TRAINER_ENDPOINTS": endpoints("worker"),
+                    "PADDLE_TRAINERS": str(spec["worker"]["replicas"]),
+                    "PADDLE_TRAINERS_NUM": str(spec["worker"]["replicas"]),
+                }
+
+            yield f"{name}-{role}-{index}", spec[role]["template"], told
+
+
+def _train_job(made: dict[str, Any], cluster: Cluster) -> Made:
+    name, trainer = made["metadata"]["name"], made["spec"]["trainer"]
+    runtime = cluster.objects[made["spec"]["runtimeRef"]["kind"], made["spec"]["runtimeRef"]["name"]]
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert job["template"]["metadata"]["labels"] == {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    template = job["template"]["spec"]["template"]
+    assert [c["name"] for c in template["spec"]["containers"]] == ["node"]
+    for index in range(trainer["numNodes"]):
+        told = {
+            "PET_NNODES": str(trainer["numNodes"]),
+            "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
+            "PET_NODE_RANK": str(index),
+            "PET_MASTER_ADDR": f"{name}-node-0-0.{name}",
+            "PET_MASTER_PORT": "29500",
+        }
+        yield f"{name}-{job['name']}-0-{index}", template, lambda pod, told=told: told
+
+
+_MAKERS: dict[tuple[str, str], Callable[[dict[str, Any], Cluster], Made]] = {
+    ("batch", "Job"): _indexed_job,
+    ("kubeflow.org", "PyTorchJob"): _pytorch_job,
+    ("kubeflow.org", "PaddleJob"): _kubeflow_paddle_job,
+    ("batch.paddlepaddle.org", "PaddleJob"): _paddle_operator,
+    ("trainer.kubeflow.org", "TrainJob"): _train_job,
+}
 
 
 def kill_process(pod: Pod, word: str, number: int = signal.SIGKILL) -> None:
