@@ -47,11 +47,16 @@ class Torch:
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
-        if spec.nodes.min == spec.nodes.max:
-            return self.start(spec, seat)
+        # A script it starts by itself; what is none, it has to be told.
+        last: tuple[Value, ...] = ("--no-python", Slot("process"))
+        if spec.script is not None and spec.script.endswith(".py"):
+            last = (Slot("process_script"),)
         further = spec.torch.torchrun if spec.torch else ()
-        argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc), "--no-python", Slot("process"))
-        return Start(argv, (), (), "workerlog")
+        if spec.nodes.min == spec.nodes.max:
+            argv = _torchrun(seat.python, seat.nproc, further)[:-2]
+        else:
+            argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))
+        return Start((*argv, *last), (), (), "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch goes by the variables of the devices' own libraries."""

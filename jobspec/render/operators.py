@@ -185,7 +185,7 @@ def runs(plan: Plan, node: Node) -> Runs:
     }
     words = [value for value in launch.start if not (isinstance(value, Slot) and value.slot in _WORD)]
     command = [_fill(value, fills) for value in words]
-    # Paddle's launcher takes the script itself, and starts it with the interpreter that runs it.
+    # Launchers take a script itself, and start it with the interpreter that runs them.
     script = any(isinstance(value, Slot) and value.slot == "process_script" for value in launch.start)
     argv = [*command, *map(escaped, _without_interpreter(launch.command) if script else launch.command)]
     argv = [*_setup(launch.setup), *argv]
@@ -201,7 +201,7 @@ def runs(plan: Plan, node: Node) -> Runs:
 
 
 def _without_interpreter(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a command as Paddle's launcher takes it: `python -u train.py` is `train.py`."""
+    """Return a command as such a launcher takes it: `python -u train.py` is `train.py`."""
     return command[2:] if command[1:2] == ("-u",) and command[2].endswith(".py") else command
 
 

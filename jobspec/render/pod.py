@@ -68,7 +68,9 @@ def template(plan: Plan, node: Node, runs: Runs, *, restart: str | None = None, 
         "containers": [_container(plan, given, runs, [mount for _, mount in mounts])],
         **({"volumes": volumes} if volumes else {}),
     }
-    return {"metadata": {"labels": {**labels(plan), ROLE_LABEL: node.role}}, "spec": spec}
+    annotations = {"annotations": dict(cluster.annotations)} if cluster.annotations else {}
+    told = {**labels(plan), ROLE_LABEL: node.role, **dict(cluster.labels)}
+    return {"metadata": {"labels": told, **annotations}, "spec": spec}
 
 
 def of(plan: Plan) -> Cluster:

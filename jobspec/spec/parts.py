@@ -331,9 +331,11 @@ class Kubernetes(Part):
         default=None,
         description="The persistent volume claim that holds the checkpoints; default the same path on each node.",
     )
-    labels: dict[str, AnyText] = Field(default_factory=dict, description="Further labels of the job's main object.")
+    labels: dict[str, AnyText] = Field(
+        default_factory=dict, description="Further labels of the job's main object and its pods."
+    )
     annotations: dict[str, AnyText] = Field(
-        default_factory=dict, description="Further annotations of the job's main object."
+        default_factory=dict, description="Further annotations of the job's main object and its pods."
     )
 
 

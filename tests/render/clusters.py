@@ -79,8 +79,8 @@ kubernetes:
   resource_name: example.com/card
   resources: {rdma/hca_shared_devices_a: "1"}
   checkpoint_claim: checkpoints
-  labels: {team: vision}
-  annotations: {sidecar.istio.io/inject: "false"}
+  labels: {team: vision, sidecar.istio.io/inject: "false"}
+  annotations: {example.com/cost: "42"}
 """
 
 

@@ -75,6 +75,85 @@ def test_every_example_runs_without_an_operator_or_says_why_not() -> None:
     }
 
 
+# The two manifests of PaddlePaddle's documentation on deployment come out of two short specs.
+
+RESNET_SPEC = """\
+name: resnet
+framework: paddle
+image: registry.baidubce.com/paddle-operator/demo-resnet:v1
+script: train_fleet.py
+nodes: 2
+devices: gpu:1
+container: {python: python}
+kubernetes: {operator: paddle-operator, clean_pod_policy: Never}
+"""
+RESNET = """\
+apiVersion: batch.paddlepaddle.org/v1
+kind: PaddleJob
+metadata:
+  name: resnet
+spec:
+  cleanPodPolicy: Never
+  worker:
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - name: paddle
+            image: registry.baidubce.com/paddle-operator/demo-resnet:v1
+            command: [python]
+            args: ["-m", "paddle.distributed.launch", "train_fleet.py"]
+            volumeMounts: [{mountPath: /dev/shm, name: dshm}]
+            resources: {limits: {nvidia.com/gpu: "1"}}
+        volumes: [{name: dshm, emptyDir: {medium: Memory}}]
+"""
+# Its image has a command of its own, which a spec has to name.
+WIDE_AND_DEEP_SPEC = """\
+name: wide-ande-deep
+framework: paddle
+mode: ps
+image: registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1
+script: train.py
+ps: {servers: 2, trainers: 2, gloo: 1}
+kubernetes: {operator: paddle-operator, intranet: PodIP, clean_pod_policy: OnCompletion}
+"""
+WIDE_AND_DEEP = """\
+apiVersion: batch.paddlepaddle.org/v1
+kind: PaddleJob
+metadata:
+  name: wide-ande-deep
+spec:
+  withGloo: 1
+  intranet: PodIP
+  cleanPodPolicy: OnCompletion
+  worker: &two
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - {name: paddle, image: "registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1"}
+  ps: *two
+"""
+
+
+def common(wanted: Any, made: Any) -> Any:
+    """Return the part of `made` that `wanted` says anything about."""
+    if isinstance(wanted, dict) and isinstance(made, dict):
+        return {key: common(wanted[key], made[key]) for key in made if key in wanted}
+    if isinstance(wanted, list) and isinstance(made, list) and len(wanted) == len(made):
+        return [common(one, other) for one, other in zip(wanted, made, strict=True)]
+    return made
+
+
+@pytest.mark.parametrize(("spec", "documented"), [(RESNET_SPEC, RESNET), (WIDE_AND_DEEP_SPEC, WIDE_AND_DEEP)])
+def test_what_the_documentation_shows_comes_out_of_a_short_spec(spec: str, documented: str) -> None:
+    wanted = yaml.load(documented, yaml.CSafeLoader)
+    (made,) = objects(of_text(spec))
+    assert common(wanted, made) == wanted
+    # Of the job itself there is nothing else; what is more in the pods is ours.
+    assert made["spec"].keys() == wanted["spec"].keys()
+
+
 # By the schemas of who reads them.
 
 
