@@ -2446,6 +2446,8 @@ class Run:
         return {
             "command": self.launch["command"],
             "logs": self.logs,
+            # Whoever runs pods reads what their first process prints, and nothing else.
+            "echo": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
             "progress": self.progress_dir,
             "records": self.record_dir,
             "name": self.launch["log_name"],
@@ -3043,10 +3045,12 @@ def process_guard() -> int:
         signal.signal(number, signal.SIG_IGN)
     rank, local = (os.environ.get(name, "") for name in task["ranks"])
     local = local or "0"
-    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)))
+    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
     environ = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
     code = run_process(task["command"], environ, log, record)
+    if log.echo is not None:
+        log.echo.finish()
     kill_descendants()
     return code
 
@@ -3148,7 +3152,8 @@ class LogFile:
 
     RESOLUTION = 0.01  # seconds between two records of the index
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, echo: "Optional[Echo]" = None) -> None:
+        self.echo = echo
         self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.index = os.open(path + ".idx", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.offset = os.fstat(self.log).st_size
@@ -3157,6 +3162,8 @@ class LogFile:
     def write(self, data: bytes) -> None:
         """Append output. A full disk loses output, it does not end the process that printed it."""
         now = time.time()
+        if self.echo is not None:
+            self.echo.write(data)
         try:
             if data and now - self.last >= self.RESOLUTION:
                 os.write(self.index, struct.pack("<Qd", self.offset, now))
@@ -3167,6 +3174,50 @@ class LogFile:
                 data = data[written:]
         except OSError as error:
             note("output lost: %s" % error)
+
+
+class Echo:
+    """What a process prints, said once more where the launcher's own words go, each line with who printed it.
+
+    Lines of several processes come out whole: a pipe takes up to PIPE_BUF bytes at once.
+    """
+
+    AT_ONCE = 4096  # PIPE_BUF of Linux
+
+    def __init__(self, file: int, who: str) -> None:
+        self.file, self.who, self.rest = file, os.fsencode(who + " | "), b""
+
+    @classmethod
+    def of(cls, task: Json, rank: str) -> "Optional[Echo]":
+        """Return the echo that a task asks for, None if it asks for none, or there is nobody to hear it."""
+        if not task.get("echo"):
+            return None
+        try:
+            file = os.open(task["echo"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return None
+        name = task["name"].split(".")[0]
+        role = "rank" if name == "workerlog" else name[:-3] if name.endswith("log") else name
+        return cls(file, role + rank)
+
+    def write(self, data: bytes) -> None:
+        """Say the lines that are whole by now."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.say(line)
+
+    def say(self, line: bytes) -> None:
+        """Say one line, in parts if it is long."""
+        room = self.AT_ONCE - len(self.who) - 1
+        for at in range(0, max(len(line), 1), room):
+            with contextlib.suppress(OSError):
+                os.write(self.file, self.who + line[at : at + room] + b"\n")
+
+    def finish(self) -> None:
+        """Say the last line, which has no end."""
+        if self.rest:
+            self.say(self.rest)
+            self.rest = b""
 
 
 class Record:

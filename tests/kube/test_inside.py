@@ -29,9 +29,9 @@ ZERO, ONE = "resnet-0-abcde", "resnet-1-abcde"
 def test_logs_are_merged_by_time(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     for pod, stamp, text in (
-        (ONE, "2026-01-01T00:00:01.000000001Z", "second"),
-        (ZERO, "2026-01-01T00:00:00.5Z", "first"),
-        (ZERO, "2026-01-01T00:00:02.25Z", "third | with bars"),
+        (ONE, "2026-01-01T00:00:01.000000001Z", "rank1 | second"),
+        (ZERO, "2026-01-01T00:00:00.5Z", "rank0 | first"),
+        (ZERO, "2026-01-01T00:00:02.25Z", "rank0 | third | with bars"),
     ):
         api.print(pod, text, stamp)
     ran = jobctl("logs", "resnet")
@@ -48,10 +48,23 @@ def test_logs_are_merged_by_time(jobctl: Any, world: World, api: ApiServer) -> N
     assert jobctl("logs", "resnet", "--node", "7").code == 2
 
 
-def test_several_processes_of_a_pod_have_no_rank(jobctl: Any, world: World, api: ApiServer) -> None:
+def test_several_processes_of_a_pod_are_told_apart(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP, "--set", "devices=cpu:2")
-    api.print(ZERO, "either of them")
-    assert jobctl("logs", "resnet").out == "node0 trainer | either of them\n"
+    for text in ("launcher's own words", "rank2 | from 2", "rank3 | from 3"):
+        api.print(ONE, text)
+    told = ["node1 launcher | launcher's own words", "node1 rank2 | from 2", "node1 rank3 | from 3"]
+    assert jobctl("logs", "resnet").out.splitlines() == told
+    assert jobctl("logs", "resnet", "--rank", "3").out.splitlines() == told[2:]
+    assert jobctl("down", "resnet").code == 0
+    assert jobctl("logs", "job.yaml").out.splitlines() == told
+
+
+def test_below_an_operator_a_pod_has_one_log(jobctl: Any, world: World, api: ApiServer) -> None:
+    text = "name: resnet\nframework: paddle\nimage: paddle:3\nmodule: train\nnodes: 2\ncheckpoint: /ck\n"
+    Path("job.yaml").write_text(f"{text}kubernetes: {{operator: paddle-operator}}\n")
+    jobctl(*UP)
+    api.print("resnet-worker-1", "rank7 | is the script's own word")
+    assert jobctl("logs", "resnet").out == "node1 rank1 | rank7 | is the script's own word\n"
 
 
 @pytest.mark.parametrize("after", [0, 3])
@@ -117,7 +130,7 @@ def test_a_pod_that_comes_later_is_followed_too(jobctl: Any, world: World, api: 
 
     threading.Timer(0.3, work).start()
     lines = jobctl("logs", "resnet", "-f").out.splitlines()
-    assert lines == ["node0 rank0 | here", "node1 rank1 | in its place"]
+    assert lines == ["node0 launcher | here", "node1 launcher | in its place"]
     assert jobctl("status", "resnet", "-o", "json").json["nodes"][1]["restarts"] == 1
 
 
@@ -132,7 +145,7 @@ def test_up_follow_streams_and_ends_with_the_result(jobctl: Any, world: World, a
 
     threading.Thread(target=work).start()
     ran = jobctl(*UP, "--follow")
-    assert (ran.code, "node1 rank1 | boom" in ran.out or "boom" in ran.err) == (1, True)
+    assert (ran.code, "node1 launcher | boom" in ran.out or "boom" in ran.err) == (1, True)
 
 
 def test_events_of_jobctl_and_of_the_cluster(jobctl: Any, world: World, api: ApiServer) -> None:
@@ -228,6 +241,6 @@ def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
 
 def test_pull_fetches_logs(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:
     jobctl(*UP)
-    api.print(ZERO, "kept")
+    api.print(ZERO, "rank0 | kept")
     assert jobctl("pull", "resnet", "out").code == 0
     assert (here / "out" / "node-0" / "logs" / "0" / "workerlog.0").read_text() == "kept\n"

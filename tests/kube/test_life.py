@@ -174,8 +174,8 @@ def test_down_collects_logs_and_removes_everything(jobctl: Any, world: World, ap
     jobctl(*UP)
     claim = {"metadata": {"name": "checkpoints", "labels": {"jobctl.job": "resnet"}}}
     api.store.put(api.served("PersistentVolumeClaim"), "ml", claim)
-    api.print("resnet-0-abcde", "step 1")
-    api.print("resnet-1-abcde", "step 1 too")
+    api.print("resnet-0-abcde", "rank0 | step 1")
+    api.print("resnet-1-abcde", "rank1 | step 1 too")
     ran = jobctl("down", "resnet")
     assert (ran.code, ran.err.startswith("job `resnet` is down; its logs are in ")) == (0, True)
     assert names(api.store) == ["PersistentVolumeClaim checkpoints"]

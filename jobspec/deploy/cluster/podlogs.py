@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import json
 import queue
+import re
 import struct
 import threading
 import time
@@ -18,9 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 from jobctl.jobspec.deploy.cluster.api import ANSWER, Api
-from jobctl.jobspec.deploy.cluster.kinds import POD
+from jobctl.jobspec.deploy.cluster.kinds import POD, Object
 from jobctl.jobspec.deploy.cluster.problems import ApiError, Call, Cut
 from jobctl.jobspec.deploy.cluster.seen import Pod, numbers, parse_pod
 from jobctl.jobspec.deploy.errors import DeployError
@@ -36,17 +38,38 @@ _INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes the log of a pod, in the words of `logs`. `rank` is None where several processes write it."""
+    """Who writes the log of a pod, in the words of `logs`. `rank` is None where several processes write it.
+
+    In `echoed` logs our launcher says before each line which of its processes, `nproc` of them, has printed it.
+    """
 
     node: int
     rank: int | None
     log: str
+    nproc: int = 1
+    echoed: bool = False
 
-    @property
-    def path(self) -> Path:
-        """Where the log is kept once the job is down, as on hosts."""
-        folder = Path(f"node-{self.node}", "logs")
-        return folder / self.log if self.rank is None else folder / "0" / self.log
+    def line(self, at: float, text: bytes) -> Line:
+        """Return a line of the log."""
+        if not self.echoed:
+            return Line(at, self.node, self.rank, 0, self.log, text)
+        found = _ECHO.match(text)
+        if found is None:
+            return Line(at, self.node, None, 0, "launcher.log", text)
+        role, rank = found.group(1).decode(), int(found.group(2))
+        name = "worker" if role == "rank" else role
+        return Line(at, self.node, rank, 0, f"{name}log.{rank % self.nproc}", found.group(3))
+
+
+# How our launcher begins what it repeats of its processes (Echo in launcher.py).
+_ECHO = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
+_LAUNCHER = "node"  # the container that our launcher runs in, see render/kubernetes.py
+
+
+def _kept_at(line: Line) -> Path:
+    """Return where a line is kept once the job is down, as on hosts."""
+    folder = Path(f"node-{line.node}", "logs")
+    return folder / line.log if line.rank is None else folder / "0" / line.log
 
 
 def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
@@ -57,7 +80,9 @@ def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
     for pod in pods:
         number = index[pod.role, pod.number]
         node = planned.get(number)
-        if node is not None and node.launch.nproc == 1:
+        if pod.container == _LAUNCHER:
+            found[pod.uid] = Writer(number, None, "", node.launch.nproc if node else 1, echoed=True)
+        elif node is not None and node.launch.nproc == 1:
             found[pod.uid] = Writer(number, pod.number, f"{node.launch.log_name}.0")
         else:
             found[pod.uid] = Writer(number, None, f"{pod.role}.log")
@@ -127,28 +152,33 @@ class PodLog:
 
     def follow(self, tell: Callable[[Line], None], failed: Callable[[DeployError | None], None]) -> None:
         """Tell each line as it comes, until the pod has ended or is gone."""
-        while not self.over:
+        while True:
+            came = False
             try:
-                for line in self._read(self.place, follow="true"):
-                    tell(line)
                 self._go_on(tell)
+                if self.over:
+                    return
+                for line in self._stream():
+                    came = True
+                    tell(line)
                 failed(None)
             except Cut:
                 continue  # it is read on from where it broke off
             except ApiError as error:
                 if error.status == 404:
                     self.over = True
-                elif error.status != 400:  # 400: the container has not begun
+                    return
+                if error.status != 400:  # 400: the container has not begun
                     failed(error)
             except DeployError as error:
                 failed(error)
-            if not self.over:
+            if not came:
                 time.sleep(AGAIN)
 
     def _go_on(self, tell: Callable[[Line], None]) -> None:
-        """See why a log has ended: its container has another run, the pod has ended, or only the connection has."""
-        found = self.api.find(POD, self.pod.name)
-        if found is None or found["metadata"]["uid"] != self.pod.uid:
+        """See what became of the pod: its container may be in another run by now, it may have ended, or be gone."""
+        found = self._look()
+        if found is None:
             self.over = True
             return
         pod = parse_pod(found)
@@ -156,28 +186,49 @@ class PodLog:
             for line in self._whole(self.place, previous="true"):
                 tell(line)
             self.place, self.run = Place(), pod.restarts
-        elif (found.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if (found.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             for line in self._whole(self.place):
                 tell(line)
             self.over = True
 
+    def _look(self) -> Object | None:
+        """Return the pod as it is now, None if it is gone."""
+        found = self.api.find(POD, self.pod.name)
+        return found if found is not None and found["metadata"]["uid"] == self.pod.uid else None
+
+    def _stream(self) -> Iterator[Line]:
+        """Yield what comes of the present run; nothing if another may have begun while it was asked for."""
+        call, query = self._query(self.place, follow="true")
+        answer = self.api.stream(call, query, QUIET)
+        found = self._look()
+        if found is None or parse_pod(found).restarts != self.run:
+            answer.close()
+            return
+        yield from self._lines(self.place, self.api.lines(answer, call))
+
     def _read(self, place: Place, **how: str) -> Iterator[Line]:
+        """Yield what there is now that was not read before; nothing where there is no such run, or no pod any more."""
+        call, query = self._query(place, **how)
+        try:
+            answer = self.api.stream(call, query, ANSWER)
+        except ApiError as error:
+            if error.status not in (400, 404):
+                raise
+            return
+        # Of a log that is followed, the rest of a line may only have been cut off; here it is the last one.
+        yield from self._lines(place, self.api.lines(answer, call, rest_too=True))
+
+    def _query(self, place: Place, **how: str) -> tuple[Call, dict[str, str]]:
         query = {"container": self.pod.container, "timestamps": "true", **how}
         since = place.since() or (_stamp(self.since) if self.since is not None else None)
         if since is not None:
             query["sinceTime"] = since
         elif self.last is not None:
             query["tailLines"] = str(self.last)
-        call = Call("get", POD, self.api.namespace, self.pod.name, "log")
-        try:
-            answer = self.api.stream(call, query, QUIET if "follow" in how else ANSWER)
-        except ApiError as error:
-            # 400: there is no run before, or none at all yet; 404: the pod has gone in the meantime.
-            if "follow" in how or error.status not in (400, 404):
-                raise
-            return
-        whole = "follow" not in how  # else the rest of a line may only have been cut off
-        for raw in place.fresh(self.api.lines(answer, call, rest_too=whole)):
+        return Call("get", POD, self.api.namespace, self.pod.name, "log"), query
+
+    def _lines(self, place: Place, lines: Iterator[bytes]) -> Iterator[Line]:
+        for raw in place.fresh(lines):
             line = self._line(raw)
             if line is not None and (self.since is None or line.time >= self.since):
                 yield line
@@ -188,8 +239,7 @@ class PodLog:
             at = datetime.fromisoformat(stamp.decode("ascii")).timestamp()
         except (ValueError, UnicodeDecodeError):
             return None  # the kubelet's own words, such as that it cannot read the rest
-        writer = self.writer
-        return Line(at, writer.node, writer.rank, 0, writer.log, text)
+        return self.writer.line(at, text)
 
 
 def _stamp(seconds: float) -> str:
@@ -223,7 +273,8 @@ class PodLogs:
         self._discover()
         if not self._begun:
             self._begun = True
-            yield from heapq.merge(*(log.so_far() for log in self._logs.values()), key=lambda line: line.time)
+            merged = heapq.merge(*(log.so_far() for log in self._logs.values()), key=lambda line: line.time)
+            yield from filter(self._is_chosen, merged)
             if final:
                 return
         if final:
@@ -233,7 +284,7 @@ class PodLogs:
         found = []
         while not self._lines.empty():
             found.append(self._lines.get())
-        yield from sorted(found, key=lambda line: line.time)
+        yield from filter(self._is_chosen, sorted(found, key=lambda line: line.time))
 
     def _discover(self) -> None:
         pods = sorted(self.look(), key=lambda pod: pod.created)
@@ -246,10 +297,11 @@ class PodLogs:
                 self._logs[pod.uid] = PodLog(self.api, pod, who[pod.uid], self.selection.since, last)
 
     def _is_selected(self, writer: Writer) -> bool:
-        want = self.selection
-        if want.rank is not None and (want.rank != writer.rank or writer.log.startswith("server")):
-            return False  # servers have ranks of their own
-        return want.node is None or want.node == writer.node
+        return self.selection.node is None or self.selection.node == writer.node
+
+    def _is_chosen(self, line: Line) -> bool:
+        rank = self.selection.rank
+        return rank is None or (line.rank == rank and line.log.startswith("worker"))  # servers have ranks of their own
 
     def _follow(self) -> None:
         """Follow what is not followed yet."""
@@ -296,23 +348,41 @@ def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> int
     who = writers(pods, plan)
     count = 0
     for pod in sorted(pods, key=lambda pod: pod.created):
-        lines = PodLog(api, pod, who[pod.uid]).so_far()
-        count += _write(lines, into / who[pod.uid].path, who[pod.uid])
+        kept = _Kept(into)
+        for line in PodLog(api, pod, who[pod.uid]).so_far():
+            kept.write(line)
+        count += kept.close()
     return count
 
 
-def _write(lines: Iterator[Line], path: Path, writer: Writer) -> int:
-    """Append lines to a log, and their times to its index; return 1 if there was any."""
-    first = next(lines, None)
-    if first is None:
-        return 0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as log, path.with_name(f"{path.name}.idx").open("ab") as index:
-        for line in (first, *lines):
-            index.write(_INDEX.pack(log.tell(), line.time))
-            log.write(line.text + b"\n")
-    if writer.rank is not None:
-        record = path.parents[2] / "processes" / "0" / "0.json"
+class _Kept:
+    """Logs that are kept below a folder, each with its index, and with the ranks of who wrote them."""
+
+    def __init__(self, into: Path) -> None:
+        self.into = into
+        self.files: dict[Path, tuple[BinaryIO, BinaryIO]] = {}
+
+    def write(self, line: Line) -> None:
+        """Append a line to its log, and its time to the index."""
+        path = self.into / _kept_at(line)
+        if path not in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.files[path] = path.open("ab"), path.with_name(f"{path.name}.idx").open("ab")
+            self._note_rank(path, line)
+        log, index = self.files[path]
+        index.write(_INDEX.pack(log.tell(), line.time))
+        log.write(line.text + b"\n")
+
+    def _note_rank(self, path: Path, line: Line) -> None:
+        if line.rank is None:
+            return
+        record = path.parents[2] / "processes" / "0" / f"{path.suffix[1:]}.json"
         record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps({"rank": writer.rank}), encoding="utf-8")
-    return 1
+        record.write_text(json.dumps({"rank": line.rank}), encoding="utf-8")
+
+    def close(self) -> int:
+        """Return how many logs there are."""
+        for pair in self.files.values():
+            for file in pair:
+                file.close()
+        return len(self.files)
