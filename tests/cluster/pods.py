@@ -151,7 +151,7 @@ class Pod:
             *mounts,
             "--",
         ]
-        with (self.folder / log).open("wb") as out:
+        with (self.folder / log).open("ab") as out:
             return subprocess.Popen(
                 [*enter, *argv],
                 env={**env, "ROOT": str(root), "HOSTS": str(self.cluster.hosts), "NAME": self.name, "WORK": work},
@@ -166,6 +166,10 @@ class Pod:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+    def printed(self) -> str:
+        """Return what its container has printed: all that a cluster would show."""
+        return (self.folder / "pod.log").read_text(errors="replace")
 
     def log(self, name: str = "workerlog.0", generation: int = 1, attempt: int | None = None) -> str:
         """Return a log of one of its processes."""

@@ -157,3 +157,14 @@ def test_one_that_fails_when_others_are_done_has_all_begin_again(cluster: Make, 
     begun(made, here, 2, 2)
     say(here, "end")
     assert made.finish() == {"demo-0": [0], "demo-1": [0]}
+
+
+def test_what_processes_print_is_repeated_by_their_pod(cluster: Make, here: Path) -> None:
+    made = cluster(spec(here, 2))
+    made.start()
+    begun(made, here, 1, 2)
+    say(here, "end")
+    assert made.finish() == {"demo-0": [0], "demo-1": [0]}
+    for number, pod in enumerate(made.pods):
+        printed = [line for line in pod.printed().splitlines() if line.startswith("rank")]
+        assert printed == [f"rank{number} | {pod.log().rstrip()}"]
