@@ -2040,7 +2040,13 @@ class Circle:
         return [m for m in (self.order or {}).get("members", ()) if m["node"] != self.me]
 
     def identity(self) -> Optional[str]:
-        """Return the generation's id."""
+        """Return what tells the generation from all others: ids are used again when a job is brought up anew."""
+        order = self.order
+        return "%s %d %s" % (order.get("began", 0.0), order["number"], self.id) if order else None
+
+    @property
+    def id(self) -> Optional[str]:
+        """The generation's id, as the launcher knows it."""
         return self.order["rendezvous"]["id"] if self.order else None
 
     def tell(self, now: float) -> None:
@@ -2154,9 +2160,9 @@ class Circle:
             if said.get("leave"):
                 self.leaving = boot_time() + LINGER
             elif "begun" in said:
-                self.begun = self.begun or said["begun"] == self.identity()
+                self.begun = self.begun or said["begun"] == self.id
             elif "done" in said:
-                self.done |= {self.me} if said["done"] == self.identity() else set()
+                self.done |= {self.me} if said["done"] == self.id else set()
             else:
                 self.take(said["order"], said["after"])
         return not self.wire.closed
@@ -2164,7 +2170,7 @@ class Circle:
     def take(self, order: Json, after: Optional[str]) -> None:
         """Go over to what the launcher proposes, if it follows what there is."""
         there = self.order
-        if after is None or (there is not None and self.identity() == after and there["command"] == "run"):
+        if after is None or (there is not None and self.id == after and there["command"] == "run"):
             self.adopt(order)
 
     def say(self, now: float) -> None:
@@ -2177,7 +2183,7 @@ class Circle:
         waited = self.missing(now) if not self.agreed else []
         said: Json = {
             "at": self.renewed(now),
-            "id": self.identity() if self.agreed else None,
+            "id": self.id if self.agreed else None,
             "gone": {str(m["node"]): self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
             "over": False,
             "ttl": timeout + TERMINATED,
