@@ -105,6 +105,7 @@ def planner(
         spec_hash=digest,
         services=members,
         cluster=cluster,
+        needs=known.needs(spec),
     )
 
 
@@ -321,6 +322,7 @@ class _Builder:
             regroups=start.regroups,
             rejoin=start.rejoin,
             circle=self.circle,
+            lost=start.lost,
         )
 
     def _start(self, seat: Seat) -> Start:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start
-from jobctl.jobspec.plan.types import Slot, Value
+from jobctl.jobspec.plan.types import Need, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -76,6 +76,10 @@ class MindSpore:
     def decides(self) -> frozenset[str]:
         """Who a process is, and where it meets the others."""
         return frozenset(_DECIDED)
+
+    def needs(self, spec: Spec) -> tuple[Need, ...]:
+        """Nothing but the module."""
+        return ()
 
     def unsupported(self, spec: Spec) -> str | None:
         """Return what this version cannot plan yet."""

@@ -158,6 +158,7 @@ class Launch:
     regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
     circle: int | None = None  # the port at which launchers without a supervisor agree among themselves; None: not so
+    lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +338,20 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What the image has to have for a job, as `check` looks for it.
+
+    `test` is Python that ends with a message (`sys.exit("…")`) where the image has not; `deep` ones take long. `code` is
+    the finding's, `hint` what a user does about it.
+    """
+
+    code: str
+    test: str
+    hint: str
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole job. `nodes` are all that may run; a generation's members are a choice of them."""
 
@@ -360,6 +375,7 @@ class Plan:
     spec_hash: str
     services: tuple[Service, ...] = ()
     cluster: Cluster | None = None
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

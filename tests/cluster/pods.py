@@ -394,6 +394,32 @@ def kill_process(pod: Pod, word: str, number: int = signal.SIGKILL) -> None:
             os.kill(pid, number)
 
 
+def circle_of(pod: Pod) -> int:
+    """Return the process in a pod by which its launcher hears the others: it has a socket at the pod's address."""
+    assert pod.process is not None
+    own = "".join(f"{int(part):02X}" for part in reversed(pod.address.split(".")))
+    rows = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
+    sockets = {f"socket:[{row[9]}]" for row in rows if row[1].startswith(f"{own}:")}
+    for pid in _below(pod.process.pid):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            if os.path.islink(entry) and os.readlink(entry) in sockets:
+                return pid
+    raise LookupError(f"nobody in {pod.name} listens at {pod.address}")
+
+
+def runs(pod: Pod, word: str) -> bool:
+    """Say whether a process with `word` in its command line lives in a pod."""
+    assert pod.process is not None
+    for pid in _below(pod.process.pid):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if word in line and "launcher.py" not in line:
+            return True
+    return False
+
+
 def _below(pid: int) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():

@@ -57,3 +57,19 @@ def test_it_trains_to_the_end(
     assert set(map(tuple, codes.values())) == {(0,)}, made.story()
     assert any(folder.iterdir())
     assert "final step=" in made.story()
+
+
+def test_a_lost_pod_costs_the_work_since_the_last_checkpoint(cluster: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    args = "[--epochs=6, --checkpoint-every=10, --min-accuracy=0.5]"
+    told = {"container.python": sys.executable, "args": args, "env.OMP_NUM_THREADS": '"1"'}
+    overrides = [word for key, value in told.items() for word in ("--set", f"{key}={value}")]
+    made = cluster(EXAMPLES / "torch-resnet" / "job.yaml", *overrides, environ={"CHECKPOINT_DIR": str(folder)})
+    made.start()
+    made.until(lambda: any(folder.iterdir()), 120.0)
+    made.pods[1].kill()
+    assert made.finish(180.0) == {"torch-resnet-0": [0], "torch-resnet-1": [137, 0]}, made.story()
+    resumed = made.pods[0].log(generation=2)
+    assert "resumed step=" in resumed
+    assert "final step=" in resumed

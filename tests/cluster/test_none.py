@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pods import Cluster, kill_process
+from pods import Cluster, circle_of, kill_process, runs
 
 HEAD = f"""\
 name: demo
@@ -168,3 +170,22 @@ def test_what_processes_print_is_repeated_by_their_pod(cluster: Make, here: Path
     for number, pod in enumerate(made.pods):
         printed = [line for line in pod.printed().splitlines() if line.startswith("rank")]
         assert printed == [f"rank{number} | {pod.log().rstrip()}"]
+
+
+def test_a_pod_that_nobody_hears_stops_training_and_joins_again(cluster: Make, here: Path) -> None:
+    """What hears the others stands still, as if the pod's network was gone: its processes end after `host_timeout`."""
+    path = spec(here, 3)
+    path.write_text(path.read_text().replace("host_timeout: 10s", "host_timeout: 4s"))
+    made = cluster(path)
+    made.start()
+    begun(made, here, 1, 3)
+    deaf = circle_of(made.pods[1])
+    os.kill(deaf, signal.SIGSTOP)
+    made.until(lambda: not runs(made.pods[1], "work.py"), 15.0)
+    # The others are most of the launchers: they go on, and begin nothing without it.
+    assert [runs(made.pods[i], "work.py") for i in (0, 2)] == [True, True]
+    assert not (here.parent / "checkpoint" / "2.0").exists()
+    os.kill(deaf, signal.SIGCONT)
+    begun(made, here, 2, 3)
+    say(here, "end")
+    assert made.finish() == {f"demo-{i}": [0] for i in range(3)}
