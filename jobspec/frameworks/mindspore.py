@@ -65,6 +65,10 @@ class MindSpore:
             rejoin=spec.recovery.max_restarts if scheduler else None,
         )
 
+    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+        """No operator knows MindSpore; `validate` says so."""
+        raise NotImplementedError(operator)
+
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: MindSpore goes by the variables of the devices' own libraries."""
         return ()

@@ -5,7 +5,7 @@ Rules need nothing but the spec (and its folder, for files); those about hosts a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -61,6 +61,26 @@ def _other_blocks(spec: Spec) -> list[str]:
     names = ("torch", "paddle", "mindspore")
     return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
 
+
+def _operator(spec: Spec) -> str:
+    return spec.kubernetes.operator if spec.kubernetes else "none"
+
+
+def _runs_under(spec: Spec) -> tuple[str, ...]:
+    """Return the frameworks that the spec's operator runs."""
+    return _OPERATORS[_operator(spec)]
+
+
+_OPERATORS = {
+    "none": ("torch", "paddle", "mindspore"),
+    "paddle-operator": ("paddle",),
+    "kubeflow": ("torch", "paddle"),
+    "trainer": ("torch",),
+}
+_POLICIES = {
+    "paddle-operator": ("Always", "Never", "OnFailure", "OnCompletion"),
+    "kubeflow": ("All", "Running", "None"),
+}
 
 ERROR: Severity = "error"
 WARNING: Severity = "warning"
@@ -135,6 +155,30 @@ RULES: tuple[Rule, ...] = (
     Rule("relative-checkpoint", ERROR, ("checkpoint",),
          lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
          "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
+    # Operators of Kubernetes; what only matters on that target: kubernetes_checks.
+    Rule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: s.framework not in _runs_under(s),
+         "this operator does not run jobs of this framework", "use `operator: none`, which runs all of them"),
+    Rule("operator-mode", ERROR, ("kubernetes", "operator"),
+         lambda s: s.mode == "ps" and _operator(s) in ("kubeflow", "trainer"),
+         "this operator does not run parameter servers",
+         "use `operator: none`; for paddle also `paddle-operator`"),
+    Rule("operator-policy", ERROR, ("kubernetes", "clean_pod_policy"),
+         lambda s: _operator(s) in _POLICIES and s.kubernetes and s.kubernetes.clean_pod_policy not in (None, *_POLICIES[_operator(s)]),
+         "the operator does not know this policy, and would take it for none",
+         "paddle-operator knows `Always`, `Never`, `OnFailure` and `OnCompletion`, kubeflow `All`, `Running` and `None`"),
+    Rule("operator-unused", ERROR, ("kubernetes", "clean_pod_policy"),
+         lambda s: s.kubernetes and s.kubernetes.clean_pod_policy is not None and _operator(s) not in _POLICIES,
+         "only paddle-operator and kubeflow have a policy for pods that have ended", "leave it out", at_key=True),
+    Rule("operator-unused", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet is not None and _operator(s) != "paddle-operator",
+         "`intranet` is an option of paddle-operator", "leave it out", at_key=True),
+    Rule("operator-policy", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet not in (None, "PodIP", "Service", "Host"),
+         "paddle-operator does not know this way, and would take it for `PodIP`", "it knows `PodIP`, `Service` and `Host`"),
+    Rule("operator-service", WARNING, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet == "Service",
+         "with `Service` Paddle 3 hangs in mode `collective`, and servers of operator 0.3.5 do not find themselves",
+         "use `PodIP`"),
     # etcd.
     Rule("etcd-either", ERROR, ("etcd",), lambda s: s.etcd and (s.etcd.endpoints is None) == (s.etcd.managed is None),
          "`etcd` needs either `endpoints` or `managed`", "endpoints of one that runs, or `managed: {}`"),
@@ -153,11 +197,15 @@ RULES: tuple[Rule, ...] = (
 def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
-    for rule in RULES:
-        found += told(partial(_apply, rule, spec, source))
+    found += apply(RULES, spec, source)
     for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _mounts):
         found += told(partial(check, spec, source))
     return found + told(partial(_files, spec, source, directory))
+
+
+def apply(rules: Sequence[Rule], spec: Spec, source: Source) -> list[Diagnostic]:
+    """Return what `spec` breaks of a table of rules."""
+    return [diagnostic for rule in rules for diagnostic in told(partial(_apply, rule, spec, source))]
 
 
 def _apply(rule: Rule, spec: Spec, source: Source) -> list[Diagnostic]:
