@@ -2000,6 +2000,7 @@ class Circle:
         self.again: Set[int] = set()
         self.done: Set[int] = set()
         self.leaving: Optional[float] = None
+        self.last: Optional[float] = None  # until when the generation before had its lease
         self.began = boot_time()
 
     def open(self) -> socket.socket:
@@ -2128,6 +2129,7 @@ class Circle:
             return
         before, self.order, self.changed = self.identity(), order, True
         if before != self.identity():
+            self.last = self.renewed(boot_time())
             self.met, self.again, self.done = {}, set(), set()
             self.agreed = self.begun = False
             self.began = boot_time()
@@ -2199,8 +2201,12 @@ class Circle:
         self.wire.send(said)
 
     def renewed(self, now: float) -> Optional[float]:
-        """Return from when on the lease counts; the only trainer of a job has one always."""
-        return now if self.lease.is_alone else self.lease.renewed()
+        """Return from when on the lease counts; the only trainer of a job has one always.
+
+        Until the launcher has begun a generation it is that of the one before, whose processes it may yet have to end.
+        """
+        found = now if self.lease.is_alone else self.lease.renewed()
+        return self.last if found is None and not self.begun else found
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""
