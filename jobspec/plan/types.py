@@ -157,6 +157,10 @@ class Launch:
     until: str = ""  # the role with whose good end these processes end, well
     regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
+    rejoin_after: float = 0.0  # seconds after its end before which it is not
+    apart: bool = False  # whether the framework's launcher gives each process a session of its own
+    meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous
+    elsewhere: tuple[str, ...] = ()  # variable and value of a process that it starts too, but that another node runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,12 @@ def run(world: list[str], *args: str, **variables: str) -> list[str]:
     (port,) = free_ports(1)
     names = {role: ",".join("127.0.0.1:1" for one in world if one == role) for role in ("server", "trainer")}
     common = {
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(len(world)),
-        "JOBCTL_SERVERS": names["server"], "JOBCTL_TRAINERS": names["trainer"], **variables,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(len(world)),
+        "JOBCTL_SERVERS": names["server"],
+        "JOBCTL_TRAINERS": names["trainer"],
+        **variables,
     }
     processes = [
         subprocess.Popen(
