@@ -247,17 +247,26 @@ def make_shared(order: Json) -> str:
 
     Raises Problem.
     """
-    # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
-    folder, name = order.get("checkpoint_dir") or "", ".jobctl-%s." % order["job"]
-    mine = os.path.join(folder, name + order["rendezvous"]["id"])
-    for path in glob.glob(os.path.join(glob.escape(folder), name + "*")):
-        if path != mine:
-            shutil.rmtree(path, ignore_errors=True)
+    mine = shared_prefix(order) + order["rendezvous"]["id"]
+    remove_shared(order, but=mine)
     try:
         os.makedirs(mine, exist_ok=True)
     except OSError as error:
         raise Problem("cannot make %s: %s" % (mine, os.strerror(error.errno or 0)), start_failure(None)) from error
     return mine
+
+
+def shared_prefix(order: Json) -> str:
+    """Return how the paths of such folders begin."""
+    # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
+    return os.path.join(order.get("checkpoint_dir") or "", ".jobctl-%s." % order["job"])
+
+
+def remove_shared(order: Json, but: str = "") -> None:
+    """Remove such folders of all generations but one."""
+    for path in glob.glob(glob.escape(shared_prefix(order)) + "*"):
+        if path != but:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_scratch(directory: str) -> None:
@@ -649,6 +658,8 @@ class Launcher:
         """End for good, with the code of what ran."""
         busy = self.run_ is not None or self.pending is not None
         self.end_processes(grace, over=True)
+        if self.launch.get("rejoin_after"):
+            remove_shared(self.order or {})  # of a generation that has failed here
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.get("until"):
@@ -751,8 +762,8 @@ class Launcher:
         if run is not None:
             run.end(grace, number, self.pause)
             run.look()
-            if over or self.launch.get("rejoin") is None:
-                run.tidy_up()
+            if over or not self.launch.get("rejoin_after"):
+                run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
             self.report.update(processes=run.records(), **run.progress_fields())
         self.be_here()
         kill_descendants()

@@ -292,6 +292,24 @@ def test_a_launcher_that_chooses_the_interpreter_gets_a_script(node: Any) -> Non
     assert node.log("workerlog.1") == "rank 5\n"
 
 
+def test_what_nodes_share_stays_while_others_may_go_on_with_it(node: Any) -> None:
+    """Where a node comes back to its generation; it goes when the job does, although this node has failed before."""
+    shared = node.root / "shared"
+    shared.mkdir()
+    process = node.start(
+        command=node.script("import os, sys\nopen(os.environ['WHERE'] + '/state', 'w')\nsys.exit(3)"),
+        env=[["WHERE", {"slot": "shared_scratch"}]],
+        rejoin=0,
+        rejoin_after=30.0,
+    )
+    node.order(checkpoint_dir=str(shared))
+    node.until("failed")
+    assert os.listdir(shared / ".jobctl-demo.demo-1") == ["state"]
+    node.order(command="finish", checkpoint_dir=str(shared))
+    assert process.wait(20) == 3
+    assert os.listdir(shared) == []
+
+
 # As msrun does: each process in a session of its own, all killed as soon as one has ended, and a process too many.
 KEEPER = """\
 import os, signal, subprocess, sys, time
