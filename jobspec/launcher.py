@@ -49,6 +49,7 @@ TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one d
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 FROM_OUTSIDE = (129, 130, 137, 143)  # how a process ends that somebody, or something, has ended
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
+LOOKOUT_BYTES = 65536  # of a framework launcher's log, at a time
 SETTLE = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before they begin again, without progress in between
@@ -2004,6 +2005,7 @@ class Run:
             log.write(overview(order, self.launch))
             log.flush()
             self.own_lines = log.tell()  # what follows is the framework's launcher's
+        self.lookout = Lookout(log.name, self.own_lines, self.launch.get("lost", ""))
         self.go_on()
 
     # Slots and environment.
@@ -2273,7 +2275,8 @@ class Run:
             return self.launcher_failure(*ended[0])
         if self.hang.hangs(time.time()):
             return Failure("hang", None, None, None, None, time.time())
-        return None
+        line = self.lookout.look()
+        return Failure("lost", None, None, None, "launch.log", time.time(), [line]) if line else None
 
     def process_failure(self, process: Json) -> Failure:
         """Return the failure of one process, with its last words (or the framework launcher's, if it had none)."""
@@ -2300,6 +2303,8 @@ class Run:
         """Say in words what failed."""
         if failure.kind == "hang":
             return "no progress for %.0f s (hang_timeout)" % self.hang.limit()
+        if failure.kind == "lost":
+            return "the framework's launcher has lost the others for good: %s" % failure.tail[0]
         whys = [p["guard_why"] for p in self.processes if p.get("guard_why")]
         if failure.kind == "start" and whys:
             return str(whys[0])
@@ -2363,6 +2368,25 @@ class Run:
             if not any(p["state"] == "running" for p in self.processes):
                 return
             pause(0.01)
+
+
+class Lookout:
+    """Looks in a log that grows for a line that says that whoever writes it cannot go on."""
+
+    def __init__(self, path: str, start: int, pattern: str) -> None:
+        self.path, self.read, self.pattern = path, start, re.compile(pattern) if pattern else None
+
+    def look(self) -> Optional[str]:
+        """Return the first such line of what was written since the last look; whole lines are looked at."""
+        if self.pattern is None or os.path.getsize(self.path) <= self.read:
+            return None
+        with open(self.path, "rb") as file:
+            file.seek(self.read)
+            text = file.read(LOOKOUT_BYTES)
+        whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == LOOKOUT_BYTES else b"")
+        self.read += len(whole)
+        lines = whole.decode("utf-8", "replace").splitlines()
+        return next((line.strip() for line in lines if self.pattern.search(line)), None)
 
 
 def of_role(order: Json, role: Optional[str]) -> List[Json]:

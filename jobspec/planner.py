@@ -96,6 +96,7 @@ def planner(
         stop_grace=spec.stop_grace_period,
         spec_hash=digest,
         services=members,
+        needs=known.needs(spec),
     )
 
 
@@ -320,6 +321,7 @@ class _Builder:
             until=start.until,
             regroups=start.regroups,
             rejoin=start.rejoin,
+            lost=start.lost,
             rejoin_after=start.rejoin_after,
             apart=start.apart,
             meets=start.meets,

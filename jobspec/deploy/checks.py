@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from jobctl.jobspec.deploy.findings import Finding, Found, Seat, Survey, Verdict, binds
 from jobctl.jobspec.deploy.ports import used_ports
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.container import is_address
 
 SKEW = 0.5  # seconds between the clocks of two hosts
@@ -243,13 +245,31 @@ def _limits(run: Survey, seat: Seat) -> Found:
         text = f"the image's Python is {'.'.join(map(str, seat.probe['python']))}"
         hint = "jobctl needs 3.8 or later: `container.python` names another interpreter"
         yield Finding(seat.name, "image", "error", text, "python-old", hint)
-    if run.deep and run.plan is not None:
-        module = framework(run.plan.framework).module
-        if seat.probe["module"] is None:
-            text = f"the image's {node.container.python} cannot import `{module}`"
-            yield Finding(seat.name, "framework", "error", text, "framework-missing", "is it the right image?")
-        else:
-            yield Finding(seat.name, "framework", "ok", f"{module} {seat.probe['module']}")
+
+
+def _framework(run: Survey, seat: Seat) -> Found:
+    if seat.probe is None or run.plan is None:
+        return
+    node, module, lacks = seat.nodes[0], framework(run.plan.framework).module, seat.probe["lacks"]
+    missing = f"No module named '{module}'"
+    if (run.deep and seat.probe["module"] is None) or any(text and text.endswith(missing) for text in lacks):
+        text = f"the image's {node.container.python} cannot import `{module}`"
+        yield _or_setup(
+            node, Finding(seat.name, "framework", "error", text, "framework-missing", "is it the right image?")
+        )
+        return
+    if run.deep:
+        yield Finding(seat.name, "framework", "ok", f"{module} {seat.probe['module']}")
+    for need, text in zip(run.needs, lacks, strict=True):
+        if text is not None:
+            yield _or_setup(node, Finding(seat.name, "framework", "error", text, need.code, need.hint))
+
+
+def _or_setup(node: Node, finding: Finding) -> Finding:
+    """Return a finding about the image, as a warning where the job's `setup` may yet mend that."""
+    if not node.launch.setup:
+        return finding
+    return replace(finding, verdict="warning", message=f"{finding.message} (unless `setup` brings it)")
 
 
 OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
@@ -267,6 +287,7 @@ OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
     _names_resolve,
     _room,
     _limits,
+    _framework,
 )
 
 

@@ -10,7 +10,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.facts import Facts
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.plan.types import Node, Plan, Service
+from jobctl.jobspec.plan.types import Need, Node, Plan, Service
 from jobctl.jobspec.render.container import host_mounts
 
 Verdict = Literal["ok", "warning", "error", "skipped"]
@@ -59,6 +59,11 @@ class Survey:
     seats: Sequence[Seat]
     deep: bool = False
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What is looked for in the image."""
+        return tuple(need for need in (self.plan.needs if self.plan else ()) if self.deep or not need.deep)
 
     def failed(self, seat: Seat, *checks: str) -> bool:
         """Say whether one of these checks found an error on a host."""

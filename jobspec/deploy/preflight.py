@@ -197,6 +197,7 @@ class Preflight:
             "kind": node.container.devices.kind,
             "paths": paths,
             "module": framework(plan.framework).module if self.survey.deep else None,
+            "tests": [need.test for need in self.survey.needs],
             "address": node.host.address if is_address(node.host.address) else "",
             "port": self.port if peers else 0,
             "peers": peers,

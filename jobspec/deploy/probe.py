@@ -162,6 +162,15 @@ def version_of(module: str) -> str | None:
     return done.stdout.decode().strip().splitlines()[-1] if done.returncode == 0 else None
 
 
+def lacks(test: str) -> str | None:
+    """Return what a test says that the image lacks, None if nothing: its own words, or the last of Python's."""
+    done = subprocess.run([sys.executable, "-c", test], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode == 0:
+        return None
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else "ended with code %d" % done.returncode
+
+
 def main() -> None:
     """Print what is seen from here."""
     task: Json = json.loads(sys.argv[1])
@@ -174,6 +183,7 @@ def main() -> None:
         "name": resolves(socket.gethostname()),
         "paths": {path: access(path, write) for path, write in task["paths"]},
         "module": version_of(task["module"]) if task["module"] else None,
+        "lacks": [lacks(test) for test in task["tests"]],
     }
     found["meet"] = meet(task) if task["port"] else None
     sys.stdout.write(json.dumps(found) + "\n")

@@ -34,7 +34,7 @@ KEEP = 5.0  # seconds after which a host is told that we are there, if there was
 CUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
 FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
-AGAIN = 30.0  # seconds after which a host is read again although it tells of no change
+AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
 NOTHING = Seen((), Control(), {})
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.plan.types import Value
+    from jobctl.jobspec.plan.types import Need, Value
     from jobctl.jobspec.spec.model import Spec
 
 
@@ -67,6 +67,7 @@ class Start:
     until: str = ""
     regroups: bool = False
     rejoin: int | None = None
+    lost: str = ""
     rejoin_after: float = 0.0
     apart: bool = False
     meets: bool = False
@@ -92,6 +93,9 @@ class Framework(Protocol):
 
     def decides(self) -> frozenset[str]:
         """Return the variables that a spec's `env` cannot set: they are each process's own."""
+
+    def needs(self, spec: Spec) -> tuple[Need, ...]:
+        """Return what `check` looks for in the image, beside the module itself."""
 
     def unsupported(self, spec: Spec) -> str | None:
         """Return why this version cannot plan `spec`, or None if it can."""

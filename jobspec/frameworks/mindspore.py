@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start
-from jobctl.jobspec.plan.types import Slot, Value
+from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.spec.parts import MindsporeOptions
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ class MindSpore:
     def decides(self) -> frozenset[str]:
         """Who a process is, and where it meets the others."""
         return frozenset(_DECIDED)
+
+    def needs(self, spec: Spec) -> tuple[Need, ...]:
+        """Nothing but the module."""
+        return ()
 
     def unsupported(self, spec: Spec) -> str | None:
         """Nothing."""

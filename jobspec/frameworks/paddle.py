@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
-from jobctl.jobspec.plan.types import Rule, Slot, Value
+from jobctl.jobspec.plan.types import Need, Rule, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -103,6 +103,10 @@ _DECIDED = frozenset(
     ]
 )
 
+# A launcher whose link was out for longer than its key lives tries for ever to write it down again under the lease that is
+# over (paddle/distributed/launch/controllers/master.py, `_heartbeat`), and all wait for all.
+_LOST = r"requested lease not found"
+
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 RULES = (
@@ -113,6 +117,37 @@ RULES = (
         "fail",
         "this Paddle was built without parameter servers: take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
     ),
+)
+
+
+_ETCD3 = Need(
+    "etcd-client-missing",
+    """import importlib.util, sys
+if importlib.util.find_spec("etcd3") is None: sys.exit("the image has no `etcd3`, through which Paddle speaks to etcd")""",
+    "`setup: pip install etcd3`",
+)
+_SERVERS = Need(
+    "ps-core-missing",
+    """import os, sys
+os.environ["FLAGS_enable_pir_api"] = "0"
+import paddle
+core = getattr(paddle, "base", None) or paddle.fluid
+if not hasattr(core.core, "DistFleetWrapper"): sys.exit("Paddle %s in the image was built without parameter servers" % paddle.__version__)""",
+    "take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
+)
+# With 2 servers wait for trainers in fleet.init, so all have to start at the same time; since 3.0 trainers do not wait
+# for servers that listen (`wait_server_ready` does nothing), and send to ports where nobody is yet.
+_GLOO_RACE = Need(
+    "gloo-race",
+    """import sys, paddle
+if int(paddle.__version__.split(".")[0] or 3) >= 3: sys.exit("with `ps.gloo: 2`, trainers of Paddle %s do not wait for servers" % paddle.__version__)""",
+    "leave `gloo` out, or take `gloo: 1`",
+)
+_RUN_CHECK = Need(
+    "framework-broken",
+    "import paddle; paddle.utils.run_check()",
+    "`paddle.utils.run_check()` fails in the image: does it fit the devices and their driver?",
+    deep=True,
 )
 
 
@@ -142,6 +177,7 @@ class Paddle:
             kept=("endpoints.log",),
             regroups=elastic,
             rejoin=spec.recovery.max_restarts if elastic else None,
+            lost=_LOST if elastic else "",
         )
 
     def visible(self, kind: str) -> tuple[str, ...]:
@@ -152,11 +188,21 @@ class Paddle:
         """What its launcher sets, or would take for a flag."""
         return _DECIDED | {"POD_IP", "MASTER_ADDR", "MASTER_PORT", "TRAINING_ROLE", "DISTRIBUTED_TRAINER_ENDPOINTS"}
 
+    def needs(self, spec: Spec) -> tuple[Need, ...]:
+        """Return its etcd client, parameter servers, and its own test of an installation."""
+        brings_etcd3 = any("etcd3" in command for command in spec.setup)
+        return (
+            *((_ETCD3,) if spec.etcd is not None and spec.ps is None and not brings_etcd3 else ()),
+            *((_SERVERS,) if spec.ps is not None else ()),
+            *((_GLOO_RACE,) if spec.ps is not None and spec.ps.gloo == 2 else ()),
+            _RUN_CHECK,
+        )
+
     def unsupported(self, spec: Spec) -> str | None:
         """Return what this version cannot plan yet."""
         if spec.paddle is not None and spec.paddle.launcher == "legacy":
             return "`paddle.launcher: legacy`"
-        return "`ps.gloo: 2` of paddle" if spec.ps is not None and spec.ps.gloo == 2 else None
+        return None
 
 
 def _launch(spec: Spec, seat: Seat) -> tuple[Value, ...]:
@@ -204,7 +250,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         argv=(),
         env=(
             *_PS_ENV,
-            *_GLOO[min(ps.gloo, 1)],
+            *_GLOO[ps.gloo],
             *((name, role) for name in _ROLE_ENV),
             *_old_programs(spec),
             *_own(spec),
@@ -215,10 +261,11 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         scrub=_SCRUBBED,
         process_env=_PROCESS_ENV + (() if server else _selected(spec, seat)),
         listens=True,
-        after="" if server else "server",
+        after="" if server or ps.gloo == _ALL else "server",
         until="trainer" if server else "",
-        # What synchronous trainers or servers hold of the model is lost with one of them.
-        rejoin=None if server or ps.sync else spec.recovery.max_restarts,
+        # What synchronous trainers or servers hold of the model is lost with one of them; who has met through gloo has
+        # met once and for all.
+        rejoin=None if server or ps.sync or ps.gloo else spec.recovery.max_restarts,
     )
 
 
@@ -234,14 +281,16 @@ _PS_ENV: tuple[tuple[str, Value], ...] = (
     ("PADDLE_CURRENT_IP", Slot("address")),
 )
 # Through files: with a rendezvous by HTTP server 0 never opens the port that trainers wait for (3.0.0).
+_FILES: tuple[tuple[str, Value], ...] = (
+    ("PADDLE_GLOO_RENDEZVOUS", "2"),
+    ("PADDLE_GLOO_FS_PATH", Slot("shared_scratch")),
+)
 _GLOO: tuple[tuple[tuple[str, Value], ...], ...] = (
     (("PADDLE_WITH_GLOO", "0"),),
-    (
-        ("PADDLE_WITH_GLOO", "1"),
-        ("PADDLE_GLOO_RENDEZVOUS", "2"),
-        ("PADDLE_GLOO_FS_PATH", Slot("shared_scratch")),
-    ),
+    (("PADDLE_WITH_GLOO", "1"), *_FILES),
+    (("PADDLE_WITH_GLOO", "2"), *_FILES),
 )
+_ALL = 2  # servers too: they wait for trainers, which can therefore not wait for them
 _PROCESS_ENV: tuple[tuple[str, Value], ...] = (
     ("PADDLE_PORT", Slot("port")),
     ("PADDLE_CURRENT_ENDPOINT", Slot("endpoint")),

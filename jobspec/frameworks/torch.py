@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
-from jobctl.jobspec.plan.types import Slot, Value
+from jobctl.jobspec.plan.types import Need, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -52,6 +52,10 @@ class Torch:
     def decides(self) -> frozenset[str]:
         """What torchrun sets for each process."""
         return _DECIDED
+
+    def needs(self, spec: Spec) -> tuple[Need, ...]:
+        """Nothing but the module."""
+        return ()
 
     def unsupported(self, spec: Spec) -> str | None:
         """Nothing."""

@@ -157,6 +157,7 @@ class Launch:
     until: str = ""  # the role with whose good end these processes end, well
     regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
+    lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
     rejoin_after: float = 0.0  # seconds after its end before which it is not
     apart: bool = False  # whether the framework's launcher gives each process a session of its own
     meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous
@@ -303,6 +304,20 @@ class Code:
 
 
 @dataclass(frozen=True, slots=True)
+class Need:
+    """What the image has to have for a job, as `check` looks for it.
+
+    `test` is Python that ends with a message (`sys.exit("…")`) where the image has not; `deep` ones take long. `code` is
+    the finding's, `hint` what a user does about it.
+    """
+
+    code: str
+    test: str
+    hint: str
+    deep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole job. `nodes` are all that may run; a generation's members are a choice of them."""
 
@@ -325,6 +340,7 @@ class Plan:
     stop_grace: float
     spec_hash: str
     services: tuple[Service, ...] = ()
+    needs: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

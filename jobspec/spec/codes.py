@@ -55,6 +55,7 @@ CODES: dict[str, tuple[str, str]] = {
     "mindspore-device": ("error", "mindspore on a device that it does not run on"),
     "mindspore-ps": ("error", "mindspore in mode `ps`"),
     "mindspore-range": ("error", "mindspore with a range of nodes"),
+    "ps-heter": ("error", "heterogeneous workers"),
     "ps-range": ("error", "mode `ps` with a range of nodes"),
     "paddle-range-needs-etcd": ("error", "paddle with a range of nodes and without `etcd`"),
     "paddle-etcd-tls": ("error", "paddle with `etcd.tls`"),

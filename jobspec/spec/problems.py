@@ -11,6 +11,7 @@ from jobctl.jobspec.spec.source import Source
 
 Where = tuple[str | int, ...]
 
+_HETER = "there are no heterogeneous workers: only the legacy launcher of old Paddle starts them"
 # What stands in for keys without which there is no Spec, so that rules that do not look at them can be checked.
 _STAND_IN = {"name": "x", "framework": "torch"}
 _MOST = 100  # nobody reads more; a file with so many is something else than a spec
@@ -113,6 +114,14 @@ def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":
         return _missing(source, where)
+    if where == ("ps", "heter_workers"):
+        return Diagnostic(
+            "error",
+            "ps-heter",
+            _HETER,
+            source.key_span(where),
+            "leave it out: trainers may have other devices than servers",
+        )
     if kind == "extra_forbidden":
         return Diagnostic(
             "error", "unknown-key", f"unknown key `{where[-1]}`", source.key_span(where), _key_hint(where)

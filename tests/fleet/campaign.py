@@ -201,8 +201,6 @@ class Campaign(Jobs):
         spec = spec.replace("TIMEOUT", str(self.timeout)).replace("HANG", str(work.hang))
         if etcd:
             spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
-            for host in made.hosts:
-                host.install_etcd()
         self.etcd = etcd
         super().__init__(directory, made, spec.replace("NODES", f'"1:{NODES}"' if elastic else str(NODES)))
         (self.code / "counter.py").write_text(ALONE + work.train)

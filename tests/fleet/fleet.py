@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .host import Host, kill_all, unmount
-from .machine import base_image, compose_plugin, sh
+from .machine import compose_plugin, engine_root, sh
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES}
@@ -62,7 +62,7 @@ class Fleet:
         self.dir.mkdir(parents=True, exist_ok=True)
         self.dir.chmod(0o711)  # sshd reads the keys as the user who logs in
         if self.engines:
-            base_image(), compose_plugin()
+            engine_root(), compose_plugin()
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "fleet", "-f", str(self.dir / "key"))
         shutil.copy(self.dir / "key.pub", self.dir / "keys")
         try:
@@ -94,6 +94,7 @@ class Fleet:
         host.start_sshd()
         if self.engines:
             host.install_docker()
+            host.install_images()
             host.start_engine()
             host.wait_for_engine()
 

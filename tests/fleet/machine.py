@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,6 +100,46 @@ def etcd_image() -> Path:
                     archive.add(source, place.lstrip("/"))
             path.with_suffix(".new").rename(path)
     return path
+
+
+def engine_root() -> Path:
+    """Return the data root of an engine that has IMAGE and ETCD_IMAGE; made when missing.
+
+    Hosts begin with a copy: to load images into each engine would take most of the time of a fleet.
+    """
+    path = cache() / f"{base_image().stem}-{etcd_image().stem}.root"
+    with locked(cache() / "engine.lock"):
+        if not path.exists():
+            with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+                _fill_engine(Path(scratch))
+                os.rename(Path(scratch) / "data", path)
+    return path
+
+
+def _fill_engine(folder: Path) -> None:
+    """Have an engine of its own import the images into `folder`/data, and end it."""
+    host = f"unix://{folder}/docker.sock"
+    with (folder / "log").open("wb") as log:
+        engine = subprocess.Popen(
+            [
+                *(str(_which("dockerd")), "--data-root", f"{folder}/data", "--exec-root", f"{folder}/run", "-H", host),
+                *("--pidfile", f"{folder}/pid", "--bridge=none", "--iptables=false", "--ip-forward=false"),
+            ],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/sbin"},
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while not (folder / "docker.sock").exists() or "Server" not in sh("docker", "-H", host, "version", check=False):
+            if engine.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"dockerd said:\n{(folder / 'log').read_text()}")
+            time.sleep(0.1)
+        for archive, name in ((base_image(), IMAGE), (etcd_image(), ETCD_IMAGE)):
+            sh("docker", "-H", host, "import", str(archive), name)
+    finally:
+        engine.terminate()
+        engine.wait(60)
 
 
 def compose_plugin() -> Path:

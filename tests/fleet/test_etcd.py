@@ -51,8 +51,6 @@ class WithEtcd(Run):
 @pytest.fixture(scope="module")
 def four(can_have_fleet: None) -> Iterator[Fleet]:
     with fleet(4) as made:
-        for host in made.hosts:
-            host.install_etcd()
         yield made
 
 

@@ -69,6 +69,12 @@ class Learner(Jobs):
         (self.code / "job.yaml").write_text(text.replace("PACKAGES", str(made.lent(paddle))) + more)
         self.name = name
 
+    def lacks(self, *options: str) -> list[tuple[str, str, str]]:
+        """What `check` says of the framework in the image."""
+        fleet = ("--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
+        found = json.loads(self.run("check", "job.yaml", *fleet, "-o", "json", *options).stdout)
+        return [(f["verdict"], f["code"], f["message"]) for f in found["findings"] if f["check"] == "framework"]
+
     def trains(self, generation: int, step: int) -> dict[str, Any]:
         """Wait until all trainers have got that far in a generation, and return the status."""
 
@@ -212,10 +218,27 @@ class Elastic(Learner):
             raise AssertionError(f"{self.status()}\n{self.ok('events')}\n{self.ok('logs', '--tail', '20')}") from None
 
 
+def test_check_finds_what_a_paddle_lacks(tmp_path: Path, hosts: Fleet) -> None:
+    """What was built without servers, lets trainers go on before servers, or cannot speak to etcd, is told before."""
+    race = PS.replace("trainers: 4", "trainers: 4, gloo: 2")
+    served = Learner(tmp_path / "served", hosts, "served", "paddle-ps", SERVED, race)
+    alone = Learner(
+        tmp_path / "alone", hosts, "alone", "paddle-ps", COLLECTIVE, "etcd: {endpoints: ['10.9.9.9:2379']}\n"
+    )
+    built = Learner(tmp_path / "built", hosts, "built", "paddle", COLLECTIVE, PS + "setup: pip install paddlepaddle\n")
+    for job in (served, alone, built):
+        spec = job.code / "job.yaml"
+        spec.write_text(spec.read_text().replace("nodes: 3", "nodes: 1"))
+    told = "with `ps.gloo: 2`, trainers of Paddle 3.0.0 do not wait for servers"
+    assert served.lacks() == [("error", "gloo-race", told)]
+    told = "the image has no `etcd3`, through which Paddle speaks to etcd"
+    assert alone.lacks() == [("error", "etcd-client-missing", told)]
+    said = "Paddle 3.3.1 in the image was built without parameter servers (unless `setup` brings it)"
+    assert built.lacks() == [("warning", "ps-core-missing", said)]
+
+
 def test_elastic(tmp_path: Path, hosts: Fleet) -> None:
     """A container is killed, a host is cut off for good, and given back: 3 nodes train, then 2, then 3."""
-    for host in hosts.hosts:
-        host.install_etcd()
     job = Elastic(tmp_path / "elastic", hosts, "elastic", "paddle", COLLECTIVE, ELASTIC)
     text = (job.code / "job.yaml").read_text().replace("nodes: 3", 'nodes: "2:3"')
     (job.code / "job.yaml").write_text(text.replace("host_timeout: 5s", "host_timeout: 10s"))

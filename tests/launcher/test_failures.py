@@ -78,6 +78,15 @@ def test_a_framework_launcher_that_ends_at_once(node: Any) -> None:
     assert (report["failure"]["kind"], report["failure"]["tail"]) == ("start", ["wrong option"])
 
 
+def test_a_framework_launcher_that_says_that_it_cannot_go_on(node: Any) -> None:
+    """It would go on for ever; what it said before it is not looked at again, nor half a line."""
+    says = "echo peer lease found; printf 'no lea'; sleep 0.3; echo 'se found: <5>'; exec sleep 600"
+    report = failure(node, start=["sh", "-c", says], lost="no lease (found|left)", regroups=True, rejoin=3)
+    assert report["reason"] == "the framework's launcher has lost the others for good: no lease found: <5>"
+    found = report["failure"]
+    assert (found["kind"], found["exit_code"], found["tail"]) == ("lost", None, ["no lease found: <5>"])
+
+
 def test_a_framework_that_is_not_installed(node: Any) -> None:
     report = failure(node, start=[node.python, "-m", "no_such_module_here"])
     assert "No module named no_such_module_here; install it for " in report["reason"]

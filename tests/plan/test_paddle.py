@@ -216,6 +216,7 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     assert node.launch.start == elastic("10.0.0.9:2379", "2:3")
     assert dict(node.launch.env)["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] == "python"
     assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "on-failure")
+    assert node.launch.lost == "requested lease not found"
     assert (len(plan.nodes), plan.min_nodes, plan.max_nodes) == (2, 2, 3)
 
 
@@ -250,12 +251,15 @@ def test_no_etcd_id_is_the_beginning_of_anothers(one: str, other: str) -> None:
     assert not identity(other).startswith(identity(one))
 
 
-def test_trainers_meet_through_files_of_the_checkpoint_directory() -> None:
-    text = PS.replace("trainers: 4", "trainers: 4, gloo: 1")
+@pytest.mark.parametrize(("gloo", "after"), [(1, "server"), (2, "")])
+def test_trainers_meet_through_files_of_the_checkpoint_directory(gloo: int, after: str) -> None:
+    """Servers that take part wait for trainers, which cannot wait for them; who has met cannot meet again alone."""
+    text = PS.replace("trainers: 4", f"trainers: 4, gloo: {gloo}")
     trainer, *_ = make(text + "checkpoint: /shared\n", "a\nb\nc\n").nodes
     env = {name: value for name, value in trainer.launch.env if "GLOO" in name}
+    assert (trainer.launch.after, trainer.launch.rejoin) == (after, None)
     assert env == {
-        "PADDLE_WITH_GLOO": "1",
+        "PADDLE_WITH_GLOO": str(gloo),
         "PADDLE_GLOO_RENDEZVOUS": "2",
         "PADDLE_GLOO_FS_PATH": Slot("shared_scratch"),
     }
@@ -265,8 +269,25 @@ def test_trainers_meet_through_files_of_the_checkpoint_directory() -> None:
         assert error.value.code == "gloo-without-checkpoint"
 
 
-@pytest.mark.parametrize("more", ["paddle: {launcher: legacy}\n", PS.replace("trainers: 4", "trainers: 4, gloo: 2")])
-def test_what_is_not_run_yet(more: str) -> None:
+def test_what_is_not_run_yet() -> None:
     with pytest.raises(PlanError) as error:
-        make(more)
+        make("paddle: {launcher: legacy}\n")
     assert error.value.code == "not-yet"
+
+
+@pytest.mark.parametrize(
+    ("more", "codes"),
+    [
+        ("", []),
+        ("etcd: {managed: {}}\n", ["etcd-client-missing"]),
+        ("etcd: {managed: {}}\nsetup: pip install etcd3\n", []),
+        (PS, ["ps-core-missing"]),
+        (PS.replace("trainers: 4", "trainers: 4, gloo: 2") + "checkpoint: /shared\n", ["ps-core-missing", "gloo-race"]),
+    ],
+)
+def test_what_is_looked_for_in_the_image(more: str, codes: list[str]) -> None:
+    needs = make(more, "a\nb\nc\n").needs
+    assert [(need.code, need.deep) for need in needs] == [
+        *((code, False) for code in codes),
+        ("framework-broken", True),
+    ]

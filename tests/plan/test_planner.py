@@ -160,7 +160,7 @@ def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
 
 
 def test_what_this_version_does_not_run_is_refused_with_the_reason() -> None:
-    text = BASE.replace("torch", "paddle") + "mode: ps\nps: {servers: 1, trainers: 1, gloo: 2}\n"
+    text = BASE.replace("torch", "paddle") + "paddle: {launcher: legacy}\n"
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     with pytest.raises(PlanError) as error:

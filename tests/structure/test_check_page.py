@@ -1,4 +1,4 @@
-"""Every way in which a host can fail has a section in docs/check.md."""
+"""Every way in which a host or an image can fail has a section in docs/check.md."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 def _codes() -> Iterator[str]:
     """Yield the codes of findings and of errors of hosts."""
-    for path in sorted((ROOT / "jobspec" / "deploy").glob("*.py")):
+    for path in (path for room in ("deploy", "frameworks") for path in sorted((ROOT / "jobspec" / room).glob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""
-                at = {"HostError": 1, "Finding": 4, "found": 0}.get(name)
+                at = {"HostError": 1, "Finding": 4, "found": 0, "Need": 0}.get(name)
                 if at is not None and len(node.args) > at:
                     yield from _text(node.args[at])
             elif isinstance(node, ast.Assign | ast.AnnAssign) and "_CAUSES" in ast.unparse(node).split("=")[0]:
