@@ -260,7 +260,8 @@ def make_shared(order: Json) -> str:
 def shared_prefix(order: Json) -> str:
     """Return how the paths of such folders begin."""
     # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
-    return os.path.join(order.get("checkpoint_dir") or "", ".jobctl-%s." % order["job"])
+    folder: str = order.get("checkpoint_dir") or ""
+    return os.path.join(folder, ".jobctl-%s." % order["job"])
 
 
 def remove_shared(order: Json, but: str = "") -> None:
