@@ -248,7 +248,7 @@ def make_shared(order: Json) -> str:
 
     Raises Problem.
     """
-    mine = shared_prefix(order) + order["rendezvous"]["id"]
+    mine: str = shared_prefix(order) + order["rendezvous"]["id"]
     remove_shared(order, but=mine)
     try:
         os.makedirs(mine, exist_ok=True)
