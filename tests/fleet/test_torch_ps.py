@@ -64,10 +64,6 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
         except AssertionError:
             raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
 
-    def kill(node: int) -> None:
-        top = hosts[node % 3].docker("top", f"jobctl-wide-{node}", "-eo", "pid,args").splitlines()
-        os.kill(next(int(line.split()[0]) for line in top if "train.py" in line), signal.SIGKILL)
-
     try:
         up = job.up("--skip-check")
         assert up.returncode == 0, up.stderr
@@ -76,7 +72,8 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
             *(("trainer", "h1", 2), ("trainer", "h2", 1), ("trainer", "h3", 1)),
             *(("server", "h1", 1), ("server", "h2", 1)),
         ]
-        kill(0)
+        top = hosts[0].docker("top", "jobctl-wide-0", "-eo", "pid,args").splitlines()
+        os.kill(next(int(line.split()[0]) for line in top if "train.py" in line), signal.SIGKILL)
         trains(2)
         hosts[1].docker("kill", "jobctl-wide-4")
         trains(3)
