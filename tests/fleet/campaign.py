@@ -144,7 +144,7 @@ class Work:
     train: str
     spec: str
     environment: Name | None = None
-    hang: int = 8  # seconds
+    hang: int = 8  # seconds; the end of rpc takes longer than that where nothing resolves addresses, as on these hosts
 
     def lends(self) -> dict[str, Path]:
         """Return the folders that the hosts have to see."""
@@ -155,7 +155,7 @@ class Work:
 
 WORKS = {
     "torch": Work(TORCH, "framework: torch\n"),
-    "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n"),
+    "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", hang=30),
     "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
 }
 SPEC = f"""\
