@@ -82,6 +82,8 @@ def planner(
     etcd = None if cluster is not None and not has_operator(cluster) else etcd_of(spec, context, members)
     build = _Builder(spec, known, context, etcd, cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
+    _refuse_unequal(nodes, build.starts)
+    _refuse_unshared(spec, nodes)
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
     return types.Plan(
         job=spec.name,
@@ -126,6 +128,31 @@ def _refuse_without_folder(spec: Spec) -> None:
             "with `ps.gloo` trainers meet through files, and no folder is known that all hosts see",
             ("ps", "gloo"),
             "add `checkpoint: /path/that/all/hosts/see`, or leave `gloo` out",
+        )
+
+
+def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:
+    shared = [name for node in nodes for name, value in node.launch.env if value == types.Slot("shared_scratch")]
+    if shared and (spec.checkpoint is None or not spec.checkpoint.shared):
+        raise PlanError(
+            "no-shared-folder",
+            f"`{shared[0]}` has to name a folder that all hosts see, and none is known",
+            (spec.framework,),
+            "add `checkpoint: /path/that/all/hosts/see`",
+        )
+
+
+def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
+    launched = {seat.nproc for seat, start in starts.items() if start.equal}
+    if len(launched) > 1:
+        few, many = min(launched), max(launched)
+        one, other = (next(n for n in nodes if n.launch.start and n.launch.nproc == count) for count in (few, many))
+        raise PlanError(
+            "unequal-nodes",
+            f"the framework's launcher counts on as many processes on every node: {one.host.name} has {few}, "
+            f"{other.host.name} {many}",
+            ("devices",),
+            f"say `devices: {{kind: …, count: {few}}}`, or leave the processes to jobctl",
         )
 
 
@@ -329,6 +356,10 @@ class _Builder:
             rejoin=start.rejoin,
             circle=self.circle,
             lost=start.lost,
+            rejoin_after=start.rejoin_after,
+            apart=start.apart,
+            meets=start.meets,
+            elsewhere=start.elsewhere,
         )
 
     def _start(self, seat: Seat) -> Start:
