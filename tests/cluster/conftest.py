@@ -15,7 +15,8 @@ sys.path[:0] = [str(Path(__file__).parent)]
 
 from pods import Cluster, needs_namespaces  # noqa: E402
 
-_NETWORKS = itertools.count(10)
+# Tests run side by side in several processes: each takes networks of its own.
+_NETWORKS = (number % 250 + 2 for number in itertools.count(os.getpid() * 29))
 
 
 @pytest.fixture
