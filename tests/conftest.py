@@ -10,7 +10,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 # Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
-LONG = ("fleet", "examples", "local", "launcher", "supervise")
+LONG = ("fleet", "examples", "cluster", "local", "launcher", "supervise")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent)]
 
 from pods import Cluster, needs_namespaces  # noqa: E402
+
+# Tests run side by side in several processes: each takes networks of its own.
+_NETWORKS = (number % 250 + 2 for number in itertools.count(os.getpid() * 29))
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         out = tmp_path / "rendered"
         argv = [sys.executable, "-m", "jobctl", "render", str(spec), "--target", "kubernetes", "--out", str(out), *more]
         subprocess.run(argv, check=True, env={**os.environ, **(environ or {})})
-        made.append(Cluster(tmp_path, out / "manifests", secrets))
+        made.append(Cluster(tmp_path, out / "manifests", next(_NETWORKS), secrets))
         return made[-1]
 
     yield make
