@@ -248,17 +248,27 @@ def make_shared(order: Json) -> str:
 
     Raises Problem.
     """
-    # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
-    folder, name = order.get("checkpoint_dir") or "", ".jobctl-%s." % order["job"]
-    mine = os.path.join(folder, name + order["rendezvous"]["id"])
-    for path in glob.glob(os.path.join(glob.escape(folder), name + "*")):
-        if path != mine:
-            shutil.rmtree(path, ignore_errors=True)
+    mine: str = shared_prefix(order) + order["rendezvous"]["id"]
+    remove_shared(order, but=mine)
     try:
         os.makedirs(mine, exist_ok=True)
     except OSError as error:
         raise Problem("cannot make %s: %s" % (mine, os.strerror(error.errno or 0)), start_failure(None)) from error
     return mine
+
+
+def shared_prefix(order: Json) -> str:
+    """Return how the paths of such folders begin."""
+    # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
+    folder: str = order.get("checkpoint_dir") or ""
+    return os.path.join(folder, ".jobctl-%s." % order["job"])
+
+
+def remove_shared(order: Json, but: str = "") -> None:
+    """Remove such folders of all generations but one."""
+    for path in glob.glob(glob.escape(shared_prefix(order)) + "*"):
+        if path != but:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_scratch(directory: str) -> None:
@@ -677,7 +687,9 @@ class Launcher:
     def finish(self, grace: float) -> int:
         """End for good, with the code of what ran."""
         busy = self.run_ is not None or self.pending is not None
-        self.end_processes(grace)
+        self.end_processes(grace, over=True)
+        if self.launch.get("rejoin_after"):
+            remove_shared(self.order or {})  # of a generation that has failed here
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.get("until"):
@@ -694,7 +706,7 @@ class Launcher:
     def stop(self, grace: float, excluded: bool) -> None:
         """End the processes and stay."""
         busy = self.run_ is not None
-        self.end_processes(grace)
+        self.end_processes(grace, over=True)
         if excluded:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
         elif busy or self.report["state"] == "waiting":
@@ -776,12 +788,17 @@ class Launcher:
             raise Problem("no value for secret %s in %s" % (", ".join(missing), self.secrets), start_failure(None))
         return {name: str(values[name]) for name in self.launch["secrets"]}
 
-    def end_processes(self, grace: float, number: int = signal.SIGTERM) -> None:
-        """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents."""
+    def end_processes(self, grace: float, number: int = signal.SIGTERM, over: bool = False) -> None:
+        """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents.
+
+        `over`: the generation goes on without this node no more.
+        """
         run, self.run_, self.pending = self.run_, None, None
         if run is not None:
             run.end(grace, number, self.pause)
             run.look()
+            if over or not self.launch.get("rejoin_after"):
+                run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
             self.report.update(processes=run.records(), **run.progress_fields())
         self.be_here()
         kill_descendants()
@@ -813,6 +830,9 @@ class Launcher:
             failure = run.failure()
             if failure is not None and run.may_start_again(failure):
                 because = run.reason(failure)
+                if run.is_early(failure, time.time()):
+                    self.wait_to_start_again(run, because)
+                    return None
                 note("%s; it is started again" % because)
                 run.start_again(failure)
                 again = self.report["again"] + 1
@@ -845,9 +865,15 @@ class Launcher:
             self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
         return None
 
+    def wait_to_start_again(self, run: Run, because: str) -> None:
+        """Say what is waited for."""
+        reason = "%s; it is started again %g s after that" % (because, self.launch["rejoin_after"])
+        if self.report["reason"] != reason:
+            self.say(reason=reason, processes=run.records(), **run.progress_fields())
+
     def retire(self) -> int:
         """End what serves trainers that are done; how that ends is not what the job is judged by."""
-        self.end_processes(float(self.launch["stop_grace"]))
+        self.end_processes(float(self.launch["stop_grace"]), over=True)
         self.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
         return 0
 
@@ -2000,6 +2026,7 @@ class Circle:
         self.again: Set[int] = set()
         self.done: Set[int] = set()
         self.leaving: Optional[float] = None
+        self.last: Optional[float] = None  # until when the generation before had its lease
         self.began = boot_time()
 
     def open(self) -> socket.socket:
@@ -2128,6 +2155,7 @@ class Circle:
             return
         before, self.order, self.changed = self.identity(), order, True
         if before != self.identity():
+            self.last = self.renewed(boot_time())
             self.met, self.again, self.done = {}, set(), set()
             self.agreed = self.begun = False
             self.began = boot_time()
@@ -2199,8 +2227,12 @@ class Circle:
         self.wire.send(said)
 
     def renewed(self, now: float) -> Optional[float]:
-        """Return from when on the lease counts; the only trainer of a job has one always."""
-        return now if self.lease.is_alone else self.lease.renewed()
+        """Return from when on the lease counts; the only trainer of a job has one always.
+
+        Until the launcher has begun a generation it is that of the one before, whose processes it may yet have to end.
+        """
+        found = now if self.lease.is_alone else self.lease.renewed()
+        return self.last if found is None and not self.begun else found
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""
@@ -2460,6 +2492,7 @@ class Run:
             "records": self.record_dir,
             "name": self.launch["log_name"],
             "ranks": self.rank_names,
+            "elsewhere": self.launch.get("elsewhere"),
         }
 
     def value(self, value: Any) -> str:
@@ -2532,6 +2565,10 @@ class Run:
             return False
         same = bool(earlier) and earlier[-1].exit_code == failure.exit_code and failure.exit_code not in FROM_OUTSIDE
         return not (same and earlier[-1].step == self.hang.steps_of.get(failure.local_rank))
+
+    def is_early(self, failure: Failure, now: float) -> bool:
+        """Say whether it is too early to start the process of that failure again: others have to have given it up."""
+        return now < failure.at + float(self.launch.get("rejoin_after") or 0.0)
 
     def start_again(self, failure: Failure) -> None:
         """Start the process of that failure again. Raises Problem."""
@@ -2707,7 +2744,7 @@ class Run:
         """Signal all children's sessions, and give them `grace` seconds."""
         living = [child for child in self.children if child.pid not in self.ended]
         if grace > 0:
-            for pid in {os.getpid(), *(child.pid for child in living)} - {os.getpid()}:
+            for pid in self.leaders(living):
                 signal_group(pid, number)
         deadline = time.monotonic() + grace
         # Grace is for the users' processes: torchrun takes a second to write its own report once they are gone.
@@ -2717,7 +2754,17 @@ class Run:
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records(pause)
-        self.tidy_up()
+
+    def leaders(self, living: Sequence["subprocess.Popen[bytes]"]) -> List[int]:
+        """Return the leaders of the process groups that the user's processes are in.
+
+        A framework's launcher that gives each its own is held still: it would SIGKILL all as soon as one has ended.
+        """
+        if not self.launch.get("apart"):
+            return [child.pid for child in living]
+        for child in living:
+            forward(child.pid, signal.SIGSTOP)
+        return [int(p["guard_pid"]) for p in self.processes if p["state"] == "running" and process_guard_lives(p)]
 
     def tidy_up(self) -> None:
         """Remove what all nodes of the generation shared."""
@@ -3066,6 +3113,8 @@ def interface_of(address: str) -> Optional[str]:
 def process_guard() -> int:
     """Run one process of the user: its output into its log, its end into its record, nothing left behind."""
     task: Json = json.loads(os.environ.pop("JOBCTL_PROCESS"))
+    if task["elsewhere"] and os.environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
+        return 0
     adopt_orphans()
     # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
     signal.signal(ABANDONED, lambda number, frame: abandon())

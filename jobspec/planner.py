@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.frameworks.base import ALIKE, Framework, Role, Seat, Start, framework
 from jobctl.jobspec.plan import types
-from jobctl.jobspec.plan.cluster import block, cluster_of, has_operator, pod
+from jobctl.jobspec.plan.cluster import cluster_of, has_operator, pod
 from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
 from jobctl.jobspec.plan.generation import port_of
@@ -64,25 +64,26 @@ def planner(
     """
     known = framework(spec.framework)
     cluster = cluster_of(spec) if context.target == "kubernetes" else None
-    managed = cluster is not None and cluster.operator != "none"
-    if not managed:
+    if not has_operator(cluster):
         _refuse_unsupported(spec, known)
         _refuse_without_folder(spec)
     most = spec.nodes.max if count is None else _counted(spec, count)
-    local = context.target == "local"
     roles = known.roles(spec)
     if cluster is not None:
         tasks = _pods(spec, roles, most)
     else:
+        local = context.target == "local"
         places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
         tasks = _dealt(roles, places)
-    if placement and roles != ALIKE and cluster is None:
-        tasks = _moved(tasks, hosts, placement)
+        if placement and roles != ALIKE:
+            tasks = _moved(tasks, hosts, placement)
     members = () if cluster is not None else etcd_members(spec, hosts, context, services or {})
     # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there.
-    etcd = None if cluster is not None and not managed else etcd_of(spec, context, members)
-    build = _Builder(spec, known, context, etcd)
+    etcd = None if cluster is not None and not has_operator(cluster) else etcd_of(spec, context, members)
+    build = _Builder(spec, known, context, etcd, cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
+    _refuse_unequal(nodes, build.starts)
+    _refuse_unshared(spec, nodes)
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
     return types.Plan(
         job=spec.name,
@@ -127,6 +128,31 @@ def _refuse_without_folder(spec: Spec) -> None:
             "with `ps.gloo` trainers meet through files, and no folder is known that all hosts see",
             ("ps", "gloo"),
             "add `checkpoint: /path/that/all/hosts/see`, or leave `gloo` out",
+        )
+
+
+def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:
+    shared = [name for node in nodes for name, value in node.launch.env if value == types.Slot("shared_scratch")]
+    if shared and (spec.checkpoint is None or not spec.checkpoint.shared):
+        raise PlanError(
+            "no-shared-folder",
+            f"`{shared[0]}` has to name a folder that all hosts see, and none is known",
+            (spec.framework,),
+            "add `checkpoint: /path/that/all/hosts/see`",
+        )
+
+
+def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
+    launched = {seat.nproc for seat, start in starts.items() if start.equal}
+    if len(launched) > 1:
+        few, many = min(launched), max(launched)
+        one, other = (next(n for n in nodes if n.launch.start and n.launch.nproc == count) for count in (few, many))
+        raise PlanError(
+            "unequal-nodes",
+            f"the framework's launcher counts on as many processes on every node: {one.host.name} has {few}, "
+            f"{other.host.name} {many}",
+            ("devices",),
+            f"say `devices: {{kind: …, count: {few}}}`, or leave the processes to jobctl",
         )
 
 
@@ -257,11 +283,18 @@ def _split(slots: tuple[int, ...] | None, shares: int) -> list[tuple[int, ...] |
 class _Builder:
     """Builds the nodes of one job; what is the same on all of them is built once."""
 
-    def __init__(self, spec: Spec, known: Framework, context: Context, etcd: types.Etcd | None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        known: Framework,
+        context: Context,
+        etcd: types.Etcd | None,
+        cluster: types.Cluster | None,
+    ) -> None:
         self.spec, self.known, self.context = spec, known, context
         self.local = context.target == "local"
-        self.operator = block(spec).operator if context.target == "kubernetes" and has_operator(spec) else None
-        self.circle = port_of(spec.name, 0) if context.target == "kubernetes" and not self.operator else None
+        self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
+        self.circle = port_of(spec.name, 0) if cluster is not None and not self.operator else None
         self.python = "python3" if self.local else spec.container.python
         self.env = tuple(sorted(spec.env.items()))
         self.etcd = etcd
@@ -323,6 +356,10 @@ class _Builder:
             rejoin=start.rejoin,
             circle=self.circle,
             lost=start.lost,
+            rejoin_after=start.rejoin_after,
+            apart=start.apart,
+            meets=start.meets,
+            elsewhere=start.elsewhere,
         )
 
     def _start(self, seat: Seat) -> Start:

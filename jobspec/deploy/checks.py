@@ -143,7 +143,10 @@ def _idle(run: Survey, seat: Seat) -> Found:
 
 def _ports(run: Survey, seat: Seat) -> Found:
     plan = run.plan
-    if plan is None or plan.rendezvous.port is None or not seat.nodes or seat.nodes[0].index != plan.nodes[0].index:
+    if plan is None or plan.rendezvous.port is None:
+        return
+    meeting = next((node for node in plan.nodes if node.launch.meets), plan.nodes[0])
+    if meeting.index not in [node.index for node in seat.nodes]:
         return
     with contextlib.suppress(HostError):
         if plan.rendezvous.port in used_ports(seat.site) and not seat.site.containers.seen():

@@ -50,7 +50,8 @@ class Start:
 
     `argv` is the framework's own launcher up to where the user's command follows; empty where the shared
     launcher starts the processes itself. `env` is what the framework needs beside what its launcher sets.
-    `interface_env` are the variables that name the network interface. The others are as in `plan.types.Launch`.
+    `interface_env` are the variables that name the network interface. `equal`: the framework's launcher takes it that all
+    nodes have as many processes. The others are as in `plan.types.Launch`.
     """
 
     argv: tuple[Value, ...]
@@ -67,6 +68,11 @@ class Start:
     regroups: bool = False
     rejoin: int | None = None
     lost: str = ""
+    rejoin_after: float = 0.0
+    apart: bool = False
+    meets: bool = False
+    elsewhere: tuple[str, ...] = ()
+    equal: bool = False
 
 
 class Framework(Protocol):

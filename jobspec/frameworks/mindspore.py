@@ -5,6 +5,12 @@ that registers again fails in its first collective). So a failure restarts all w
 a scheduler at a new port. A scheduler that dies alone is started again at its port: workers look for it for a while
 (MS_HEARTBEAT_RETRY_TIMEOUT, in its sources: 20 s unless it is set) and train meanwhile.
 
+MindSpore up to 2.5 can take a worker in again on GPUs (MS_ENABLE_RECOVERY, `recovery: native`): the cluster's state lies in files,
+and a process of a known id is refused for 30 s (https://www.mindspore.cn/docs/en/r2.4.0/model_train/parallel/disaster_recover.html).
+
+msrun (`launcher: msrun`, mindspore/parallel/cluster of 2.10) starts workers, and a scheduler wherever the master's address is the
+host's own. The latter is left out, as jobctl's has a port and a node of its own, and comes back alone. msrun knows no restarts.
+
 Variables are those of https://www.mindspore.cn/tutorials/en/master/parallel/dynamic_cluster.html.
 """
 
@@ -15,11 +21,14 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start
 from jobctl.jobspec.plan.types import Need, Slot, Value
+from jobctl.jobspec.spec.parts import MindsporeOptions
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
 PATIENCE = "60"  # seconds that workers look for their scheduler: on a busy host its imports alone take ten
+
+GIVEN_UP = 30.0  # seconds after which the scheduler of MindSpore 2.5 and earlier takes a worker for lost, and takes it in again
 
 _INTERFACE_ENV = {"gpu": ("NCCL_SOCKET_IFNAME",), "npu": ("HCCL_SOCKET_IFNAME",)}
 
@@ -43,7 +52,9 @@ class MindSpore:
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return the variables of a worker or of the scheduler; both run the same script."""
         scheduler = seat.role == "scheduler"
-        timeout = spec.mindspore.node_timeout if spec.mindspore else None
+        options = spec.mindspore or MindsporeOptions()
+        native, msrun = options.recovery == "native", options.launcher == "msrun" and not scheduler
+        timeout = options.node_timeout
         env: tuple[tuple[str, Value], ...] = (
             ("MS_ROLE", "MS_SCHED" if scheduler else "MS_WORKER"),
             ("MS_WORKER_NUM", Slot("trainer_count")),
@@ -52,17 +63,24 @@ class MindSpore:
             ("MS_TOPO_TIMEOUT", str(round(spec.rendezvous.timeout))),
             *((("MS_HEARTBEAT_RETRY_TIMEOUT", PATIENCE),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
             *((("MS_NODE_TIMEOUT", str(round(timeout))),) if timeout else ()),
+            *((("MS_ENABLE_RECOVERY", "1"), ("MS_RECOVERY_PATH", Slot("shared_scratch"))) if native else ()),
         )
         return Start(
-            argv=(),
+            argv=_msrun(spec, seat) if msrun else (),
             env=env if scheduler else (*env, *_worker(spec)),
             interface_env=_INTERFACE_ENV.get(spec.devices.kind, ()),
             log_name="scheduler.log" if scheduler else "workerlog",
+            rank_env=("RANK_ID", "DEVICE_ID") if msrun else ("RANK", "LOCAL_RANK"),
             scrub=_DECIDED,
             process_env=(("MS_NODE_ID", "sched"),) if scheduler else _PROCESS_ENV,
             listens=scheduler,
+            meets=scheduler,
             until="trainer" if scheduler else "",
-            rejoin=spec.recovery.max_restarts if scheduler else None,
+            rejoin=spec.recovery.max_restarts if scheduler or native else None,
+            rejoin_after=GIVEN_UP if native else 0.0,
+            apart=msrun,
+            elsewhere=("MS_ROLE", "MS_SCHED") if msrun else (),
+            equal=msrun,
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
@@ -82,11 +100,8 @@ class MindSpore:
         return ()
 
     def unsupported(self, spec: Spec) -> str | None:
-        """Return what this version cannot plan yet."""
-        options = spec.mindspore
-        if options is not None and options.launcher == "msrun":
-            return "`mindspore.launcher: msrun`"
-        return "`mindspore.recovery: native`" if options is not None and options.recovery == "native" else None
+        """Nothing."""
+        return None
 
 
 # Ranks are explicit, so that a process is the same one in every generation.
@@ -96,6 +111,29 @@ _PROCESS_ENV: tuple[tuple[str, Value], ...] = (
     ("RANK_SIZE", Slot("trainer_count")),
     ("DEVICE_ID", Slot("local_rank")),
 )
+
+
+def _msrun(spec: Spec, seat: Seat) -> tuple[Value, ...]:
+    return (
+        *(seat.python, "-m", "mindspore.parallel.cluster.run"),
+        # Each is 8 unless it is said; without its rank a node's workers all get RANK_ID 0, or none.
+        *(
+            "--worker_num",
+            Slot("trainer_count"),
+            "--local_worker_num",
+            str(seat.nproc),
+            "--node_rank",
+            Slot("node_rank"),
+        ),
+        *("--master_addr", Slot("scheduler_address"), "--master_port", Slot("scheduler_port")),
+        *("--cluster_time_out", str(round(spec.rendezvous.timeout))),
+        # Without it msrun ends at once, well, and leaves its workers behind. `true` is an error.
+        *("--join", "True"),
+        # It opens its logs anew each time. What it says there is nothing: processes have logs of their own.
+        *("--log_dir", Slot("scratch")),
+        # It takes `python` unless told otherwise, which images need not have, and knows no other names.
+        *("python3", Slot("process_script")),
+    )
 
 
 def _worker(spec: Spec) -> tuple[tuple[str, Value], ...]:

@@ -24,7 +24,7 @@ _DEVICES = {
 
 def cluster_of(spec: Spec) -> Cluster:
     """Return what the spec's block `kubernetes` asks for; without one, what any cluster can do."""
-    given = block(spec)
+    given = spec.kubernetes or _empty()
     return Cluster(
         operator=given.operator,
         namespace=given.namespace,
@@ -45,16 +45,15 @@ def cluster_of(spec: Spec) -> Cluster:
     )
 
 
-def block(spec: Spec) -> Kubernetes:
-    """Return the block `kubernetes`, that of an empty one where there is none."""
+def _empty() -> Kubernetes:
     from jobctl.jobspec.spec.parts import Kubernetes
 
-    return spec.kubernetes or Kubernetes()
+    return Kubernetes()
 
 
-def has_operator(spec: Spec) -> bool:
-    """Say whether an operator starts the processes, and not jobctl's launcher."""
-    return block(spec).operator != "none"
+def has_operator(cluster: Cluster | None) -> bool:
+    """Say whether an operator starts the processes, and not jobctl's launcher; on hosts it is always that."""
+    return cluster is not None and cluster.operator != "none"
 
 
 def _toleration(given: Given) -> Toleration:

@@ -68,16 +68,18 @@ def with_ports(
 ) -> tuple[Member, ...]:
     """Return members with a port for each process that is to have one, after that of the rendezvous; `free` is asked by host.
 
-    Trainers go last, so that servers of all hosts have the same ports: programs of the Fluid time know but one.
+    A process that the others meet at has that of the rendezvous. Trainers go last, so that servers of all hosts have the
+    same ports: programs of the Fluid time know but one.
     Raises LookupError where there is none.
     """
-    listening = {node.index for node in nodes if node.launch.listens}
+    listening = {node.index: meeting if node.launch.meets else meeting + 1 for node in nodes if node.launch.listens}
     given: dict[str, set[int]] = {}
     found: dict[int, tuple[int, ...]] = {}
     for member in sorted(joining, key=lambda member: "trainer" in member.roles):
         if member.node in listening:
             taken = given.setdefault(member.host, set())
-            found[member.node] = tuple(_take(taken, meeting + 1, member.host, free) for _ in range(member.nproc))
+            first = listening[member.node]
+            found[member.node] = tuple(_take(taken, first, member.host, free) for _ in range(member.nproc))
     return tuple(replace(member, ports=found.get(member.node, ())) for member in joining)
 
 

@@ -37,7 +37,8 @@ def _several(spec: Spec) -> bool:
     return spec.nodes.max > 1
 
 
-def _elastic(spec: Spec) -> bool:
+def is_elastic(spec: Spec) -> bool:
+    """Say whether a job has a range of nodes."""
     return spec.nodes.min != spec.nodes.max
 
 
@@ -62,13 +63,14 @@ def _other_blocks(spec: Spec) -> list[str]:
     return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
 
 
-def _operator(spec: Spec) -> str:
+def operator_of(spec: Spec) -> str:
+    """Return the operator of Kubernetes that the spec names."""
     return spec.kubernetes.operator if spec.kubernetes else "none"
 
 
 def _runs_under(spec: Spec) -> tuple[str, ...]:
     """Return the frameworks that the spec's operator runs."""
-    return _OPERATORS[_operator(spec)]
+    return _OPERATORS[operator_of(spec)]
 
 
 _OPERATORS = {
@@ -111,11 +113,11 @@ RULES: tuple[Rule, ...] = (
          "mindspore runs on `cpu`, `gpu` and `npu`"),
     Rule("mindspore-ps", ERROR, ("mode",), lambda s: _is("mindspore")(s) and s.mode == "ps",
          "mindspore has no mode `ps`: set_param_ps was removed in 2.6", "use `mode: collective`"),
-    Rule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and _elastic(s),
+    Rule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and is_elastic(s),
          "mindspore cannot change the number of nodes while it runs", "give one number"),
-    Rule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and _elastic(s),
+    Rule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and is_elastic(s),
          "mode `ps` needs a fixed number of nodes", "give one number"),
-    Rule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and _elastic(s) and s.etcd is None,
+    Rule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and is_elastic(s) and s.etcd is None,
          "paddle needs etcd to change the number of nodes", "add `etcd: {managed: {}}`"),
     Rule("paddle-etcd-tls", ERROR, ("etcd", "tls"), lambda s: _is("paddle")(s) and s.etcd and s.etcd.tls,
          "paddle's launcher cannot use TLS with etcd", "use an etcd without TLS, or another framework", at_key=True),
@@ -132,6 +134,9 @@ RULES: tuple[Rule, ...] = (
     Rule("native-recovery-device", ERROR, ("mindspore", "recovery"),
          lambda s: s.mindspore and s.mindspore.recovery == "native" and s.devices.kind != "gpu",
          "mindspore's own recovery works on `gpu` only", "use `recovery: restart`"),
+    Rule("native-recovery-msrun", ERROR, ("mindspore", "launcher"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and s.mindspore.launcher == "msrun",
+         "msrun never ends where mindspore's own recovery is switched on", "leave `launcher` out, or use `recovery: restart`"),
     # Sizes and devices.
     Rule("min-above-max", ERROR, ("nodes",), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
     Rule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,
@@ -140,7 +145,7 @@ RULES: tuple[Rule, ...] = (
          "`cpu` has no ids", "write `devices: cpu:4`", at_key=True),
     # Recovery.
     Rule("shrink-fixed", ERROR, ("recovery", "on_host_loss"),
-         lambda s: s.recovery.on_host_loss == "shrink" and not _elastic(s),
+         lambda s: s.recovery.on_host_loss == "shrink" and not is_elastic(s),
          "a job of a fixed number of nodes cannot shrink", 'give a range of nodes, e.g. `nodes: "2:4"`'),
     Rule("replace-unshared", ERROR, ("recovery", "on_host_loss"),
          lambda s: s.recovery.on_host_loss == "replace" and s.checkpoint and not s.checkpoint.shared,
@@ -159,18 +164,18 @@ RULES: tuple[Rule, ...] = (
     Rule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: s.framework not in _runs_under(s),
          "this operator does not run jobs of this framework", "use `operator: none`, which runs all of them"),
     Rule("operator-mode", ERROR, ("kubernetes", "operator"),
-         lambda s: s.mode == "ps" and _operator(s) in ("kubeflow", "trainer"),
+         lambda s: s.mode == "ps" and operator_of(s) in ("kubeflow", "trainer"),
          "this operator does not run parameter servers",
          "use `operator: none`; for paddle also `paddle-operator`"),
     Rule("operator-policy", ERROR, ("kubernetes", "clean_pod_policy"),
-         lambda s: _operator(s) in _POLICIES and s.kubernetes and s.kubernetes.clean_pod_policy not in (None, *_POLICIES[_operator(s)]),
+         lambda s: operator_of(s) in _POLICIES and s.kubernetes and s.kubernetes.clean_pod_policy not in (None, *_POLICIES[operator_of(s)]),
          "the operator does not know this policy, and would take it for none",
          "paddle-operator knows `Always`, `Never`, `OnFailure` and `OnCompletion`, kubeflow `All`, `Running` and `None`"),
     Rule("operator-unused", ERROR, ("kubernetes", "clean_pod_policy"),
-         lambda s: s.kubernetes and s.kubernetes.clean_pod_policy is not None and _operator(s) not in _POLICIES,
+         lambda s: s.kubernetes and s.kubernetes.clean_pod_policy is not None and operator_of(s) not in _POLICIES,
          "only paddle-operator and kubeflow have a policy for pods that have ended", "leave it out", at_key=True),
     Rule("operator-unused", ERROR, ("kubernetes", "intranet"),
-         lambda s: s.kubernetes and s.kubernetes.intranet is not None and _operator(s) != "paddle-operator",
+         lambda s: s.kubernetes and s.kubernetes.intranet is not None and operator_of(s) != "paddle-operator",
          "`intranet` is an option of paddle-operator", "leave it out", at_key=True),
     Rule("operator-policy", ERROR, ("kubernetes", "intranet"),
          lambda s: s.kubernetes and s.kubernetes.intranet not in (None, "PodIP", "Service", "Host"),

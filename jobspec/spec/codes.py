@@ -63,6 +63,7 @@ CODES: dict[str, tuple[str, str]] = {
     "gloo-outside-paddle": ("error", "`ps.gloo` with another framework than paddle"),
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
+    "native-recovery-msrun": ("error", "mindspore's `recovery: native` with `launcher: msrun`"),
     "other-framework": ("error", "the block of another framework"),
     "min-above-max": ("error", "a range of nodes upside down"),
     "count-and-ids": ("error", "`devices.count` beside `devices.ids`"),
@@ -124,6 +125,8 @@ LATER: dict[str, str] = {
     "not-yet": "valid, but this version of jobctl does not run it",
     "devices-unknown": "nothing says how many devices a host has",
     "gloo-without-checkpoint": "`ps.gloo` without a shared checkpoint directory, in which trainers meet",
+    "no-shared-folder": "`recovery: native` without a shared checkpoint directory, in which MindSpore keeps its cluster's state",
+    "unequal-nodes": "nodes of different size under msrun, which counts on as many workers on each",
     "no-host-for-role": "no host of the job takes nodes of a role that it has",
     "no-room": "a node is on a host that has no room for it any more",
     # Rendering.

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import re
 
-from jobctl.jobspec.spec.checks import ERROR, WARNING, Rule
+from jobctl.jobspec.spec.checks import ERROR, WARNING, Rule, is_elastic, operator_of
 from jobctl.jobspec.spec.model import Spec
 
 
-def _operator(spec: Spec) -> str:
-    return spec.kubernetes.operator if spec.kubernetes else "none"
-
-
 def _managed(spec: Spec) -> bool:
-    return _operator(spec) != "none"
-
-
-def _elastic(spec: Spec) -> bool:
-    return spec.nodes.min != spec.nodes.max
+    return operator_of(spec) != "none"
 
 
 # The operator and the framework for which a range of nodes works.
@@ -26,7 +18,7 @@ _ELASTIC = {("kubeflow", "torch"), ("paddle-operator", "paddle")}
 # fmt: off
 RULES: tuple[Rule, ...] = (
     Rule("operator-range", ERROR, ("nodes",),
-         lambda s: _elastic(s) and (_operator(s), s.framework) not in _ELASTIC,
+         lambda s: is_elastic(s) and (operator_of(s), s.framework) not in _ELASTIC,
          "nobody in the cluster decides which nodes of a range take part",
          "give one number; or use `operator: kubeflow` with torch, `paddle-operator` with paddle"),
     Rule("operator-per-node", ERROR, ("per",), lambda s: s.per == "node" and _managed(s),
@@ -42,9 +34,9 @@ RULES: tuple[Rule, ...] = (
          "a pod has to ask for a number of devices", "write `gpu:8`"),
     Rule("kubernetes-ids", WARNING, ("devices",), lambda s: s.devices.ids is not None,
          "the cluster chooses which devices of a node a pod gets: of these only the number counts"),
-    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and _elastic(s),
+    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and is_elastic(s),
          "no etcd is started in the cluster", "name one that runs there: `etcd: {endpoints: [etcd:2379]}`"),
-    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not (_managed(s) and _elastic(s)),
+    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not (_managed(s) and is_elastic(s)),
          "the launchers in a cluster agree among themselves: this etcd is not used there", at_key=True),
     Rule("kubernetes-user", ERROR, ("container", "user"),
          lambda s: not re.fullmatch(r"root|[0-9]+(:[0-9]+)?", s.container.user or "root"),

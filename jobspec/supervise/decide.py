@@ -15,7 +15,7 @@ from jobctl.jobspec.supervise.decisions import (
     Succeed,
     World,
 )
-from jobctl.jobspec.supervise.failures import first_failure, judge_alone
+from jobctl.jobspec.supervise.failures import first_failure, judge_alone, not_before
 from jobctl.jobspec.supervise.placing import decide_loss, joining, judge_placed, lost_nodes
 
 
@@ -39,7 +39,8 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         if node is not None and node.alive:
             return Continue()  # its launcher is about to end
     if failure is not None and _joins_again(failure, observed, world):
-        return judge_alone(failure, observed.control.ledger.failures, policy, now)
+        verdict = judge_alone(failure, observed.control.ledger.failures, policy, now)
+        return not_before(verdict, world.rejoining[failure.node], now)
     if failure is not None:
         return judge_placed(failure, observed, policy, now, world)
     missing = [str(node.node) for node in observed.members if _is_missing(node, generation)]

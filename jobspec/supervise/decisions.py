@@ -26,7 +26,7 @@ class World:
     are not heard, so that nobody can tell which side is cut off. `homes` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
     waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node,
-    `rejoining` nodes that a generation can go on without until they are back, `ending` those whose launchers end when they fail.
+    `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -37,7 +37,7 @@ class World:
     waited: float = 0.0
     settled: bool = True
     unfit: frozenset[str] = frozenset()
-    rejoining: frozenset[int] = frozenset()
+    rejoining: Mapping[int, float] = field(default_factory=dict)
     ending: frozenset[int] = frozenset()
 
 

@@ -157,6 +157,13 @@ def judge_alone(failure: Failure, earlier: Sequence[Failure], policy: Recovery, 
     return Rejoin(verdict.cause, verdict.failure, verdict.delay) if isinstance(verdict, Restart) else verdict
 
 
+def not_before(verdict: Decision, least: float, now: float) -> Decision:
+    """Return the verdict, with a node started again no sooner than `least` seconds after it failed."""
+    if not isinstance(verdict, Rejoin):
+        return verdict
+    return replace(verdict, delay=max(verdict.delay, verdict.failure.at + least - now))
+
+
 def matching_rule(failure: Failure, rules: Sequence[Rule]) -> Rule | None:
     return next((rule for rule in rules if _matches(rule, failure)), None)
 

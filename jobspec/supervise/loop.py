@@ -186,7 +186,7 @@ class Supervisor:
             homes=tuple(host for host in homes if host not in self._unfit),
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=frozenset(self._unfit),
-            rejoining=frozenset(node.index for node in plan.nodes if node.launch.rejoin is not None),
+            rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
             ending=frozenset(node.index for node in plan.nodes if node.launch.regroups),
             least=plan.min_nodes,
             waited=0.0 if self._waiting is None else now - self._waiting,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
@@ -14,8 +13,6 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent)]
 
 from pods import Cluster, needs_namespaces  # noqa: E402
-
-_NETWORKS = itertools.count(10)
 
 
 @pytest.fixture
@@ -32,7 +29,7 @@ def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         out = tmp_path / "rendered"
         argv = [sys.executable, "-m", "jobctl", "render", str(spec), "--target", "kubernetes", "--out", str(out), *more]
         subprocess.run(argv, check=True, env={**os.environ, **(environ or {})})
-        made.append(Cluster(tmp_path, out / "manifests", next(_NETWORKS), secrets))
+        made.append(Cluster(tmp_path, out / "manifests", secrets))
         return made[-1]
 
     yield make

@@ -1,7 +1,7 @@
 """A cluster's part, played for rendered manifests: pods, volumes, names, the Job controller, and what operators tell pods.
 
 Each pod is a mount and a process namespace of its own, with the machine's files and, where its manifest says so, volumes;
-an address of 127.0.0.0/8, another one each time it is started; and names by a hosts file. What runs in it is exactly what
+an address of 127.0.0.0/8 in a network namespace of the cluster's, another one each time it is started; and names by a hosts file. What runs in it is exactly what
 the manifest says, with `$(VAR)` filled in as Kubernetes does. Killing it kills all that it holds, as a node's end does.
 """
 
@@ -47,7 +47,8 @@ def needs_namespaces() -> str | None:
     """Say why no pods can be made here, None if they can."""
     if os.geteuid() != 0:
         return "pods are made by root"
-    done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
+    argv = ["unshare", "--mount", "--pid", "--uts", "--net", "--fork", "ip", "link"]
+    done = subprocess.run(argv, capture_output=True, check=False)
     return None if done.returncode == 0 else f"no namespaces here: {done.stderr.decode().strip()}"
 
 
@@ -78,7 +79,7 @@ class Pod:
     @property
     def address(self) -> str:
         number = self.cluster.pods.index(self)
-        return f"127.{self.cluster.network}.{self.attempt + 1}.{number + 2}"
+        return f"127.0.{self.attempt}.{number + 2}"
 
     def start(self) -> None:
         """Start the pod: its init containers one after the other, then its container."""
@@ -138,6 +139,8 @@ class Pod:
         root = self.folder / "root"
         root.mkdir(exist_ok=True)
         enter = [
+            "nsenter",
+            f"--net=/proc/{self.cluster.network.pid}/ns/net",
             "unshare",
             "--mount",
             "--pid",
@@ -181,8 +184,13 @@ class Pod:
 class Cluster:
     """The objects of a job, and what becomes of them."""
 
-    def __init__(self, root: Path, manifests: Path, network: int, secrets: Mapping[str, str] | None = None) -> None:
-        self.root, self.network, self.secrets = root, network, secrets or {}
+    def __init__(self, root: Path, manifests: Path, secrets: Mapping[str, str] | None = None) -> None:
+        self.root, self.secrets = root, secrets or {}
+        # A process that holds the network for as long as the cluster is there.
+        hold = ["unshare", "--net", "sh", "-ec", "ip link set lo up; echo; exec sleep infinity"]
+        self.network = subprocess.Popen(hold, stdout=subprocess.PIPE)
+        assert self.network.stdout is not None
+        assert self.network.stdout.readline() == b"\n"
         made = [yaml.load(path.read_bytes(), yaml.CSafeLoader) for path in sorted(manifests.iterdir())]
         self.objects = {(one["kind"], one["metadata"]["name"]): one for one in made}
         self.hosts = root / "hosts"
@@ -270,6 +278,8 @@ class Cluster:
         """Leave nothing behind."""
         for pod in self.pods:
             pod.kill()
+        self.network.kill()
+        self.network.communicate()
         shutil.rmtree(self.root / "pods", ignore_errors=True)
 
 
@@ -398,7 +408,7 @@ def circle_of(pod: Pod) -> int:
     """Return the process in a pod by which its launcher hears the others: it has a socket at the pod's address."""
     assert pod.process is not None
     own = "".join(f"{int(part):02X}" for part in reversed(pod.address.split(".")))
-    rows = [line.split() for line in Path("/proc/net/udp").read_text().splitlines()[1:]]
+    rows = [line.split() for line in Path(f"/proc/{pod.process.pid}/net/udp").read_text().splitlines()[1:]]
     sockets = {f"socket:[{row[9]}]" for row in rows if row[1].startswith(f"{own}:")}
     for pid in _below(pod.process.pid):
         for entry in Path(f"/proc/{pid}/fd").iterdir():

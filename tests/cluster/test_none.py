@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -101,6 +102,8 @@ def test_a_process_that_fails_has_all_begin_again_in_the_same_pods(cluster: Make
     say(here, "end")
     assert made.finish() == {f"demo-{i}": [0] for i in range(3)}
     assert [pod.attempt for pod in made.pods] == [1, 1, 1]
+    # The others go over to the next generation; nobody is taken for cut off meanwhile.
+    assert "have not answered" not in made.story()
 
 
 @pytest.mark.parametrize("nodes", [2, 3])
@@ -189,3 +192,30 @@ def test_a_pod_that_nobody_hears_stops_training_and_joins_again(cluster: Make, h
     begun(made, here, 2, 3)
     say(here, "end")
     assert made.finish() == {f"demo-{i}": [0] for i in range(3)}
+
+
+def order(cluster: Cluster, **changes: object) -> None:
+    """Change the control file in the ConfigMap, and let one kubelet alone notice it."""
+    path = cluster.pods[1].folder / "job" / "control.json"
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    new.replace(path)
+
+
+def test_all_obey_what_one_of_them_reads_in_the_control_file(cluster: Make, here: Path) -> None:
+    made = cluster(spec(here, 3))
+    made.start()
+    begun(made, here, 1, 3)
+    kill_process(made.pods[0], "work.py")
+    begun(made, here, 2, 3)
+    # What is brought up later counts, whatever its number.
+    order(made, command="stop", began=1.0)
+    made.until(lambda: not any(runs(pod, "work.py") for pod in made.pods))
+    assert [pod.phase for pod in made.pods] == ["Running"] * 3
+    for path in (here.parent / "checkpoint").iterdir():
+        path.unlink()
+    order(made, command="run", began=2.0)
+    begun(made, here, 1, 3)
+    order(made, command="finish", began=2.0)
+    assert made.finish() == {f"demo-{i}": [0] for i in range(3)}
+    assert not (here.parent / "checkpoint" / "end").exists()

@@ -1,6 +1,6 @@
-"""A job of real torchrun nodes that one thing after another happens to, and the page of what it survived.
+"""A job of real nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd]
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--framework torch|torch-ps|mindspore]
 
 After each fault the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
 disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind.
@@ -21,8 +21,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.tools.frameworks import Name, python_of
 
 from .fleet import Fleet, fleet
 from .host import Host
@@ -32,10 +35,9 @@ from .machine import ETCD_IMAGE, IMAGE
 TIMEOUT, ETCD_TIMEOUT = 5, 10  # host_timeout, in seconds; with etcd a leader must have been elected by then
 NODES = 3
 
-# Every step all ranks must agree on how many they are; the loss depends on the step alone. Rank 0 saves.
-TRAIN = """\
+# Said by any process of a node that is not the only one.
+ALONE = """\
 import fcntl, math, os, sys, time
-import torch, torch.distributed as dist
 kept, node = os.environ["JOBCTL_CHECKPOINT_DIR"], os.environ["JOBCTL_NODE"]
 mine = open(os.path.join(kept, "lock-" + node), "w")
 try:
@@ -43,39 +45,121 @@ try:
 except OSError:
     open(os.path.join(kept, "TWICE"), "a").write("node %s in generation %s\\n" % (node, os.environ["JOBCTL_GENERATION"]))
     sys.exit("another one trains this node")
-dist.init_process_group("gloo")
-rank, world, path = dist.get_rank(), dist.get_world_size(), os.path.join(kept, "checkpoint")
-state = [0, 1.0]
-if rank == 0 and os.path.exists(path):
+path, first = os.path.join(kept, "checkpoint"), True
+def save(step, loss):
+    with open(path + ".new", "w") as file:
+        file.write("%d %s" % (step, loss.hex()))
+    os.replace(path + ".new", path)
+def load():
+    if not os.path.exists(path):
+        return 0, 1.0
     step, loss = open(path).read().split()
-    state = [int(step), float.fromhex(loss)]
-dist.broadcast_object_list(state)
-(step, loss), first = state, True
-while True:
+    return int(step), float.fromhex(loss)
+def wait():
     while os.path.exists(os.path.join(kept, "stop-" + node)):
         time.sleep(0.05)
     time.sleep(0.02)
-    votes = torch.tensor([1.0, float(rank == 0 and os.path.exists(os.path.join(kept, "end")))])
-    dist.all_reduce(votes)
-    assert votes[0] == world
-    step, loss = step + 1, math.sin(loss * 1.7 + step)
+def ends():
+    return os.path.exists(os.path.join(kept, "end"))
+def report(step, rank):
+    global first
     with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
         file.write(str(step))
     if rank == 0 and first:
         with open(os.path.join(kept, "first-" + os.environ["JOBCTL_GENERATION"]), "w") as file:
             file.write(repr(time.time()))
         first = False
+"""
+# Every step all ranks must agree on how many they are; the loss depends on the step alone. Rank 0 saves.
+TORCH = """\
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+state = list(load())
+dist.broadcast_object_list(state)
+step, loss = state
+while True:
+    wait()
+    votes = torch.tensor([1.0, float(rank == 0 and ends())])
+    dist.all_reduce(votes)
+    assert votes[0] == world
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    report(step, rank)
     if rank == 0 and (step % 5 == 0 or votes[1]):
-        with open(path + ".new", "w") as file:
-            file.write("%d %s" % (step, loss.hex()))
-        os.replace(path + ".new", path)
+        save(step, loss)
     if votes[1]:
         break
 dist.destroy_process_group()
 """
+# The same with MindSpore; the scheduler does not come back from `init`.
+MINDSPORE = """\
+import mindspore as ms, numpy as np
+from mindspore.communication import get_group_size, get_rank, init
+ms.set_context(mode=ms.PYNATIVE_MODE, device_target="CPU")
+init("mccl")
+rank, world, add = get_rank(), get_group_size(), ms.ops.AllReduce()
+step, loss = load()  # all read before the first step, and nobody writes before all have made it
+while True:
+    wait()
+    votes = add(ms.Tensor(np.array([1.0, rank == 0 and ends()], np.float32))).asnumpy()
+    assert votes[0] == world
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    report(step, rank)
+    if rank == 0 and (step % 5 == 0 or votes[1]):
+        save(step, loss)
+    if votes[1]:
+        break
+"""
+# Trainers that do not look at each other have server 0 make the steps, which saves.
+SERVED = """\
+import threading
+import torch.distributed.rpc as rpc
+role, number, held, lock = os.environ["JOBCTL_ROLE"], int(os.environ["JOBCTL_ROLE_RANK"]), [], threading.Lock()
+def advance():
+    with lock:
+        if len(held) < 3:
+            step, loss = held
+            held[:] = step + 1, math.sin(loss * 1.7 + step)
+            if ends():
+                held.append("the last")
+            if held[0] % 5 == 0 or held[2:]:
+                save(*held[:2])
+        return held[0], len(held) > 2
+if role == "server":
+    held[:] = load()
+rpc.init_rpc("%s%d" % (role, number), rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+ended = role == "server"
+while not ended:
+    wait()
+    step, ended = rpc.rpc_sync("server0", advance)
+    report(step, number)
+rpc.shutdown()
+"""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the nodes do, and with which packages: the tests' own, or those of an environment."""
+
+    train: str
+    spec: str
+    environment: Name | None = None
+    hang: int = 8  # seconds; the end of rpc takes longer than that where nothing resolves addresses, as on these hosts
+
+    def lends(self) -> dict[str, Path]:
+        """Return the folders that the hosts have to see."""
+        if self.environment is None:
+            return {}
+        return {self.environment: python_of(self.environment).parents[1] / "lib" / "python3.11" / "site-packages"}
+
+
+WORKS = {
+    "torch": Work(TORCH, "framework: torch\n"),
+    "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", hang=30),
+    "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
+}
 SPEC = f"""\
 name: counter
-framework: torch
 image: {IMAGE}
 pull: never
 script: counter.py
@@ -85,7 +169,7 @@ checkpoint: {{checkpoints}}
 stop_grace_period: 2s
 volumes: ["PACKAGES:/packages:ro"]
 env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
-recovery: {{{{host_timeout: TIMEOUTs, hang_timeout: 8s, max_restarts: 1000}}}}
+recovery: {{{{host_timeout: TIMEOUTs, hang_timeout: HANGs, max_restarts: 1000}}}}
 resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
 
@@ -101,15 +185,25 @@ def undisturbed(steps: int) -> str:
 class Campaign(Jobs):
     """The job, and what can happen to it. `faults` counts what did."""
 
-    def __init__(self, directory: Path, made: Fleet, seed: int, *, elastic: bool, etcd: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        made: Fleet,
+        seed: int,
+        *,
+        elastic: bool,
+        etcd: bool = False,
+        work: Work = WORKS["torch"],
+    ) -> None:
         self.timeout = ETCD_TIMEOUT if etcd else TIMEOUT
-        # torch is not in the image: the environment that this runs in is mounted into the containers.
-        spec = SPEC.replace("PACKAGES", str(made.lent("packages"))).replace("TIMEOUT", str(self.timeout))
+        # No framework is in the image: the environment that this runs in, or another, is mounted into the containers.
+        spec = (work.spec + SPEC).replace("PACKAGES", str(made.lent(work.environment or "packages")))
+        spec = spec.replace("TIMEOUT", str(self.timeout)).replace("HANG", str(work.hang))
         if etcd:
             spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
         self.etcd = etcd
         super().__init__(directory, made, spec.replace("NODES", f'"1:{NODES}"' if elastic else str(NODES)))
-        (self.code / "counter.py").write_text(TRAIN)
+        (self.code / "counter.py").write_text(ALONE + work.train)
         lines = (self.code / "hosts.txt").read_text().splitlines()
         spares = [] if elastic else [lines[NODES] + " spare"]
         (self.code / "hosts.txt").write_text("\n".join([*lines[:NODES], *spares]) + "\n")
@@ -143,7 +237,7 @@ class Campaign(Jobs):
         ]
         for _ in range(count):
             kind = self.chance.choice(kinds)
-            host, node = self.chance.choice(self.homes())
+            host, node = self.chance.choice(self.homes(trainers=kind == self.rank_stands_still))
             began = time.monotonic()
             kind(host, node)
             self.trains_on()
@@ -155,7 +249,7 @@ class Campaign(Jobs):
     def finish(self) -> None:
         """Let it end, and see that it ends well and leaves nothing."""
         self.end()
-        done = self.run("wait", "--timeout", "120s")
+        done = self.run("wait", "--timeout", "300s", timeout=330)
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
         kept = (self.checkpoints / "checkpoint").read_text()
         assert kept == undisturbed(int(kept.split()[0]))
@@ -176,8 +270,8 @@ class Campaign(Jobs):
         except AssertionError:
             raise AssertionError(f"stuck at step {step}:\n{self.run('events').stdout}") from None
 
-    def homes(self) -> list[tuple[Host, int]]:
-        """Where the nodes of the newest generation are."""
+    def homes(self, *, trainers: bool = False) -> list[tuple[Host, int]]:
+        """Where the nodes of the newest generation are, or only those that train."""
         generations = [
             json.loads(path.read_text())
             for host in self.fleet.hosts
@@ -185,7 +279,8 @@ class Campaign(Jobs):
         ]
         newest = max(generations, key=lambda generation: generation["number"])
         hosts = {host.name: host for host in self.fleet.hosts}
-        return [(hosts[member["host"]], member["node"]) for member in newest["members"]]
+        every = [m for m in newest["members"] if not trainers or "trainer" in m["roles"]]
+        return [(hosts[member["host"]], member["node"]) for member in every]
 
     def moved_on(self, since: int) -> bool:
         """Say whether a generation after `since` has begun."""
@@ -301,10 +396,11 @@ class Campaign(Jobs):
         (self.checkpoints / f"stop-{node}").unlink()
 
 
-def campaign(seed: int, count: int, *, elastic: bool, etcd: bool = False) -> Campaign:
+def campaign(seed: int, count: int, *, elastic: bool = False, etcd: bool = False, framework: str = "torch") -> Campaign:
     """Run a campaign on a fleet of its own, and return it."""
-    with fleet(NODES + (0 if elastic else 1)) as made, tempfile.TemporaryDirectory() as directory:
-        one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd)
+    work, size = WORKS[framework], NODES + (0 if elastic else 1)
+    with fleet(size, lends=work.lends()) as made, tempfile.TemporaryDirectory() as directory:
+        one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd, work=work)
         try:
             one.run_all(count)
         finally:
@@ -320,8 +416,12 @@ def main() -> None:
     parser.add_argument("--faults", type=int, default=10)
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
     parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
+    parser.add_argument(
+        "--framework", choices=sorted(WORKS), default="torch", help="what trains; alone torch can be elastic"
+    )
     options = parser.parse_args()
-    one = campaign(options.seed, options.faults, elastic=options.elastic, etcd=options.etcd)
+    how = {"elastic": options.elastic, "etcd": options.etcd, "framework": options.framework}
+    one = campaign(options.seed, options.faults, **how)
     for kind, times in sorted(one.faults.items()):
         print(f"{times:4}  {kind}")
     middle = sorted(one.seconds)[len(one.seconds) // 2]

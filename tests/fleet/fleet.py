@@ -32,13 +32,19 @@ class Fleet:
         network: int | None = None,
         numbers: Sequence[int] = (),
         lends: Mapping[str, Path] = NOTHING,
+        called: str | None = None,
     ) -> None:
         self.dir, self.engines, self.lends = directory, engines, lends
         self.network = network if network is not None else _free_network()
         self.bridge = f"jc-{self.network}"
         self.hosts = [
             Host(
-                f"h{number}", f"10.{self.network}.0.{number}", directory / f"h{number}", self.bridge, directory / "keys"
+                f"h{number}",
+                f"10.{self.network}.0.{number}",
+                directory / f"h{number}",
+                self.bridge,
+                directory / "keys",
+                called=called,
             )
             for number in numbers or range(1, size + 1)
         ]

@@ -36,6 +36,7 @@ class Host:
     sshd_options: tuple[str, ...] = ()
     behind: str | None = None  # its address, if only hosts of the fleet can reach it
     skew: float = 0.0  # seconds by which the clock that its commands see is ahead
+    called: str | None = None  # what it takes its name to be, if that is not how others know it
     disk: Path | None = None  # a small file system for the engine and the home, once `small_disk` was asked for
 
     @property
@@ -110,7 +111,7 @@ class Host:
         """Return the argv that runs a command on the host: its network, its name, its home."""
         # dockerd under `ip netns exec` fails (it remounts /sys), hence nsenter.
         mounts = [f'mount --bind "{self.dir}/etc/{name}" /etc/{name}' for name in ("passwd", "group", "hosts")]
-        own = " && ".join([f"hostname {self.name}", f'mount --bind "{self.home}" /root', *mounts])
+        own = " && ".join([f"hostname {self.called or self.name}", f'mount --bind "{self.home}" /root', *mounts])
         script = f'{own} && cd /root && exec "$@"'
         return [
             *("nsenter", f"--net=/run/netns/{self.namespace}", "unshare", "--uts", "--mount", "--propagation", "slave"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sysconfig
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,12 +38,27 @@ resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 
 @pytest.fixture(scope="module")
 def hosts(can_have_fleet: None) -> Iterator[Fleet]:
-    """Three hosts that can import MindSpore."""
+    """Three hosts that can import MindSpore, and have the same name: it counts workers of a host by that."""
     if sysconfig.get_python_version() != "3.11":
         pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
     packages = python_of("mindspore").parents[1] / "lib" / "python3.11" / "site-packages"
-    with fleet(3, lends={"mindspore": packages}) as made:
+    with fleet(3, lends={"mindspore": packages}, called="twin") as made:
+        assert [host.run("hostname").strip() for host in made.hosts] == ["twin"] * 3
         yield made
+
+
+def trains(job: Jobs, generation: int, step: int) -> dict[str, Any]:
+    """Wait until all workers have got that far in a generation, and return the status."""
+
+    def there() -> dict[str, Any] | None:
+        state = job.status()
+        far = all((node["progress"] or 0) >= step for node in state["nodes"] if node["role"] == "trainer")
+        return state if far and (state["generation"], state["phase"]) == (generation, "running") else None
+
+    try:
+        return eventually(there, 120) or {}
+    except AssertionError:
+        raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
 
 
 def test_it_survives_whatever_dies(tmp_path: Path, hosts: Fleet) -> None:
@@ -50,33 +68,22 @@ def test_it_survives_whatever_dies(tmp_path: Path, hosts: Fleet) -> None:
     lines = (job.code / "hosts.txt").read_text().splitlines()
     (job.code / "hosts.txt").write_text("\n".join([*lines[:2], f"{lines[2]} spare"]) + "\n")
 
-    def trains(generation: int, step: int) -> dict[str, Any]:
-        def there() -> dict[str, Any] | None:
-            state = job.status()
-            far = all((node["progress"] or 0) >= step for node in state["nodes"] if node["role"] == "trainer")
-            return state if far and (state["generation"], state["phase"]) == (generation, "running") else None
-
-        try:
-            return eventually(there, 120) or {}
-        except AssertionError:
-            raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
-
     try:
         up = job.up()
         assert up.returncode == 0, up.stderr
-        state = trains(1, 10)
+        state = trains(job, 1, 10)
         assert [(n["name"] or n["node"], n["host"]) for n in state["nodes"]] == [
             (0, "h1"),
             (1, "h2"),
             ("scheduler", "h1"),
         ]
         hosts[1].docker("kill", "jobctl-learner-1")
-        trains(2, 30)
+        trains(job, 2, 30)
         hosts[0].docker("kill", "jobctl-learner-2")
         eventually(lambda: job.status()["nodes"][2]["restarts"] == 2)
-        reached = trains(2, 60)["nodes"][0]["progress"]
+        reached = trains(job, 2, 60)["nodes"][0]["progress"]
         hosts[0].power_off()
-        state = trains(3, reached + 10)
+        state = trains(job, 3, reached + 10)
         assert [(n["name"] or n["node"], n["host"]) for n in state["nodes"]] == [
             (0, "h3"),
             (1, "h2"),
@@ -87,3 +94,65 @@ def test_it_survives_whatever_dies(tmp_path: Path, hosts: Fleet) -> None:
             hosts[0].power_on()
         down = job.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
         assert (down.returncode, [one for one in job.containers() if one], job.files()) == (0, [], []), down.stderr
+
+
+def undisturbed(steps: int) -> str:
+    """What a run that nothing disturbed has after so many steps."""
+    loss = 1.0
+    for step in range(steps):
+        loss = math.sin(loss * 1.7 + step)
+    return f"{steps} {loss.hex()}"
+
+
+def test_two_jobs_side_by_side_while_a_cable_is_out(tmp_path: Path, hosts: Fleet) -> None:
+    """One has msrun start its workers; both wait for the host, begin anew from their checkpoints, and end as if nothing had been."""
+    jobs = []
+    for name, more in (("left", ""), ("right", "mindspore: {{launcher: msrun}}\n")):
+        spec = SPEC.replace("PACKAGES", str(hosts.lent("mindspore"))).replace("learner", name).replace("100000", "150")
+        job = Jobs(tmp_path / name, hosts, spec.replace('DELAY: "0.05"', 'DELAY: "0.1"') + more)
+        (job.code / "train.py").write_text(COLLECTIVE)
+        lines = (job.code / "hosts.txt").read_text().splitlines()
+        (job.code / "hosts.txt").write_text("\n".join(lines[:2]) + "\n")
+        jobs.append(job)
+    try:
+        for job in jobs:
+            up = job.up("--skip-check")
+            assert up.returncode == 0, up.stderr
+        for job in jobs:
+            trains(job, 1, 5)
+        hosts[1].pull_cable()
+        for job in jobs:
+            eventually(lambda job=job: job.phase() == "degraded")
+        time.sleep(8.0)  # host_timeout is 5 s: what was cut off has ended by itself
+        hosts[1].plug_cable()
+        for job in jobs:
+            done = job.run("wait", "--timeout", "170s")
+            assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
+            assert job.status()["generation"] > 1
+            finals = [line.partition("final ")[2].split() for line in job.ok("logs").splitlines() if "final " in line]
+            assert sorted((words[:2], " ".join(words[2:4])) for words in finals) == [
+                ([str(rank), "2"], undisturbed(150)) for rank in (0, 1)
+            ]
+    finally:
+        hosts[1].plug_cable()
+        for job in jobs:
+            down = job.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+            assert down.returncode == 0, down.stderr
+        assert ([one for one in jobs[0].containers() if one], jobs[0].files()) == ([], [])
+
+
+def test_a_schedulers_port_that_is_taken(tmp_path: Path, hosts: Fleet) -> None:
+    job = Jobs(
+        tmp_path, hosts, SPEC.replace("PACKAGES", str(hosts.lent("mindspore"))) + "rendezvous: {{port: 22345}}\n"
+    )
+    lines = (job.code / "hosts.txt").read_text().splitlines()
+    (job.code / "hosts.txt").write_text(f"{lines[0]} roles=trainer\n{lines[1]} roles=trainer,scheduler\n")
+    listener = hosts[1]
+    listener.start("listener", ["python3", "-m", "http.server", "22345"])
+    eventually(lambda: ":22345 " in listener.run("ss", "-ltn"))
+    try:
+        done = job.run("check", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config), "-o", "json")
+    finally:
+        listener.processes.pop("listener").kill()
+    taken = [(f["host"], f["code"]) for f in json.loads(done.stdout)["findings"] if f["check"] == "ports"]
+    assert (done.returncode, taken) == (3, [("h2", "port-taken")])

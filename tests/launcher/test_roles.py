@@ -193,6 +193,27 @@ def test_a_trainer_that_dies_is_started_again_alone(job: Job) -> None:
     assert [job.launchers[n].wait(20) for n in (0, 1)] == [0, 0]
 
 
+def test_a_trainer_that_others_have_to_give_up_first_is_away_so_long(job: Job) -> None:
+    job.node.launch["rejoin_after"] = 3.0
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    job.trains(2)
+    pids = [p["pid"] for p in eventually(lambda: all_running(job.report(0)))]
+    os.kill(pids[1], signal.SIGKILL)
+    report = eventually(lambda: (r := job.report(0))["reason"] and r)
+    assert report["reason"] == "rank 1 was killed by SIGKILL; it is started again 3 s after that"
+    assert [p["state"] for p in report["processes"]] == ["running", "failed"]
+    ended = report["processes"][1]["finished_at"]
+    job.trains(3)
+    first, again = eventually(lambda: all_running(job.report(0)))
+    assert first["pid"] == pids[0]
+    assert 3.0 <= again["started_at"] - ended < 10.0
+    eventually(lambda: job.report(0)["reason"] is None)
+    job.end(0)
+    assert [job.launchers[n].wait(20) for n in (0, 1)] == [0, 0]
+
+
 def all_running(report: dict[str, Any]) -> list[dict[str, Any]]:
     found = report.get("processes", [])
     return found if found and all(p["state"] == "running" for p in found) else []
@@ -269,6 +290,69 @@ def test_a_launcher_that_chooses_the_interpreter_gets_a_script(node: Any) -> Non
     node.order()
     assert process.wait(20) == 0
     assert node.log("workerlog.1") == "rank 5\n"
+
+
+def test_what_nodes_share_stays_while_others_may_go_on_with_it(node: Any) -> None:
+    """Where a node comes back to its generation; it goes when the job does, although this node has failed before."""
+    shared = node.root / "shared"
+    shared.mkdir()
+    process = node.start(
+        command=node.script("import os, sys\nopen(os.environ['WHERE'] + '/state', 'w')\nsys.exit(3)"),
+        env=[["WHERE", {"slot": "shared_scratch"}]],
+        rejoin=0,
+        rejoin_after=30.0,
+    )
+    node.order(checkpoint_dir=str(shared))
+    node.until("failed")
+    assert os.listdir(shared / ".jobctl-demo.demo-1") == ["state"]
+    node.order(command="finish", checkpoint_dir=str(shared))
+    assert process.wait(20) == 3
+    assert os.listdir(shared) == []
+
+
+# As msrun does: each process in a session of its own, all killed as soon as one has ended, and a process too many.
+KEEPER = """\
+import os, signal, subprocess, sys, time
+subprocess.run(["python3", *sys.argv[1:]], env={**os.environ, "MY_ROLE": "boss"}, check=True)
+started = []
+for rank in range(2):
+    environ = {**os.environ, "MY_ROLE": "worker", "MY_RANK": str(rank), "MY_LOCAL": str(rank)}
+    started.append(subprocess.Popen(["python3", *sys.argv[1:]], env=environ, preexec_fn=os.setsid))
+while all(one.poll() is None for one in started):
+    time.sleep(0.05)
+for one in started:
+    if one.poll() is None:
+        os.killpg(one.pid, signal.SIGKILL)
+sys.exit(max(one.wait() != 0 for one in started))
+"""
+SLOW_TO_END = """\
+import os, signal, sys, time
+def end(*_):
+    time.sleep(0.8 * int(os.environ["MY_RANK"]))
+    sys.exit("saved")
+signal.signal(signal.SIGTERM, end)
+print("role", os.environ["MY_ROLE"], flush=True)
+while True:
+    time.sleep(0.02)
+"""
+
+
+def test_processes_in_sessions_of_their_own_get_their_grace(node: Any) -> None:
+    """Although their launcher would kill all of them when the first has ended; what it starts too many is left out."""
+    process = node.start(
+        start=[*node.script(KEEPER), {"slot": "process_script"}],
+        command=node.script(SLOW_TO_END),
+        rank_env=["MY_RANK", "MY_LOCAL"],
+        nproc=2,
+        apart=True,
+        elsewhere=["MY_ROLE", "boss"],
+    )
+    node.order()
+    eventually(lambda: [node.log(f"workerlog.{n}") for n in (0, 1)] == ["role worker\n"] * 2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert [node.log(f"workerlog.{n}") for n in (0, 1)] == ["role worker\nsaved\n"] * 2
+    assert [p["exit_code"] for p in node.report()["processes"]] == [1, 1]
 
 
 def test_inherited_variables_are_scrubbed_and_proxies_passed_by(node: Any) -> None:

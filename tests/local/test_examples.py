@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.frameworks import python_of
+
 pytest.importorskip("torch", reason="the extra `examples` is not installed")
 pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
 
@@ -95,3 +97,52 @@ def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: 
     assert int(found[1]) >= 43110  # 30 epochs of 1437 samples
     assert float(found[2]) >= 0.95
     assert [node["node"] for node in jobs.status()["nodes"]] == [0, 1]
+
+
+def far(jobs: Any, generation: int, step: int) -> dict[str, Any] | None:
+    """Return the status once the generation has got that far."""
+    state: dict[str, Any] = jobs.status()
+    steps = [node["progress"] or 0 for node in state["nodes"] if node["role"] == "trainer"]
+    return state if state["generation"] == generation and max(steps) >= step else None
+
+
+def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, eventually: Any, tmp_path: Path) -> None:
+    """A worker is killed, as if while it was saving: the weights become those of a run that nothing disturbed."""
+    jobs = example("mindspore-lenet")
+    jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
+    slow = "--set=args=[--epochs=8, --checkpoint-every=20, --min-accuracy=0.93, --step-delay=0.03]"
+    jobs.ok("up", slow)
+    state = eventually(lambda: far(jobs, 1, 65), 120)
+    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    *_, kept, lost = sorted((tmp_path / "checkpoints" / "rank-1").glob("step-*.ckpt"))
+    lost.unlink()
+    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
+    finals = re.findall(r"final .* (accuracy=\S+ weights=\S+)", jobs.ok("logs"))
+    resumed = re.findall(r"resumed step=(\d+) of=176 rank=(\d)", jobs.ok("logs"))
+    assert sorted(resumed) == [(str(int(kept.stem[5:])), str(rank)) for rank in (0, 1)]
+
+    done = jobs.run("up", "--fresh", "--follow", timeout=240)
+    assert done.returncode == 0, done.stderr
+    undisturbed = re.findall(r"final .* (accuracy=\S+ weights=\S+)", done.stdout)
+    assert len(undisturbed) == len(finals) == 2
+    assert len({*finals, *undisturbed}) == 1
+    assert float(final(done.stdout)["accuracy"]) >= 0.93
+
+
+def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventually: Any) -> None:
+    """A server: what is done stays done, and nothing is left out."""
+    jobs = example("torch-wide-deep")
+    jobs.set(OMP_NUM_THREADS="1")
+    slow = "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9, --step-delay=0.05]"
+    jobs.ok("up", slow)
+    state = eventually(lambda: far(jobs, 1, 40), 120)
+    os.kill(state["nodes"][3]["processes"][0]["pid"], signal.SIGKILL)
+    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
+    out = jobs.ok("logs")
+    resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=2", out)
+    assert len(resumed) == 1
+    assert int(resumed[0]) >= 28
+    last = final(out)
+    assert int(last["step"]) == 280
+    assert float(last["loss"]) <= 0.15
+    assert float(last["accuracy"]) >= 0.93

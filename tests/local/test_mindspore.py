@@ -15,7 +15,7 @@ framework: mindspore
 script: train.py
 nodes: 2
 checkpoint: {directory}/checkpoints
-env: {{OMP_NUM_THREADS: "1", STEPS: "1000", DELAY: "0.02", RANK_ID: "9"}}
+env: {{OMP_NUM_THREADS: "1", STEPS: "400", DELAY: "0.02", RANK_ID: "9"}}
 recovery: {{max_restarts: 5}}
 """
 
@@ -56,5 +56,21 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     assert jobs.status()["generation"] == 2
     lines = sorted(line.partition("final ")[2].split() for line in jobs.ok("logs").splitlines() if "| final " in line)
     kept = (directory / "checkpoints" / "state").read_text().split()
-    assert lines == [[str(rank), "2", "1000", kept[1], str(rank)] for rank in (0, 1)]
+    assert lines == [[str(rank), "2", "400", kept[1], str(rank)] for rank in (0, 1)]
     assert "node2 scheduler | " in jobs.ok("logs", "--node", "scheduler")
+    goes_on_with_msrun(jobs, there, eventually)
+
+
+def goes_on_with_msrun(jobs: Any, there: Any, eventually: Any) -> None:
+    """The same job, a few steps more, one of whose workers is killed; msrun ends well in the end, and none of its processes stays behind."""
+    jobs.ok("up", "--set", "mindspore.launcher=msrun", "--set", "env.STEPS=560")
+    number = jobs.status()["generation"]
+    state = eventually(lambda: there(number, 420), 120)
+    started = [line for line in jobs.processes().values() if "mindspore.parallel.cluster.run" in line]
+    assert len(started) == 2
+    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
+    assert jobs.status()["generation"] == number + 1
+    out = jobs.ok("logs", "--generation", str(number + 1))
+    lines = sorted(line.partition("final ")[2].split() for line in out.splitlines() if "| final " in line)
+    assert [(words[:3], words[4]) for words in lines] == [([str(rank), "2", "560"], str(rank)) for rank in (0, 1)]

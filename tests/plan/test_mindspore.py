@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.plan.context import Context, PlanError
-from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.generation import first_generation, next_generation, port_of
 from jobctl.jobspec.plan.types import Plan, Slot
 from jobctl.jobspec.planner import planner
 from jobctl.jobspec.spec.hosts import parse_hosts
@@ -35,6 +35,14 @@ def test_a_scheduler_stands_beside_the_first_node() -> None:
     assert [node.container.devices.ids for node in plan.nodes] == [(0, 1), (0, 1), ()]
     ports = [member.ports for member in first_generation(plan).members]
     assert (ports[:2], len(ports[2])) == ([(), ()], 1)
+
+
+def test_the_scheduler_has_the_port_of_the_rendezvous() -> None:
+    generation = first_generation(make("rendezvous: {port: 18118}\n"))
+    assert [member.ports for member in generation.members] == [(), (18118,)]
+    assert next_generation(generation, make().nodes, grace=1.0, free=lambda host, port: port % 2 == 0).members[
+        1
+    ].ports == (port_of("job", 2) + port_of("job", 2) % 2,)
 
 
 def test_a_host_can_be_kept_for_the_scheduler() -> None:
@@ -86,8 +94,57 @@ def test_what_the_roles_get() -> None:
     assert {"MS_ROLE", "RANK_ID", "RANK_TABLE_FILE", "MS_ENABLE_RECOVERY"} <= set(worker.launch.scrub)
 
 
-@pytest.mark.parametrize("options", ["{launcher: msrun}", "{recovery: native}"])
-def test_what_is_not_run_yet(options: str) -> None:
+def test_msrun_starts_the_workers_and_nothing_else() -> None:
+    """Its own scheduler is left out: ours has a node, a port and restarts of its own."""
+    plan = make("nodes: 2\ndevices: npu:2\nmindspore: {launcher: msrun}\n", "a slots=2\nb slots=2\n")
+    first, second, scheduler = (node.launch for node in plan.nodes)
+    assert first.start == (
+        *("python3", "-m", "mindspore.parallel.cluster.run", "--worker_num", Slot("trainer_count")),
+        *("--local_worker_num", "2", "--node_rank", Slot("node_rank"), "--master_addr", Slot("scheduler_address")),
+        *("--master_port", Slot("scheduler_port"), "--cluster_time_out", "600", "--join", "True"),
+        *("--log_dir", Slot("scratch"), "python3", Slot("process_script")),
+    )
+    assert second.start == first.start
+    assert (first.rank_env, first.apart, first.elsewhere) == (("RANK_ID", "DEVICE_ID"), True, ("MS_ROLE", "MS_SCHED"))
+    assert (scheduler.start, scheduler.apart, scheduler.elsewhere, scheduler.rejoin) == ((), False, (), 3)
+
+
+def test_msrun_gives_every_node_as_many_workers() -> None:
     with pytest.raises(PlanError) as error:
-        make(f"devices: gpu:1\nmindspore: {options}\n", "a slots=1\n")
-    assert error.value.code == "not-yet"
+        make("nodes: 2\ndevices: gpu\nmindspore: {launcher: msrun}\n", "a slots=2\nb slots=4\n")
+    assert (error.value.code, error.value.message) == (
+        "unequal-nodes",
+        "the framework's launcher counts on as many processes on every node: a has 2, b 4",
+    )
+
+
+NATIVE = "devices: gpu:1\nmindspore: {recovery: native}\n"
+
+
+def test_native_recovery() -> None:
+    """Each process may come back alone, half a minute after it was lost, and finds the cluster in a folder that all see."""
+    worker, scheduler = (n.launch for n in make(f"{NATIVE}checkpoint: /mnt/c\n", "a slots=1\n").nodes)
+    switched_on = {"MS_ENABLE_RECOVERY": "1", "MS_RECOVERY_PATH": Slot("shared_scratch")}
+    keep = {"JOBCTL_CHECKPOINT_KEEP": "2"}
+    assert dict(worker.env) == {
+        **CLUSTER,
+        **switched_on,
+        **keep,
+        "MS_ROLE": "MS_WORKER",
+        "MS_WORKER_IP": Slot("address"),
+    }
+    assert dict(scheduler.env) == {**CLUSTER, **switched_on, **keep, "MS_ROLE": "MS_SCHED"}
+    assert [(one.rejoin, one.rejoin_after, one.until) for one in (worker, scheduler)] == [
+        (3, 30.0, ""),
+        (3, 30.0, "trainer"),
+    ]
+
+
+@pytest.mark.parametrize("checkpoint", ["", "checkpoint: {dir: /c, shared: false}\n"])
+def test_native_recovery_needs_a_folder_that_all_see(checkpoint: str) -> None:
+    with pytest.raises(PlanError) as error:
+        make(NATIVE + checkpoint, "a slots=1\n")
+    assert (error.value.code, error.value.message) == (
+        "no-shared-folder",
+        "`MS_RECOVERY_PATH` has to name a folder that all hosts see, and none is known",
+    )

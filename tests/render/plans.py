@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from jobctl.jobspec.plan.context import Context, Target
 from jobctl.jobspec.plan.types import (
     Checkpoint,
     Code,
@@ -23,6 +25,9 @@ from jobctl.jobspec.plan.types import (
     Ulimit,
     Value,
 )
+from jobctl.jobspec.planner import planner
+from jobctl.jobspec.spec.hosts import parse_hosts
+from jobctl.jobspec.spec.load import load_text
 
 TORCHRUN: tuple[Value, ...] = (
     *("python3", "-m", "torch.distributed.run"),
@@ -194,8 +199,19 @@ def cases() -> dict[str, Plan]:
             f"{target}-root": plan(with_container(node(), user="root"), target=target),
         }
         found[f"{target}-etcd"] = _with_etcd(target)
+    found["compose-mindspore-native"] = _mindspore("gpu", "mindspore: {recovery: native, node_timeout: 60s}\n")
+    found["ssh-mindspore-npu"] = _mindspore("npu", "mindspore: {launcher: msrun}\n", "ssh")
     found["local-etcd"] = replace(_with_etcd("local"), nodes=(_at_home(_with_etcd("local").nodes[0]),))
     return found
+
+
+def _mindspore(kind: str, options: str, target: Target = "compose") -> Plan:
+    """A scheduler and workers on two hosts of two devices, as the planner makes them of a spec."""
+    text = f"name: lenet\nframework: mindspore\nimage: ms:1\nscript: train.py\ncode: .\nnodes: 2\ndevices: {kind}:2\n"
+    loaded = load_text(Path("/specs/job.yaml"), f"{text}checkpoint: /mnt/lenet\n{options}", environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    hosts = parse_hosts("gpu01 addr=10.0.0.1 slots=2\ngpu02 addr=10.0.0.2 slots=2\n", "hosts.txt").hosts
+    return planner(loaded.spec, hosts, None, Context(target, "/specs", "ada@desk", "1.0"))
 
 
 def _with_etcd(target: str) -> Plan:

@@ -342,15 +342,24 @@ def gone(index: int, **changes: object) -> ObservedNode:
 
 def test_a_node_joins_its_generation_again() -> None:
     alone = replace(KILLED, at=NOW, reason=None, alone=True)
-    world = World(rejoining=frozenset({0, 1}))
+    world = World(rejoining={0: 0.0, 1: 0.0})
     assert decide(job(node(0), gone(1)), POLICY, NOW, world) == Rejoin("node 1: its launcher was killed", alone, 0.0)
     assert isinstance(decide(job(node(0), gone(1)), POLICY, NOW), Restart)
+
+
+@pytest.mark.parametrize(("ago", "delay"), [(1, 29.0), (12, 18.0), (31, 0.0)])
+def test_a_node_that_others_have_to_give_up_first_is_away_so_long(ago: int, delay: float) -> None:
+    """MindSpore's scheduler refuses a worker that it knows for half a minute."""
+    ended = node(1, "failed", launcher=None, failure=failure(exit_code=1, at=NOW - ago))
+    decision = decide(job(node(0), ended), POLICY, NOW, World(rejoining={1: 30.0}))
+    assert isinstance(decision, Rejoin)
+    assert decision.delay == delay
 
 
 def test_joining_again_takes_from_the_budget() -> None:
     known = tuple(replace(KILLED, alone=True, at=NOW - 10 * n, progress=10 * n) for n in (3, 2, 1))
     decision = decide(
-        job(node(0), gone(1), ledger=Ledger(900.0, failures=known)), POLICY, NOW, World(rejoining=frozenset({1}))
+        job(node(0), gone(1), ledger=Ledger(900.0, failures=known)), POLICY, NOW, World(rejoining={1: 0.0})
     )
     assert isinstance(decision, GiveUp)
     assert "all 3 restarts of `recovery.max_restarts` are used up" in decision.reason
@@ -358,7 +367,7 @@ def test_joining_again_takes_from_the_budget() -> None:
 
 def test_what_follows_upon_another_nodes_failure_does_not_count() -> None:
     """Peers of a node that was killed fail in their collectives; only the first of them is a fault."""
-    world = World(rejoining=frozenset({0, 1}))
+    world = World(rejoining={0: 0.0, 1: 0.0})
     before = Ledger(900.0, failures=(replace(KILLED, node=0, alone=True, at=NOW - 5),))
     decision = decide(job(node(0), gone(1), ledger=before), POLICY, NOW, world)
     assert isinstance(decision, Rejoin)
@@ -381,7 +390,7 @@ def test_failures_that_a_generation_survived_are_all_kept() -> None:
 
 
 def test_a_launcher_that_is_about_to_end_is_waited_for() -> None:
-    world = World(rejoining=frozenset({1}), ending=frozenset({1}))
+    world = World(rejoining={1: 0.0}, ending=frozenset({1}))
     failed = failure(exit_code=1)
     assert decide(job(node(0), node(1, "failed", failure=failed)), POLICY, NOW, world) == Continue()
     ended = decide(job(node(0), node(1, "failed", launcher=None, failure=failed)), POLICY, NOW, world)
@@ -401,7 +410,7 @@ def test_the_trainers_decide_whether_a_job_is_done() -> None:
 
 def test_a_node_that_fails_by_itself_all_the_time_counts() -> None:
     """Another's failure long ago explains nothing: else it would be started again for ever."""
-    world = World(rejoining=frozenset({0, 1}))
+    world = World(rejoining={0: 0.0, 1: 0.0})
     before = Ledger(900.0, failures=(replace(KILLED, node=0, alone=True, at=NOW - 61),))
     decision = decide(job(node(0), gone(1), ledger=before), POLICY, NOW, world)
     assert isinstance(decision, Rejoin)

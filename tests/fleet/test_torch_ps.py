@@ -1,0 +1,96 @@
+"""Parameter servers of PyTorch on real hosts: the example torch-wide-deep, and everything that can die dying in the middle."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fleet import EXAMPLES, Fleet, fleet
+from .jobs import Jobs, eventually
+from .machine import IMAGE
+
+SPEC = f"""\
+name: wide
+framework: torch
+mode: ps
+ps: {{{{servers: 2, trainers: 4}}}}
+image: {IMAGE}
+pull: never
+script: train.py
+args: [--epochs=10, --checkpoint-every=14, --step-delay=0.4]
+code: .
+nodes: 3
+devices: cpu:2
+checkpoint: {{checkpoints}}
+stop_grace_period: 2s
+recovery: {{{{host_timeout: 5s, max_restarts: 9}}}}
+volumes: ["PACKAGES:/packages:ro"]
+env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
+resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(can_have_fleet: None) -> Iterator[Fleet]:
+    pytest.importorskip("torch", reason="the extra `examples` is not installed")
+    if sysconfig.get_python_version() != "3.11":
+        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
+    with fleet(3) as made:
+        yield made
+
+
+def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None:
+    """A trainer, a server's container, and a host with both, which comes back: 280 batches, none left out."""
+    job = Jobs(tmp_path, hosts, SPEC.replace("PACKAGES", str(hosts.lent("packages"))))
+    (job.code / "train.py").write_bytes((EXAMPLES / "torch-wide-deep" / "train.py").read_bytes())
+
+    def trains(generation: int) -> dict[str, Any]:
+        """Wait until a generation has done a batch beyond what the one before had saved."""
+
+        def there() -> dict[str, Any] | None:
+            state = job.status()
+            steps = [node["progress"] or 0 for node in state["nodes"]]
+            return state if (state["generation"], state["phase"]) == (generation, "running") and max(steps) else None
+
+        try:
+            return eventually(there, 120) or {}
+        except AssertionError:
+            raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
+
+    try:
+        up = job.up("--skip-check")
+        assert up.returncode == 0, up.stderr
+        state = trains(1)
+        assert [(n["role"], n["host"], len(n["processes"])) for n in state["nodes"]] == [
+            *(("trainer", "h1", 2), ("trainer", "h2", 1), ("trainer", "h3", 1)),
+            *(("server", "h1", 1), ("server", "h2", 1)),
+        ]
+        top = hosts[0].docker("top", "jobctl-wide-0", "-eo", "pid,args").splitlines()
+        os.kill(next(int(line.split()[0]) for line in top if "train.py" in line), signal.SIGKILL)
+        trains(2)
+        hosts[1].docker("kill", "jobctl-wide-4")
+        trains(3)
+        hosts[1].power_off()
+        eventually(lambda: job.phase() != "running")
+        hosts[1].power_on()
+        done = job.run("wait", "--timeout", "170s")
+        assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
+        found = re.findall(r"final step=(\d+) loss=(\S+) accuracy=(\S+)", job.ok("logs"))
+        assert len(found) == 1
+        assert int(found[0][0]) == 280
+        assert float(found[0][1]) <= 0.15
+        assert float(found[0][2]) >= 0.93
+        resumed = [int(step) for step in re.findall(r"resumed step=(\d+) of=280", job.ok("logs"))]
+        assert resumed == sorted(resumed)
+    finally:
+        if "sshd" not in hosts[1].processes:
+            hosts[1].power_on()
+        down = job.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+        assert (down.returncode, [one for one in job.containers() if one], job.files()) == (0, [], []), down.stderr
