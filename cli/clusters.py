@@ -59,7 +59,8 @@ def cluster_of(directory: JobDir, context: str | None, namespace: str | None, pl
 
     known = (directory.about() or {}).get("cluster")
     reach = load_cluster(known) if known else ClusterReach()
-    api = _connected(context or reach.context, namespace or reach.namespace)
+    elsewhere = context not in (None, reach.context)
+    api = _connected(context or reach.context, namespace or (None if elsewhere else reach.namespace))
     same = (api.context, api.namespace) == (reach.context, reach.namespace)
     return Cluster(directory, api, plan, reach.kinds if same else None)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.status import failure_json, status_json
 
@@ -20,9 +21,12 @@ def known_jobs_table(output: Format) -> None:
 
     found = []
     for job in known_jobs(state_dir(console.environ())):
-        deployer = known_handle(job)
         about = job.about() or {}
-        state = status_json(deployer)
+        try:
+            state = status_json(known_handle(job))
+        except Failed as failed:  # its context has gone from the kubeconfig, say: that hides no other job
+            console.error(f"job `{job.name}`: {failed.message}", failed.hint)
+            continue
         keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
         found.append({**{key: state[key] for key in keep}, "owner": about.get("owner"), "spec": about.get("spec")})
     if output is Format.json:
@@ -40,7 +44,6 @@ def known_jobs_table(output: Format) -> None:
 
 def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output: Format) -> None:
     """Print the jobs on hosts with their owners and devices. Ends with 3 if no host answers, 4 if some do not."""
-    from jobctl.console import Failed
     from jobctl.jobs import Where, job_of_name, known_hosts, ssh_options
     from jobctl.jobspec.deploy.fanout import fan_out
     from jobctl.jobspec.deploy.hosts import Hosts

@@ -55,10 +55,10 @@ class Feed(Protocol):
 class AllUnreachable(HostError):
     """Not a single host answers; `failures` says why, for each, and `observed` that nothing is known."""
 
-    def __init__(self, failures: Failures, observed: Observed) -> None:
+    def __init__(self, failures: Failures, observed: Observed, message: str = "no host answers") -> None:
         host = next(iter(failures))
-        super().__init__(host, "unreachable", "no host answers")
-        self.message = "no host answers"
+        super().__init__(host, "unreachable", message)
+        self.message = message
         self.failures, self.observed = failures, observed
 
 

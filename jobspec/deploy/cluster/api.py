@@ -24,6 +24,7 @@ CONNECT = 5.0  # seconds to connect
 ANSWER = 30.0  # seconds without a byte of an answer
 AGAIN = (0.2, 0.5, 1.0)  # seconds before a request is made again whose connection broke
 PATIENCE = 60.0  # seconds that a server may have us wait because it is overloaded
+CONNECTIONS = 1024  # that are kept: each log that is followed has one
 PAGE = 500  # objects of a list that are asked for at once
 
 
@@ -284,6 +285,7 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
             "pip install 'jobctl[kubernetes]'",
         ) from error
     configuration = client.Configuration()
+    configuration.connection_pool_maxsize = CONNECTIONS
     try:
         if context is None and "KUBERNETES_SERVICE_HOST" in environ and not _has_kubeconfig(environ):
             config.load_incluster_config(client_configuration=configuration)

@@ -117,7 +117,8 @@ class Cluster:
             pods = self._mirrored(POD)
         except HostError as error:
             self._failures = {name: error}
-            raise AllUnreachable(self._failures, Observed(NOTHING, (), None, {name: error.message})) from error
+            nothing = Observed(NOTHING, (), None, {name: error.message})
+            raise AllUnreachable(self._failures, nothing, "") from error  # the failure says it all
         self._failures = {}
         return self._with_last_words(observe(mains, pods, self.plan))
 

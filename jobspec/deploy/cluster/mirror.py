@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 WATCH = 240  # seconds after which the server ends a watch
 MARGIN = 30.0  # seconds of silence beyond that after which a connection counts as broken
 PAUSE = 1.0  # seconds before it is tried again
+IDLE = 10.0  # seconds without a look after which nobody is interested any more
 BREATH = 0.1  # seconds between a watch that the server has ended and the next
 DEAF = 3.0  # seconds without a watch after which what is known counts as old
 
@@ -36,9 +37,11 @@ class Mirror:
         self._problem: DeployError | None = None
         self._deaf_since: float | None = None
         self._listed = False
+        self._looked = 0.0
 
     def objects(self) -> list[Object]:
         """Return the objects as they are now; the first look lists them, a second begins to watch. Raises DeployError."""
+        self._looked = time.monotonic()
         if not self._listed:
             self._relist()
             self._listed = True
@@ -65,7 +68,7 @@ class Mirror:
             self._version = version
 
     def _keep(self) -> None:
-        while not self._stopping:
+        while not self._stopping and time.monotonic() - self._looked < IDLE:
             try:
                 self._watch()
                 time.sleep(BREATH)
@@ -79,6 +82,7 @@ class Mirror:
                     self._deaf(error)
             except DeployError as error:
                 self._deaf(error)
+        self._thread = None  # whoever looks again begins anew
 
     def _again(self) -> None:
         try:

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -93,34 +93,41 @@ def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
 class Place:
     """How far the log of one run of a container was read."""
 
-    second: str = ""  # of the last line, as its time begins
-    seen: Counter[bytes] = field(default_factory=Counter)  # lines of that second and of the one before
+    second: int = 0  # of the last line, since the epoch; 0 for none
+    seen: Counter[tuple[int, bytes]] = field(default_factory=Counter)  # lines of that second and of the one before
 
-    def since(self) -> str | None:
+    def since(self) -> float | None:
         """Return from when on to read, None for all."""
-        if not self.second:
-            return None
-        before = datetime.fromisoformat(f"{self.second}Z") - timedelta(seconds=1)
-        return before.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.second - 1.0 if self.second else None
 
-    def take(self, line: bytes) -> None:
-        """Note a line that was read."""
-        second = line[:19].decode("ascii", "replace")
-        if second > self.second:
-            self.second = second
-            kept = (self.since() or "").encode()[:19]
-            self.seen = Counter({old: count for old, count in self.seen.items() if old[:19] >= kept})
-        self.seen[line] += 1
-
-    def fresh(self, lines: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield those lines that were not read before."""
+    def fresh(self, lines: Iterator[bytes]) -> Iterator[tuple[float, bytes]]:
+        """Yield those lines that were not read before, with their times."""
         known = Counter(self.seen)
         for line in lines:
-            if known[line] > 0:
-                known[line] -= 1
+            stamp, _, text = line.partition(b" ")
+            at = _time(stamp)
+            if at is None:
+                continue  # the kubelet's own words, such as that it cannot read the rest
+            if known[int(at), line] > 0:
+                known[int(at), line] -= 1
             else:
-                self.take(line)
-                yield line
+                self._take(int(at), line)
+                yield at, text
+
+    def _take(self, second: int, line: bytes) -> None:
+        """Note a line that was read. Lines of several writers may come in another order than they were stamped."""
+        if second > self.second:
+            self.second = second
+            self.seen = Counter({old: count for old, count in self.seen.items() if old[0] >= second - 1})
+        self.seen[second, line] += 1
+
+
+def _time(stamp: bytes) -> float | None:
+    """Return the seconds since the epoch that a stamp means, None for what is none."""
+    try:
+        return datetime.fromisoformat(stamp.decode("ascii")).timestamp() if len(stamp) > 18 else None
+    except ValueError:
+        return None
 
 
 class PodLog:
@@ -220,26 +227,17 @@ class PodLog:
 
     def _query(self, place: Place, **how: str) -> tuple[Call, dict[str, str]]:
         query = {"container": self.pod.container, "timestamps": "true", **how}
-        since = place.since() or (_stamp(self.since) if self.since is not None else None)
+        since = place.since() or self.since
         if since is not None:
-            query["sinceTime"] = since
+            query["sinceTime"] = _stamp(since)
         elif self.last is not None:
             query["tailLines"] = str(self.last)
         return Call("get", POD, self.api.namespace, self.pod.name, "log"), query
 
     def _lines(self, place: Place, lines: Iterator[bytes]) -> Iterator[Line]:
-        for raw in place.fresh(lines):
-            line = self._line(raw)
-            if line is not None and (self.since is None or line.time >= self.since):
-                yield line
-
-    def _line(self, raw: bytes) -> Line | None:
-        stamp, _, text = raw.partition(b" ")
-        try:
-            at = datetime.fromisoformat(stamp.decode("ascii")).timestamp()
-        except (ValueError, UnicodeDecodeError):
-            return None  # the kubelet's own words, such as that it cannot read the rest
-        return self.writer.line(at, text)
+        for at, text in place.fresh(lines):
+            if self.since is None or at >= self.since:
+                yield self.writer.line(at, text)
 
 
 def _stamp(seconds: float) -> str:
