@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jobctl import console
 from jobctl.console import Failed
@@ -19,7 +19,7 @@ from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.observed import Observed
     from jobctl.jobspec.deploy.reach import Reach
@@ -43,7 +43,7 @@ class Options:
 
 
 @contextmanager
-def locked(deployer: Deployer, what: str, break_it: bool) -> Iterator[None]:
+def locked(deployer: Handle, what: str, break_it: bool) -> Iterator[None]:
     """Hold the job's lock while steps are applied. Ends with 5 if someone else keeps it."""
     from jobctl.jobspec.deploy.lock import Locked
 
@@ -54,12 +54,12 @@ def locked(deployer: Deployer, what: str, break_it: bool) -> Iterator[None]:
         raise locked_by(deployer, taken) from taken
 
 
-def locked_by(deployer: Deployer, taken: Exception) -> Failed:
+def locked_by(deployer: Handle, taken: Exception) -> Failed:
     """Return the end of a command that did not get the lock."""
     return Failed(f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs")
 
 
-def refuse_owner(deployer: Deployer, observed: Observed, take_over: bool) -> None:
+def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
     """End with 5 if the job's containers are someone else's."""
     from jobctl.jobs import owner
 
@@ -96,6 +96,25 @@ class Change:
     want: Wanted
     steps: tuple[Step, ...]
 
+    @property
+    def phase(self) -> str:
+        """How the job stands."""
+        from jobctl.jobspec.deploy.observed import phase
+
+        return phase(self.observed)[0]
+
+
+class Steps(Protocol):
+    """What a command is about to do, wherever the job runs."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, none if nothing has to change."""
+
+    @property
+    def phase(self) -> str:
+        """How the job stands."""
+
 
 def change_of(deployer: Deployer, plan: Plan, options: Options) -> Change:
     """Look at what runs, and return what there is to do."""
@@ -109,10 +128,8 @@ def change_of(deployer: Deployer, plan: Plan, options: Options) -> Change:
     return Change(observed, want, reconcile(want, observed))
 
 
-def show_steps(whole: dict[str, Any], change: Change, output: Format) -> None:
-    """Print steps; in JSON beside `whole`."""
-    from jobctl.jobspec.deploy.observed import phase
-
+def show_steps(whole: dict[str, Any], change: Steps, output: Format) -> None:
+    """Print steps; in JSON beside `whole`, which names the job."""
     if output is Format.json:
         steps = [{"kind": step.kind, "target": step.target, "cause": step.cause} for step in change.steps]
         console.out_json({**whole, "steps": steps})
@@ -120,7 +137,7 @@ def show_steps(whole: dict[str, Any], change: Change, output: Format) -> None:
     for step in change.steps:
         console.out(str(step))
     if not change.steps:
-        console.say(f"nothing to do: job `{change.want.plan.job}` is {phase(change.observed)[0]} as the spec says")
+        console.say(f"nothing to do: job `{whole['job']}` is {change.phase} as the spec says")
 
 
 def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
@@ -169,14 +186,14 @@ def _apply(
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
     secrets = secrets_of(compiled) if steps else {}
-    _warn_of_another_spec(deployer, compiled)
+    warn_of_another_spec(deployer, compiled)
     deployer.job.create()
-    deployer.job.remember(_about(compiled, plan, reach), plan, _source(compiled, plan))
+    deployer.job.remember(about(compiled, plan, reach), plan, source_of(compiled, plan))
     generation = observed.control.generation
     if not steps:
         return Applied(plan, (), failed, generation is not None)
     fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
-    _tell_up(deployer, plan)
+    tell_up(deployer, plan)
     note = teller(deployer, options.output)
     try:
         with Progress(quiet=options.output is Format.json) as progress:
@@ -192,7 +209,7 @@ def _apply(
     return Applied(plan, steps, done.failed, generation is not None or done.generation is not None)
 
 
-def _warn_of_another_spec(deployer: Deployer, compiled: Compiled) -> None:
+def warn_of_another_spec(deployer: Handle, compiled: Compiled) -> None:
     """Say that a job of this name was started from another file: who copies a project forgets to rename the job."""
     import os
 
@@ -202,7 +219,7 @@ def _warn_of_another_spec(deployer: Deployer, compiled: Compiled) -> None:
         console.warning(f"job `{deployer.job.name}` was started from {before}, and becomes what {now} says")
 
 
-def _tell_up(deployer: Deployer, plan: Plan) -> None:
+def tell_up(deployer: Handle, plan: Plan) -> None:
     """Record what is brought up: `report` tells it even when the job is down."""
     from jobctl.jobspec.deploy import events
 
@@ -211,7 +228,7 @@ def _tell_up(deployer: Deployer, plan: Plan) -> None:
     events.record(deployer.job.events, time.time(), "up", message, framework=plan.framework, target=plan.target)
 
 
-def teller(deployer: Deployer, output: Format) -> Any:
+def teller(deployer: Handle, output: Format) -> Any:
     """Return what tells of each step, as an event and to whoever looks on."""
     from jobctl.jobspec.deploy import events
 
@@ -223,7 +240,8 @@ def teller(deployer: Deployer, output: Format) -> Any:
     return note
 
 
-def _about(compiled: Compiled, plan: Plan, reach: Reach | None) -> dict[str, Any]:
+def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what is kept of how a job was started, for commands that name only the job."""
     from jobctl.jobspec.deploy.reach import dump_reach
 
     return {
@@ -235,12 +253,13 @@ def _about(compiled: Compiled, plan: Plan, reach: Reach | None) -> dict[str, Any
         "exclude": compiled.exclude,
         "set": list(compiled.overrides),
         "reach": dump_reach(reach) if reach else None,
+        "cluster": cluster,
         "owner": plan.owner,
         "started_at": time.time(),
     }
 
 
-def _source(compiled: Compiled, plan: Plan) -> dict[str, Any]:
+def source_of(compiled: Compiled, plan: Plan) -> dict[str, Any]:
     """Return what the supervisor plans the job anew from when a node has to move; hosts are in what is said about it."""
     from dataclasses import asdict
 
@@ -281,7 +300,7 @@ def _is_supervised(job: JobDir) -> bool:
     return bool(read_holder(job.supervisor_lock))
 
 
-def grace_of(deployer: Deployer, timeout: str | None) -> float:
+def grace_of(deployer: Handle, timeout: str | None) -> float:
     """Return how long processes get to end: as asked for, else as the spec says."""
     if timeout is not None:
         return duration(timeout)

@@ -11,10 +11,12 @@ from jobctl.console import Commands, command
 from jobctl.options import (
     AcceptNew,
     BreakLock,
+    ClusterContext,
     Exclude,
     Format,
     Hosts,
     Job,
+    Namespace,
     Node,
     On,
     Output,
@@ -25,7 +27,8 @@ from jobctl.options import (
 )
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Victim
+    from jobctl.bringup import Steps
+    from jobctl.jobspec.deploy.deployer import Handle, Victim
 
 Timeout = Annotated[
     Optional[str],  # noqa: UP045
@@ -51,6 +54,8 @@ def plan(
     overrides: Set = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Say what `up` would do now, and why.
@@ -60,15 +65,21 @@ def plan(
     Example: jobctl plan job.yaml --explain
     """
     from jobctl.bringup import Options, change_of, show_steps
+    from jobctl.clusters import changes_in_cluster
     from jobctl.jobs import Where, as_started, compile_job
     from jobctl.outcome import tell_failures
     from jobctl.planning import explain_plan, planned
 
-    where = as_started(job, Where(target, hosts, on, exclude))
+    where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
-    made, deployer = planned(compiled, ssh_config, accept_new)
-    change = change_of(deployer, made, Options())
-    tell_failures(deployer.failures)
+    handle: Handle
+    change: Steps
+    if compiled.target == "kubernetes":
+        made, handle, change = changes_in_cluster(compiled, where)
+    else:
+        made, handle = found = planned(compiled, ssh_config, accept_new)
+        change = change_of(found[1], made, Options())
+    tell_failures(handle.failures)
     whole = {"job": made.job}
     if explain and output is Format.json:
         from jobctl.jobspec.plan.serial import plan_data
@@ -78,7 +89,7 @@ def plan(
         explain_plan(made)
         console.out()
     show_steps(whole, change, output)
-    if deployer.failures:
+    if handle.failures:
         raise typer.Exit(4)
     if change.steps:
         raise typer.Exit(10)
@@ -104,6 +115,8 @@ def up(
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Start a job, or change it to what the spec says.
@@ -114,15 +127,20 @@ def up(
     """
     from jobctl.bringup import Options, up_job
     from jobctl.jobs import Where, as_started, compile_job
+    from jobctl.outcome import raise_code
     from jobctl.planning import planned, reach_for
 
-    where = as_started(job, Where(target, hosts, on, exclude))
+    where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
-    made, deployer = planned(compiled, ssh_config, accept_new)
     options = Options(dry_run, follow, fresh, not no_supervise, not skip_check, break_lock, recreate, take_over, output)
+    if compiled.target == "kubernetes":
+        from jobctl.clusters import up_in_cluster
+
+        raise_code(up_in_cluster(compiled, where, options))
+        return
+    made, deployer = planned(compiled, ssh_config, accept_new)
     code = up_job(deployer, compiled, made, reach_for(compiled, ssh_config, accept_new), options)
-    if code:
-        raise typer.Exit(code)
+    raise_code(code)
 
 
 @command
@@ -172,9 +190,9 @@ def drill(
     Example: jobctl drill my-job --container --node 1
     """
     from jobctl.drilling import drill_job
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached, supervised_job
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
+    deployer = supervised_job(job, "drill", Reached(hosts, ssh_config, accept_new))
     victim: Victim = "host" if host else "container" if container else "process"
     code = drill_job(deployer, victim, node, yes, timeout, output)
     if code:
@@ -215,9 +233,10 @@ def stop(
     Example: jobctl stop my-job
     """
     from jobctl.ending import stop_job
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached, supervised_job
 
-    stop_job(running_job(job, Reached(hosts, ssh_config, accept_new)), timeout, break_lock, take_over, output)
+    deployer = supervised_job(job, "stop", Reached(hosts, ssh_config, accept_new))
+    stop_job(deployer, timeout, break_lock, take_over, output)
 
 
 @command
@@ -229,6 +248,8 @@ def restart(
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Begin a new generation with a fresh budget.
@@ -238,9 +259,16 @@ def restart(
     Example: jobctl restart my-job --node 1
     """
     from jobctl.bringup import restart_job
-    from jobctl.jobs import Reached, running_job
+    from jobctl.clusters import restart_in_cluster
+    from jobctl.jobs import Reached, running_job, supervised_job
+    from jobctl.jobspec.deploy.cluster.cluster import Cluster
 
-    restart_job(running_job(job, Reached(hosts, ssh_config, accept_new)), node, break_lock, take_over, output)
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    handle = running_job(job, reached)
+    if isinstance(handle, Cluster):
+        restart_in_cluster(handle, node, break_lock, take_over, output)
+    else:
+        restart_job(supervised_job(job, "restart", reached), node, break_lock, take_over, output)
 
 
 @command
@@ -252,6 +280,8 @@ def down(
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Stop and remove everything of the job.
@@ -261,10 +291,10 @@ def down(
     Example: jobctl down my-job
     """
     from jobctl.ending import down_job
-    from jobctl.jobs import Reached, job_of_name, known_deployer, name_of
+    from jobctl.jobs import Reached, job_of_name, known_handle, name_of
 
     directory = job_of_name(name_of(job))
-    deployer = known_deployer(directory, Reached(hosts, ssh_config, accept_new))
+    deployer = known_handle(directory, Reached(hosts, ssh_config, accept_new, context, namespace))
     down_job(deployer, timeout, break_lock, take_over, output)
 
 

@@ -37,7 +37,7 @@ def import_(
         Optional[str],  # noqa: UP045
         typer.Argument(
             metavar="FILE",
-            help="A shell script or a list of variables; `-`: stdin. Or a command after `--`.",
+            help="A shell script, a list of variables or a manifest; `-`: stdin. Or a command after `--`.",
             show_default=False,
         ),
     ] = None,
@@ -62,9 +62,10 @@ def import_(
         ),
     ] = None,
 ) -> None:
-    """Turn a launch command or script into a spec.
+    """Turn a launch command, a script or a manifest into a spec.
 
-    Of torchrun, paddle.distributed.launch, fleetrun, msrun and deepspeed, also inside of docker run, ssh and mpirun.
+    Of torchrun, paddle.distributed.launch, fleetrun, msrun and deepspeed, also inside of docker run, ssh and mpirun, and of
+    PaddleJob and PyTorchJob.
     Nothing is run. What cannot be carried over is told in comments.
 
     Example: jobctl import -o job.yaml -- torchrun --nproc-per-node=8 train.py
@@ -152,7 +153,7 @@ def render(
         artefacts = render(plan, first_generation(plan))
         if out is None:
             for artefact in artefacts:
-                if artefact.path != "launcher.py":
+                if artefact.shown:
                     console.out(f"# {artefact.path}\n{artefact.content.decode()}")
             return
         written = write(artefacts, out)

@@ -14,7 +14,7 @@ from jobctl.options import Format
 from jobctl.outcome import SETTLED, report, tell_failures
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
 
 
 def stop_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
@@ -44,12 +44,12 @@ def stop_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over:
         raise Failed("", 4)
 
 
-def _report_if(deployer: Deployer, output: Format) -> None:
+def _report_if(deployer: Handle, output: Format) -> None:
     if output is Format.json:
         report(deployer)
 
 
-def down_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
+def down_job(deployer: Handle, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Collect logs, end everything, remove everything but logs, outputs and checkpoints."""
     from jobctl.jobspec.deploy import events
 
@@ -60,7 +60,6 @@ def down_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over:
         _down_report(output, deployer, None, {})
         return
     with locked(deployer, "down", break_it):
-        deployer.end_supervisor()
         collected, failures = deployer.take_down(grace)
         if not failures:
             directory.forget()
@@ -72,7 +71,7 @@ def down_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over:
         raise Failed("", 3 if set(failures) >= _hosts(deployer) else 4)
 
 
-def _anything(deployer: Deployer, take_over: bool) -> bool:
+def _anything(deployer: Handle, take_over: bool) -> bool:
     """Say whether anything of the job is anywhere, as far as hosts answer."""
     observed = deployer.observe()
     refuse_owner(deployer, observed, take_over)
@@ -80,7 +79,7 @@ def _anything(deployer: Deployer, take_over: bool) -> bool:
     return bool(seen or observed.unreachable or deployer.job.about() is not None or deployer.has_files())
 
 
-def _comes_up(deployer: Deployer, take_over: bool, break_it: bool) -> bool:
+def _comes_up(deployer: Handle, take_over: bool, break_it: bool) -> bool:
     """Wait for a command on this machine that has the lock, and say whether it has left anything."""
     from jobctl.jobspec.deploy.lock import Locked, break_lock, hold
 
@@ -96,16 +95,16 @@ def _comes_up(deployer: Deployer, take_over: bool, break_it: bool) -> bool:
         raise locked_by(deployer, taken) from taken
 
 
-def _hosts(deployer: Deployer) -> set[str]:
+def _hosts(deployer: Handle) -> set[str]:
     return set(deployer.where())
 
 
-def _where(deployer: Deployer) -> str:
+def _where(deployer: Handle) -> str:
     hosts = deployer.where()
     return "on this machine" if hosts == ("localhost",) else f"on {', '.join(hosts)}"
 
 
-def _say_down(deployer: Deployer, collected: Path | None, failures: Failures) -> None:
+def _say_down(deployer: Handle, collected: Path | None, failures: Failures) -> None:
     logs = f"; its logs are in {collected}" if collected else ""
     name = deployer.job.name
     if not failures:
@@ -118,7 +117,7 @@ def _say_down(deployer: Deployer, collected: Path | None, failures: Failures) ->
     )
 
 
-def _down_report(output: Format, deployer: Deployer, collected: Path | None, failures: Failures) -> None:
+def _down_report(output: Format, deployer: Handle, collected: Path | None, failures: Failures) -> None:
     if output is Format.json:
         hosts = [
             {

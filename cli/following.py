@@ -11,12 +11,12 @@ from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.deployer import Handle
 
 INTERVAL = 0.1  # seconds between two looks
 
 
-def wait_for(deployer: Deployer, timeout: str | None, output: Format) -> int:
+def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
     from jobctl.bringup import duration
     from jobctl.jobspec.deploy.observed import phase
@@ -43,16 +43,14 @@ def wait_for(deployer: Deployer, timeout: str | None, output: Format) -> int:
     return 0 if now == "succeeded" else 1
 
 
-def show_events(deployer: Deployer, follow: bool, output: Format) -> None:
+def show_events(deployer: Handle, follow: bool, output: Format) -> None:
     """Print the events of a job, and go on until it ends with `follow`."""
-    from jobctl.jobspec.deploy import events
     from jobctl.status import ended, look
 
-    offset = 0
+    events = deployer.events()
     while True:
         last = not follow or ended(look(deployer))
-        found, offset = events.read(deployer.job.events, offset)
-        for event in found:
+        for event in events.new():
             if output is Format.json:
                 console.out_json_line({**event, "time": iso(event["time"])})
             else:
@@ -74,7 +72,7 @@ def event_text(event: dict[str, Any]) -> str:
     return "\n".join([line, *(f"    {event.get('log')}: {text}" for text in tail)])
 
 
-def follow_job(deployer: Deployer, output: Format) -> int:
+def follow_job(deployer: Handle, output: Format) -> int:
     """Stream the job's logs until it ends and return its result; Ctrl-C leaves the job alone."""
     from jobctl.logs import Choice, stream
 

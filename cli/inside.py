@@ -12,10 +12,10 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.deployer import Handle
 
 
-def exec_in_node(deployer: Deployer, node: str | None, argv: list[str]) -> int:
+def exec_in_node(deployer: Handle, node: str | None, argv: list[str]) -> int:
     """Run `argv` inside of a node (on `local`, with the environment of its first process); return its exit code."""
     from jobctl.jobspec.deploy.errors import DeployError
     from jobctl.jobspec.deploy.transport import HostError
@@ -38,6 +38,10 @@ def run_like_node(
     from jobctl.jobspec.deploy.deployer import Start
     from jobctl.planning import deployer_for
 
+    if compiled.target == "kubernetes":
+        from jobctl.clusters import refuse
+
+        raise refuse("run")
     plan = plan_of(compiled)
     index = _index(by_name(plan, node))
     if index >= len(plan.nodes):
@@ -52,7 +56,7 @@ def _index(node: str | None) -> int:
     return int(node or 0)
 
 
-def pull_job(deployer: Deployer, directory: Path | None, output: Format) -> None:
+def pull_job(deployer: Handle, directory: Path | None, output: Format) -> None:
     """Copy logs and outputs of the job into `directory`."""
     from jobctl.outcome import tell_failures
 

@@ -8,13 +8,13 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from jobctl import console
 from jobctl.console import Failed
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.deployer import Deployer, Handle
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.reach import Reach, SshOptions
     from jobctl.jobspec.plan.context import Context, Target
@@ -52,11 +52,13 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Options that say how the hosts of a running job are reached; what is left out is as the job was started with."""
+    """Options that say how a running job is reached: its hosts, or its cluster. What is left out is as it was started with."""
 
     hosts: Path | None = None
     ssh_config: Path | None = None
     accept_new: bool = False
+    context: str | None = None
+    namespace: str | None = None
 
 
 _AS_STARTED = Reached()
@@ -95,24 +97,28 @@ def load(job: str | None, overrides: Sequence[str] | None) -> tuple[Path, Loaded
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them."""
+    """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them, or a cluster."""
 
     target: Option | None = None
     hosts: Path | None = None
     on: str | None = None
     exclude: str | None = None
+    context: str | None = None
+    namespace: str | None = None
 
 
 def as_started(job: str | None, where: Where) -> Where:
-    """Return `where`, filled in for a job that is up on hosts: its hosts and target are what it was started with."""
+    """Return `where`, filled in for a job that is up: its hosts and target are what it was started with."""
     if where.hosts is not None or (where.target is not None and where.target.value in ("local", "kubernetes")):
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
     about = (job_of_name(name).about() or {}) if name else {}
-    if not about.get("hosts"):
-        return where
     from jobctl.options import Target as Option
 
+    if about.get("target") == "kubernetes" and where.target is None:
+        return replace(where, target=Option.kubernetes)
+    if not about.get("hosts"):
+        return where
     if not Path(about["hosts"]).is_file():
         raise Failed(
             f"job `{name}` was started with {about['hosts']}, which is gone", 2, "name its hosts: `--hosts hosts.txt`"
@@ -129,7 +135,11 @@ def _name_in(path: Path) -> str | None:
 
 def choose_target(where: Where) -> Target:
     """Return the target: asked for, or `compose` with hosts and `local` without."""
-    chosen: Target = where.target.value if where.target else "compose" if where.hosts else "local"
+    in_cluster = where.context is not None or where.namespace is not None
+    default: Target = "compose" if where.hosts else "kubernetes" if in_cluster else "local"
+    chosen: Target = where.target.value if where.target else default
+    if in_cluster and chosen != "kubernetes":
+        raise Failed(f"`--context` and `--namespace` choose a cluster, and target `{chosen}` has none", 2)
     if where.hosts is None and (where.on or where.exclude):
         raise Failed("`--on` and `--exclude` choose from a hosts file", 2, "name it: `--hosts hosts.txt`")
     if chosen == "local" and where.hosts:
@@ -138,6 +148,8 @@ def choose_target(where: Where) -> Target:
             2,
             "leave out `--hosts` or `--target local`",
         )
+    if chosen == "kubernetes" and where.hosts:
+        raise Failed("target `kubernetes` takes no hosts file: the cluster chooses", 2, "leave out `--hosts`")
     return chosen
 
 
@@ -284,9 +296,6 @@ def plan_of(
     from jobctl.jobspec.plan.context import PlanError
     from jobctl.jobspec.planner import planner
 
-    if compiled.target == "kubernetes":
-        message = "this version validates for target `kubernetes`, and cannot render or deploy to it yet"
-        raise Failed(message, 2, "name hosts: `--hosts hosts.txt`")
     context = context_of(compiled)
     devices = count_devices(compiled.spec.devices.kind) if compiled.target == "local" else None
     try:
@@ -295,9 +304,10 @@ def plan_of(
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None or plan.target == "local":
         return plan
-    from jobctl.jobspec.deploy.code import code_hash
+    from jobctl.jobspec.deploy.code import archive_of, code_hash
 
-    return replace(plan, code=replace(plan.code, version=code_hash(plan)))
+    archive = archive_of(plan) if plan.target == "kubernetes" else None
+    return replace(plan, code=replace(plan.code, version=code_hash(plan), archive=archive))
 
 
 def context_of(compiled: Compiled) -> Context:
@@ -325,7 +335,7 @@ def name_of(job: str | None) -> str:
 
 
 def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
-    """Return what brings a job up, and looks at it."""
+    """Return what brings a job up on hosts or on this machine, and looks at it."""
     if reach is not None:
         from jobctl.jobspec.deploy.hosts import Hosts
 
@@ -335,9 +345,14 @@ def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan 
     return Local(directory, plan)
 
 
-def known_deployer(directory: JobDir, reached: Reached = _AS_STARTED) -> Deployer:
-    """Return the deployer of a job as it was started, or as `reached` says."""
+def known_handle(directory: JobDir, reached: Reached = _AS_STARTED) -> Handle:
+    """Return what a job is looked at through: where it was started, or where `reached` says."""
     about = directory.about() or {}
+    in_cluster = reached.context is not None or reached.namespace is not None
+    if about.get("target") == "kubernetes" or in_cluster:
+        from jobctl.clusters import cluster_of
+
+        return cluster_of(directory, reached.context, reached.namespace)
     return deployer_of(directory, about.get("target", "local"), _reach(directory.reach(), reached))
 
 
@@ -362,11 +377,28 @@ def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> S
     return SshOptions(config or before.config, accept_new or before.accept_new)
 
 
-def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Deployer:
-    """Return the deployer of a job that is up, or was and left a trace. Ends with 2 for one that is not known."""
+def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Handle:
+    """Return what a job that is up, or was and left a trace, is looked at through. Ends with 2 for one that is not known."""
     name = name_of(job)
     directory = job_of_name(name)
     named = job is not None and not is_spec_file(job)
-    if named and reached.hosts is None and directory.about() is None and not directory.root.exists():
+    anywhere = reached.hosts is None and reached.context is None and reached.namespace is None
+    if named and anywhere and directory.about() is None and not directory.root.exists():
         raise Failed(f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one")
-    return known_deployer(directory, reached)
+    return known_handle(directory, reached)
+
+
+def supervised_job(job: str | None, command: str, reached: Reached = _AS_STARTED) -> Deployer:
+    """Return the deployer of a job whose recovery is ours. Ends with 2 where it is not, saying why `command` cannot be."""
+    handle = running_job(job, reached)
+    if _is_ours(handle):
+        return handle
+    from jobctl.clusters import refuse
+
+    raise refuse(command)
+
+
+def _is_ours(handle: Handle) -> TypeGuard[Deployer]:
+    from jobctl.jobspec.deploy.cluster.cluster import Cluster
+
+    return not isinstance(handle, Cluster)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 def known_jobs_table(output: Format) -> None:
     """Print the jobs that are up."""
-    from jobctl.jobs import known_deployer
+    from jobctl.jobs import known_handle
     from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
 
     found = []
     for job in known_jobs(state_dir(console.environ())):
-        deployer = known_deployer(job)
+        deployer = known_handle(job)
         about = job.about() or {}
         state = status_json(deployer)
         keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")

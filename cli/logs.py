@@ -15,9 +15,9 @@ from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.deployer import Failures, Handle
     from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.logs import Line, Logs, Selection, Source
+    from jobctl.jobspec.deploy.logs import Line, Reader, Selection
 
 INTERVAL = 0.1  # seconds between two looks of -f
 _COLOURS = (36, 33, 32, 35, 34, 31)
@@ -48,39 +48,37 @@ def since_time(text: str) -> float:
         return time.time() - duration(text)
 
 
-def stream(deployer: Deployer, choice: Choice, output: Format) -> int:
+def stream(deployer: Handle, choice: Choice, output: Format) -> int:
     """Print the chosen lines, and with `follow` those that come until the job ends; return 4 if hosts were missing."""
-    from jobctl.jobspec.deploy.logs import Logs, Selection
     from jobctl.status import ended, look
 
-    source = _source(deployer)
-    _refuse_unknown(deployer, Logs(source, Selection()), choice)
-    logs = Logs(source, _selection(deployer, choice), choice.tail)
+    logs = _reader(deployer, _selection(deployer, choice), choice.tail)
+    _refuse_unknown(deployer, logs, choice)
     show = _printer(choice, output)
     over = not choice.follow or ended(look(deployer))
-    told = _tell_problems(source, deployer.failures, frozenset())
+    told = _tell_problems(logs, deployer.failures, frozenset())
     _print(logs.lines(final=over), show)
     looked = time.monotonic()
     while not over:
-        pause(source.interval)
+        pause(logs.interval)
         # Asked before reading, so that nothing written till then is missed; on hosts that is not for nothing.
         if time.monotonic() - looked >= deployer.interval:
             over, looked = ended(look(deployer)), time.monotonic()
         _print(logs.lines(final=over), show)
-        told = _tell_problems(source, {}, told)
+        told = _tell_problems(logs, {}, told)
     return 4 if told else 0
 
 
-def _tell_problems(source: Source, missing: Failures, told: frozenset[str]) -> frozenset[str]:
+def _tell_problems(logs: Reader, missing: Failures, told: frozenset[str]) -> frozenset[str]:
     """Say once for each host that its logs cannot be read now."""
-    now: dict[str, DeployError] = {**missing, **getattr(source, "problems", {})}
+    now: dict[str, DeployError] = {**missing, **logs.problems}
     for host, error in now.items():
         if host not in told:
             console.error(error.message, error.hint)
     return frozenset(now)
 
 
-def _refuse_unknown(deployer: Deployer, logs: Logs, choice: Choice) -> None:
+def _refuse_unknown(deployer: Handle, logs: Reader, choice: Choice) -> None:
     """End with 2 where a node or a generation is asked for that never was: a slip is no empty log."""
     name = deployer.job.name
     for what, asked, known in (
@@ -93,20 +91,20 @@ def _refuse_unknown(deployer: Deployer, logs: Logs, choice: Choice) -> None:
             raise Failed(f"job `{name}` has no {what} {asked}", 2, f"there is {what} {names}")
 
 
-def _source(deployer: Deployer) -> Source:
-    """Return where the logs are read: where the job runs, or else what `down` collected."""
-    from jobctl.jobspec.deploy.logs import Folder
+def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
+    """Return what reads the logs: where the job runs, or else in what `down` collected."""
+    from jobctl.jobspec.deploy.logs import Folder, Logs
 
-    source = deployer.source()
-    if source is not None:
-        return source
+    reader = deployer.logs(selection, last)
+    if reader is not None:
+        return reader
     collected = sorted(deployer.job.history.glob("*"), key=lambda path: path.stat().st_mtime)
     if not collected:
         raise Failed(f"job `{deployer.job.name}` has no logs here", 2, "`jobctl up` starts it")
-    return Folder(collected[-1])
+    return Logs(Folder(collected[-1]), selection, last)
 
 
-def _selection(deployer: Deployer, choice: Choice) -> Selection:
+def _selection(deployer: Handle, choice: Choice) -> Selection:
     from jobctl.jobspec.deploy.logs import Selection
 
     since = choice.since

@@ -8,7 +8,20 @@ import typer
 
 from jobctl import console
 from jobctl.console import Commands, command
-from jobctl.options import AcceptNew, Exclude, Format, Hosts, Job, On, Output, Set, SshConfig, TargetOption
+from jobctl.options import (
+    AcceptNew,
+    ClusterContext,
+    Exclude,
+    Format,
+    Hosts,
+    Job,
+    Namespace,
+    On,
+    Output,
+    Set,
+    SshConfig,
+    TargetOption,
+)
 
 
 @command
@@ -19,6 +32,8 @@ def status(
     wide: Annotated[bool, typer.Option("--wide", help="One line per process.")] = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Say what runs where.
@@ -30,7 +45,7 @@ def status(
     from jobctl.jobs import Reached, running_job
     from jobctl.status import show_status, status_json, watch_status
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     if watch:
         watch_status(deployer, wide, output)
     elif output is Format.json:
@@ -52,6 +67,8 @@ def check(
     overrides: Set = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Check whether hosts are fit for the job.
@@ -63,7 +80,9 @@ def check(
     from jobctl.jobs import Where
     from jobctl.preflight import check_job
 
-    check_job(job, overrides, Where(target, hosts, on, exclude), ssh_config, accept_new, deep, output)
+    check_job(
+        job, overrides, Where(target, hosts, on, exclude, context, namespace), ssh_config, accept_new, deep, output
+    )
 
 
 @command
@@ -97,6 +116,8 @@ def wait(
     ] = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Wait until the job ends; exit with its result.
@@ -108,7 +129,7 @@ def wait(
     from jobctl.following import wait_for
     from jobctl.jobs import Reached, running_job
 
-    code = wait_for(running_job(job, Reached(hosts, ssh_config, accept_new)), timeout, output)
+    code = wait_for(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), timeout, output)
     if code:
         raise typer.Exit(code)
 
@@ -120,6 +141,8 @@ def events(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Tell what happened and why.
@@ -129,7 +152,7 @@ def events(
     from jobctl.following import show_events
     from jobctl.jobs import Reached, running_job
 
-    show_events(running_job(job, Reached(hosts, ssh_config, accept_new)), follow, output)
+    show_events(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), follow, output)
 
 
 @command

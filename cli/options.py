@@ -76,4 +76,12 @@ SshConfig = Annotated[
 AcceptNew = Annotated[
     bool, typer.Option("--accept-new-host-keys", help="Trust unknown host keys; a changed one is always refused.")
 ]
+ClusterContext = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--context", metavar="NAME", help="The cluster: a context of your kubeconfig.", show_default=False),
+]
+Namespace = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--namespace", "-n", metavar="NS", help="The namespace in the cluster.", show_default=False),
+]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner.")]

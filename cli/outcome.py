@@ -13,7 +13,7 @@ from jobctl.options import Format
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.deployer import Failures, Handle
     from jobctl.jobspec.deploy.observed import Observed
     from jobctl.jobspec.deploy.reconcile import Step
     from jobctl.jobspec.plan.types import Plan
@@ -50,7 +50,7 @@ def tell_failures(failures: Failures) -> None:
         console.error(error.message, error.hint)
 
 
-def finish_up(deployer: Deployer, done: Applied, *, follow: bool, output: Format) -> int:
+def finish_up(deployer: Handle, done: Applied, *, follow: bool, output: Format) -> int:
     """Report what came of `up`, wait for what has to come, and return the exit code."""
     tell_failures(done.failed)
     if not done.steps and not done.failed:
@@ -80,7 +80,7 @@ def _say_partly(done: Applied) -> None:
         )
 
 
-def _nothing_to_do(deployer: Deployer, *, follow: bool, output: Format) -> int:
+def _nothing_to_do(deployer: Handle, *, follow: bool, output: Format) -> int:
     from jobctl.jobspec.deploy.observed import phase
 
     now, _ = phase(deployer.observe())
@@ -94,7 +94,7 @@ def _nothing_to_do(deployer: Deployer, *, follow: bool, output: Format) -> int:
     return 0
 
 
-def wait_until_up(deployer: Deployer, output: Format, failed: Failures) -> int:
+def wait_until_up(deployer: Handle, output: Format, failed: Failures) -> int:
     """Wait until every node runs, or the job has ended; show progress on a terminal."""
     from jobctl.jobspec.deploy.observed import phase
 
@@ -123,20 +123,20 @@ def _counts(observed: Observed) -> tuple[int, int]:
     return len(ready), len(observed.members)
 
 
-def report(deployer: Deployer, failed: Failures | None = None) -> None:
+def report(deployer: Handle, failed: Failures | None = None) -> None:
     """Print the state of the job as JSON, with the hosts that did not do their part."""
     from jobctl.status import failure_json, status_json
 
     console.out_json({**status_json(deployer), "failed_hosts": [failure_json(h, e) for h, e in (failed or {}).items()]})
 
 
-def _say_outcome(deployer: Deployer, observed: Observed, now: str, reason: str | None) -> int:
+def _say_outcome(deployer: Handle, observed: Observed, now: str, reason: str | None) -> int:
     name = deployer.job.name
     if now == "running":
         generation = observed.control.generation
-        number = generation.number if generation else 1
+        number = f", generation {generation.number}" if generation else ""
         console.say(
-            f"job `{name}` runs: {_nodes(len(observed.members))}, generation {number}."
+            f"job `{name}` runs: {_nodes(len(observed.members))}{number}."
             f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
         )
         return 0

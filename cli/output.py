@@ -8,7 +8,21 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl.console import Commands, Failed, command
-from jobctl.options import AcceptNew, Exclude, Format, Hosts, Job, Node, On, Output, Set, SshConfig, TargetOption
+from jobctl.options import (
+    AcceptNew,
+    ClusterContext,
+    Exclude,
+    Format,
+    Hosts,
+    Job,
+    Namespace,
+    Node,
+    On,
+    Output,
+    Set,
+    SshConfig,
+    TargetOption,
+)
 
 
 @command
@@ -41,6 +55,8 @@ def logs(
     launcher: Annotated[bool, typer.Option("--launcher", help="Also what torchrun and the like printed.")] = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Print what the processes print.
@@ -53,7 +69,7 @@ def logs(
     from jobctl.logs import Choice, since_time, stream
     from jobctl.naming import by_name
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new))
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     chosen = by_name(deployer.plan, node)
     if chosen is not None and not chosen.isdigit():
         raise Failed(f"the job has no node `{node}`", 2, "nodes are numbered from 0")
@@ -73,6 +89,8 @@ def exec_(
     node: Node = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
 ) -> None:
     """Run a command inside of a running node.
 
@@ -83,7 +101,11 @@ def exec_(
     from jobctl.inside import exec_in_node
     from jobctl.jobs import Reached, running_job
 
-    raise typer.Exit(exec_in_node(running_job(job, Reached(hosts, ssh_config, accept_new)), node, _rest(ctx, "exec")))
+    raise typer.Exit(
+        exec_in_node(
+            running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), node, _rest(ctx, "exec")
+        )
+    )
 
 
 @command
@@ -129,6 +151,8 @@ def pull(
     ] = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """Fetch logs and outputs.
@@ -138,7 +162,7 @@ def pull(
     from jobctl.inside import pull_job
     from jobctl.jobs import Reached, running_job
 
-    pull_job(running_job(job, Reached(hosts, ssh_config, accept_new)), directory, output)
+    pull_job(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), directory, output)
 
 
 COMMANDS: Commands = {"logs": logs, "exec": exec_, "run": run, "pull": pull}

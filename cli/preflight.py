@@ -12,7 +12,7 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobs import Where
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.deployer import Failures, Handle
     from jobctl.jobspec.deploy.findings import Finding
     from jobctl.jobspec.plan.types import Plan
 
@@ -30,29 +30,40 @@ def check_job(
     from jobctl.jobs import as_started
 
     where = as_started(job, where)
-    deployer, plan = _deployer(job, overrides, where, ssh_config, accept_new, output)
+    deployer, plan = _handle(job, overrides, where, ssh_config, accept_new, output)
     findings = deployer.preflight(plan, deployer.where(), deep=deep)
     bad = failures_of(findings)
     if output is Format.json:
         console.out_json({"ok": not bad, "findings": [_json(finding) for finding in findings]})
     else:
         show_findings([f for f in findings if f.verdict != "ok"])
-        _summary(findings, len(deployer.where()), len(bad))
+        _summary(findings, where, len(deployer.where()), len(bad))
     if bad:
         raise Failed("", 3)
 
 
-def _deployer(
+def _handle(
     job: str | None,
     overrides: list[str] | None,
     where: Where,
     ssh_config: Path | None,
     accept_new: bool,
     output: Format,
-) -> tuple[Deployer, Plan | None]:
-    from jobctl.jobs import DEFAULT_SPEC, compile_job, deployer_of, job_of_name, known_hosts, plan_of, ssh_options
+) -> tuple[Handle, Plan | None]:
+    from jobctl.jobs import (
+        DEFAULT_SPEC,
+        choose_target,
+        compile_job,
+        deployer_of,
+        job_of_name,
+        known_hosts,
+        plan_of,
+        ssh_options,
+    )
     from jobctl.jobspec.deploy.reach import Reach
 
+    if choose_target(where) == "kubernetes":
+        return _cluster(job, overrides, where, output)
     if job is None and not Path(DEFAULT_SPEC).exists():
         if where.hosts is None:
             raise Failed("`check` looks at hosts", 2, "name them: `--hosts hosts.txt`")
@@ -64,6 +75,18 @@ def _deployer(
     plan = plan_of(compiled)
     reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, job_of_name(plan.job).reach()))
     return deployer_of(job_of_name(plan.job), plan.target, reach, plan), plan
+
+
+def _cluster(job: str | None, overrides: list[str] | None, where: Where, output: Format) -> tuple[Handle, Plan | None]:
+    """Return the cluster that is checked, for a job or for none."""
+    from jobctl.clusters import cluster_for, cluster_of
+    from jobctl.jobs import DEFAULT_SPEC, compile_job, job_of_name
+
+    if job is None and not Path(DEFAULT_SPEC).exists():
+        return cluster_of(job_of_name("check"), where.context, where.namespace), None
+    compiled = compile_job(job, overrides, where, quiet=True, as_json=output is Format.json)
+    plan, cluster = cluster_for(compiled, where)
+    return cluster, plan
 
 
 def failures_of(findings: Sequence[Finding]) -> Failures:
@@ -92,8 +115,11 @@ def show_findings(findings: Sequence[Finding]) -> None:
             console.say(f"{console.style('hint', 'cyan')}: {finding.hint}")
 
 
-def _summary(findings: Sequence[Finding], hosts: int, bad: int) -> None:
-    checks = f"{len(findings)} verdict{'' if len(findings) == 1 else 's'} on {hosts} host{'' if hosts == 1 else 's'}"
+def _summary(findings: Sequence[Finding], where: Where, hosts: int, bad: int) -> None:
+    from jobctl.jobs import choose_target
+
+    what = "cluster" if choose_target(where) == "kubernetes" else "host"
+    checks = f"{len(findings)} verdict{'' if len(findings) == 1 else 's'} on {hosts} {what}{'' if hosts == 1 else 's'}"
     warnings = sum(1 for finding in findings if finding.verdict == "warning")
     told = f", {warnings} warning{'' if warnings == 1 else 's'}" if warnings else ""
     console.say(f"{checks}{told}: " + (f"{bad} not fit" if bad else "all fit"))

@@ -15,7 +15,7 @@ from jobctl.naming import SERVICES
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer
+    from jobctl.jobspec.deploy.deployer import Handle
     from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess, ObservedService
 
 INTERVAL = 0.5  # seconds between two looks of --watch
@@ -27,14 +27,14 @@ def failure_json(host: str, error: DeployError) -> dict[str, Any]:
     return {"host": host, "code": code, "message": error.message, "hint": error.hint}
 
 
-def status_json(deployer: Deployer) -> dict[str, Any]:
+def status_json(deployer: Handle) -> dict[str, Any]:
     """Return the state as CONTRACT's `status -o json` has it."""
     return _json(deployer, look(deployer))
 
 
-def look(deployer: Deployer) -> Observed:
+def look(deployer: Handle) -> Observed:
     """Observe the job; where no host answers, that nothing is known is what there is to tell."""
-    from jobctl.jobspec.deploy.hosts import AllUnreachable
+    from jobctl.jobspec.deploy.deployer import AllUnreachable
 
     try:
         return deployer.observe()
@@ -42,7 +42,7 @@ def look(deployer: Deployer) -> Observed:
         return nothing.observed
 
 
-def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
+def _json(deployer: Handle, observed: Observed) -> dict[str, Any]:
     from jobctl.jobspec.deploy.observed import phase
 
     plan, generation = deployer.plan, observed.control.generation
@@ -55,7 +55,7 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
         "target": plan.target if plan else None,
         "phase": now,
         "reason": reason,
-        "generation": generation.number if generation else 0,
+        "generation": generation.number if generation else None if observed.supervised is None else 0,
         "supervised": observed.supervised,
         "replicas": _replicas(deployer, observed),
         "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],
@@ -63,7 +63,7 @@ def _json(deployer: Deployer, observed: Observed) -> dict[str, Any]:
     }
 
 
-def _replicas(deployer: Deployer, observed: Observed) -> str:
+def _replicas(deployer: Handle, observed: Observed) -> str:
     """Return `running[min:max]`, or `running/nodes` for a job of a fixed size."""
     running = sum(1 for node in observed.members if node.state == "running" and node.role not in SERVICES)
     plan = deployer.plan
@@ -79,7 +79,7 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "node": node.node if name is None else None,
         "role": node.role,
         "name": name,
-        "host": node.host,
+        "host": node.host or None,
         "state": node.state,
         "reachable": node.reachable,
         "restarts": restarts(observed, node),
@@ -139,16 +139,18 @@ def timestamp(seconds: float | None) -> str | None:
     )
 
 
-def show_status(deployer: Deployer, wide: bool) -> None:
+def show_status(deployer: Handle, wide: bool) -> None:
     """Print the state as a table."""
     console.out(status_text(deployer, look(deployer), wide))
 
 
-def status_text(deployer: Deployer, observed: Observed, wide: bool) -> str:
+def status_text(deployer: Handle, observed: Observed, wide: bool) -> str:
     """Return the state as text: a head line, why it is so, and a table of nodes (or of processes)."""
     data = _json(deployer, observed)
     head = f"{data['job']}: {data['phase']}"
-    if data["generation"]:
+    if observed.verdict is not None and observed.nodes:
+        head += f", nodes {data['replicas']}"
+    elif data["generation"]:
         over = data["phase"] in ("succeeded", "failed", "stopped")
         count = len(observed.nodes)
         nodes = f"{count} node{'' if count == 1 else 's'}" if over else f"nodes {data['replicas']}"
@@ -179,7 +181,7 @@ def _nodes_table(data: dict[str, Any]) -> str:
         (
             _text(node["node"] if node["name"] is None else node["name"]),
             node["role"],
-            node["host"],
+            _text(node["host"]),
             node["state"],
             _text(node["exit_code"]),
             str(node["restarts"]),
@@ -229,7 +231,7 @@ def _age(started: str | None) -> str:
     return f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h{seconds // 60 % 60:02}m"
 
 
-def watch_status(deployer: Deployer, wide: bool, output: Format) -> None:
+def watch_status(deployer: Handle, wide: bool, output: Format) -> None:
     """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
     if output is Format.text and sys.stdout.isatty():
         _watch_live(deployer, wide)
@@ -237,7 +239,7 @@ def watch_status(deployer: Deployer, wide: bool, output: Format) -> None:
         _watch_lines(deployer, wide, output)
 
 
-def _watch_live(deployer: Deployer, wide: bool) -> None:
+def _watch_live(deployer: Handle, wide: bool) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -251,7 +253,7 @@ def _watch_live(deployer: Deployer, wide: bool) -> None:
             pause(max(INTERVAL, deployer.interval))
 
 
-def _watch_lines(deployer: Deployer, wide: bool, output: Format) -> None:
+def _watch_lines(deployer: Handle, wide: bool, output: Format) -> None:
     last: object = None
     while True:
         observed = look(deployer)

@@ -12,12 +12,12 @@ from jobctl.console import Failed
 
 def supervise_job(job: str | None, *, background: bool) -> None:
     """Watch the job until it ends. SIGTERM ends the supervisor, not the job."""
-    from jobctl.jobs import running_job
+    from jobctl.jobs import supervised_job
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.lock import Locked
     from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 
-    deployer = running_job(job)
+    deployer = supervised_job(job, "supervise")
     if deployer.plan is None:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it, and leaves a supervisor behind")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -31,7 +31,7 @@ def supervise_job(job: str | None, *, background: bool) -> None:
                 break
             except HostsChanged:
                 deployer.close()
-                deployer = running_job(job)
+                deployer = supervised_job(job, "supervise")
     except Locked as taken:
         if background:
             return

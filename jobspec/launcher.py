@@ -8,7 +8,7 @@ what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they
     launcher.py --control run/control.json --dir node-0 [--secrets secrets.json]
 
     O  guard: reaps orphans, kills whatever is left when the launcher proper is gone
-    ├─ E  (with etcd) keeps the node's lease there, and the job's generation
+    ├─ E  (with etcd) keeps the node's lease there, and the job's generation; (in a cluster) agrees on them with the others
     └─ I  launcher proper: follows the control file, starts and ends processes, writes report.json
        └─ T  the framework's launcher, if there is one
           └─ S_k  guard of process k: pumps its output into workerlog.k, writes down its exit code
@@ -281,6 +281,18 @@ def remove_scratch(directory: str) -> None:
         os.unlink(link)
 
 
+def read_secrets(path: Optional[str]) -> Json:
+    """Return the values of secrets by name: of a JSON file, or of a folder with a file for each."""
+    if not path or not os.path.isdir(path):
+        return read_json(path or "") or {}
+    values = {}
+    for file in files_in(path):
+        if os.path.isfile(file):  # not what Kubernetes keeps versions in
+            with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="surrogateescape") as opened:
+                values[os.path.basename(file)] = opened.read()
+    return values
+
+
 # --- O: the guard ----------------------------------------------------------------------------------------------
 
 
@@ -296,9 +308,10 @@ def guard(options: argparse.Namespace) -> int:
     # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     channel, deadline = None, Deadline()
-    if launch.get("etcd"):
+    if launch.get("etcd") or launch.get("circle"):
         channel, keepers = socket.socketpair()
-        fork(lambda: Keeper(launch, options, keepers).run(), channel)
+        keeper = Circle if launch.get("circle") else Keeper
+        fork(lambda: keeper(launch, options, keepers).run(), channel)
         keepers.close()
     pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
     if channel is not None:
@@ -416,7 +429,8 @@ class Launcher:
         self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
         self.launch = launch
         self.guard = os.getppid()
-        self.kept = Kept(channel) if channel is not None else None  # the lease in etcd, if that decides
+        # The lease in etcd, or among the launchers of a cluster, if that decides.
+        self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
         self.lease = self.kept or Lease()
         self.post = Post(self, os.path.join(os.path.dirname(self.control), "feeds"))
         self.signal: Optional[int] = None
@@ -527,8 +541,19 @@ class Launcher:
             self.say(reason=self.kept.waits())
         code = self.watch()
         if self.kept is not None and code is None:
+            if self.kept.again and self.report["state"] in ("running", "succeeded"):
+                self.begin_anew(self.kept)
             self.go_on(self.kept)
+            if self.report["state"] == "succeeded" and self.kept.all_done:
+                return 0
         return code
+
+    def begin_anew(self, kept: Kept) -> None:
+        """End a generation that has lost a member whose launcher was started again: nobody there remembers it."""
+        self.end_processes(FAILED_GRACE)
+        nodes = ", ".join(map(str, kept.again))
+        failure = Failure("launcher", None, None, None, None, time.time())
+        self.fail(failure, "the launcher of node %s was started again" % nodes)
 
     def go_on(self, kept: Kept) -> None:
         """Have the next generation begun where this node has failed and no supervisor sees to it."""
@@ -539,9 +564,12 @@ class Launcher:
         if self.failed is None:
             self.failed = Failed(self.report, self.launch, now)
         failed = self.failed
-        problem = failed.problem(order, kept, now)
-        if problem:
-            kept.say_once(problem)
+        waits = failed.waits(order, kept, now)
+        final = None if waits else failed.final(order)
+        if final and kept.gives_up:
+            kept.propose(failed.end(order, final))
+        elif waits or final:
+            kept.say_once(waits or "%s; waits for the supervisor" % final)
         elif now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
             failed.proposed = now
             kept.propose(failed.successor(order), order["rendezvous"]["id"])
@@ -668,8 +696,11 @@ class Launcher:
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
             return 0
         failure = self.report["failure"]
-        if self.kept is not None:
+        if self.kept is not None and not self.kept.gives_up:
             return 0  # engines start what failed again where there is etcd, but this is the end
+        if self.order is not None and "exit_code" in self.order:
+            note("the job ends: %s" % self.order["why"])
+            return int(self.order["exit_code"])
         return int(failure["exit_code"] or 1) if failure else 0
 
     def stop(self, grace: float, excluded: bool) -> None:
@@ -685,6 +716,8 @@ class Launcher:
 
     def begin(self, order: Json, member: Json) -> None:
         """Start the processes of a generation."""
+        if self.kept is not None:
+            order, member = self.kept.located(order, member)
         self.generation, self.epoch = order["number"], order.get("began", 0.0)
         self.busy = True
         self.be_here()
@@ -749,7 +782,7 @@ class Launcher:
         """Return the secrets, from the 0600 file that holds them. Raises Problem."""
         if not self.launch["secrets"]:
             return {}
-        values = read_json(self.secrets or "") or {}
+        values = read_secrets(self.secrets)
         missing = [name for name in self.launch["secrets"] if name not in values]
         if missing:
             raise Problem("no value for secret %s in %s" % (", ".join(missing), self.secrets), start_failure(None))
@@ -792,7 +825,7 @@ class Launcher:
         try:
             run.go_on()
             changed = run.look()
-            if run.until and run.until <= self.post.done:
+            if run.until and run.until <= self.post.done | (self.kept.done if self.kept is not None else set()):
                 return self.retire()
             failure = run.failure()
             if failure is not None and run.may_start_again(failure):
@@ -821,6 +854,9 @@ class Launcher:
             self.rest()
             fields = run.progress_fields()
             self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
+            if self.kept is not None and self.kept.gives_up:
+                self.kept.say_done(run.order["rendezvous"]["id"])
+                return None  # one that fails now has all begin again
             self.tell_servers(run)
             return 0
         if run.restarts() > self.report["again"]:
@@ -1276,6 +1312,19 @@ class Kept(Lease):
         self.said: Optional[str] = None
         self.lost = False
         self.began = boot_time()
+        self.again: List[int] = []  # members whose launchers have forgotten this generation
+        self.done: Set[int] = set()  # members that are done with it
+        self.all_done = False  # all are, and know it
+
+    # Whether the end is for the launchers to decide: where nobody else ever will.
+    gives_up = False
+
+    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
+        """Return an order with addresses in place of names that change their meaning, and this node's entry in it."""
+        return order, member
+
+    def say_done(self, generation: str) -> None:
+        """Tell the others that this node is done with a generation."""
 
     def begin(
         self,
@@ -1372,6 +1421,45 @@ class Kept(Lease):
             note(text)
 
 
+class Circled(Kept):
+    """The lease that the launchers of a cluster give each other, by their Circle: no supervisor sees to them."""
+
+    WAITS = "waits for the launchers of all nodes"
+    gives_up = True
+
+    def __init__(self, channel: socket.socket) -> None:
+        super().__init__(channel)
+        self.addresses: Dict[int, str] = {}
+
+    def hear(self, said: Json) -> None:
+        """Take note of one round of the circle's."""
+        super().hear(said)
+        self.again, self.done, self.all_done = said["again"], set(said["done"]), said["all_done"]
+        self.addresses = {int(node): address for node, address in said["addresses"].items()}
+
+    def supervised(self, now: float) -> bool:
+        """Nobody does."""
+        return False
+
+    def why_over(self) -> str:
+        """Say why the processes may not go on."""
+        return "most of the launchers have not answered for %g s" % self.timeout
+
+    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
+        """Return an order with the addresses that the launchers have now: names come to mean others when pods do."""
+        self.wire.send({"begun": order["rendezvous"]["id"]})
+        members = [{**m, "address": self.addresses.get(m["node"], m["address"])} for m in order["members"]]
+        known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
+        meeting = order["rendezvous"]
+        meeting = {**meeting, "address": known.get(meeting["address"], meeting["address"])}
+        mine = next(m for m in members if m["node"] == member["node"])
+        return {**order, "members": members, "rendezvous": meeting}, mine
+
+    def say_done(self, generation: str) -> None:
+        """Have the circle tell the others."""
+        self.wire.send({"done": generation})
+
+
 class Failed:
     """A node that has failed, and what the launchers may do about it by themselves: begin the next generation.
 
@@ -1398,8 +1486,8 @@ class Failed:
             "alike": [],
         }
 
-    def problem(self, order: Json, kept: Kept, now: float) -> Optional[str]:
-        """Say why nothing is begun now, None if something may."""
+    def waits(self, order: Json, kept: Kept, now: float) -> Optional[str]:
+        """Say what is waited for before anything may be begun, None if nothing is."""
         alone = order.get("alone")
         if alone is None or order["command"] != "run":
             return "waits for the supervisor"
@@ -1409,16 +1497,28 @@ class Failed:
             return "has no lease, and so begins nothing"
         if kept.gone:
             return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(kept.gone)))
+        return None
+
+    def final(self, order: Json) -> Optional[str]:
+        """Say why nothing is to be begun any more, None if something is."""
+        alone = order["alone"]
         if self.failure["kind"] in ("setup", "start"):
-            return "what cannot be started is not retried; waits for the supervisor"
+            return "what cannot be started is not retried"
         if len(alone["failures"]) >= alone["restarts"]:
-            return "the restarts of `recovery.max_restarts` are used up; waits for the supervisor"
+            return "the restarts of `recovery.max_restarts` are used up"
         rule = next((rule for rule in alone["rules"] if self.matches(rule)), None)
         if rule is not None:
-            return None if rule["do"] == "restart" else "a rule says not to retry here; waits for the supervisor"
+            return None if rule["do"] == "restart" else "a rule says not to retry here"
         if any(self.is_repeated(earlier) for earlier in self.fruitless(alone["failures"])):
-            return "failed the same way again, before any progress; waits for the supervisor"
+            return "failed the same way again, before any progress"
         return None
+
+    def end(self, order: Json, why: str) -> Json:
+        """Return the order to end the job, because of this failure."""
+        code = self.failure["exit_code"] or 1
+        # What a signal has ended is started again by the cluster, and this is the end.
+        code = code if code < 128 else 1
+        return {**order, "command": "finish", "exit_code": code, "why": "%s: %s" % (self.failure["reason"], why)}
 
     def matches(self, rule: Json) -> bool:
         """Say whether a rule of the spec, or of jobctl's own, is about this failure."""
@@ -1625,7 +1725,7 @@ class Keeper:
 
     def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
         settings = launch["etcd"]
-        secrets = read_json(options.secrets or "") or {}
+        secrets = read_secrets(options.secrets)
         self.etcd = Etcd(settings, secrets.get(settings.get("password") or ""))
         self.prefix: str = settings["prefix"]
         self.key = "%s/nodes/%d" % (self.prefix, launch["node"])
@@ -1874,6 +1974,318 @@ class Keeper:
         write_json(self.file, {"lease": lease, "host": self.host})
 
 
+# --- The lease among the launchers of a cluster ------------------------------------------------------------------
+#
+# In a cluster without an operator nobody sees to the job but its launchers. Each tells all others by datagrams, once a
+# second, which generation it knows, and repeats what it has last heard from them: that is an answer, and a strict
+# majority of them keeps the lease. The newest generation wins (see `age`). One begins when all its members were heard, so
+# that each knows the others' launchers; who hears another launcher for the same node ends it.
+
+LINGER = 1.5  # seconds in which a launcher that leaves still says so
+SILENT = 2.5  # ticks after which a launcher is called unheard
+FAILURES = 50  # that are told of: a datagram holds no more than 64 KiB
+
+
+class Heard:
+    """What was last heard of another launcher."""
+
+    def __init__(self, message: Json, sender: Any, now: float) -> None:
+        self.sender, self.at = sender, now
+        self.who: str = message["who"]
+        self.address: str = message["address"]
+        self.generation: Optional[str] = message["generation"]
+        self.tick: str = message["tick"]
+        self.begun: bool = message["begun"]
+        self.knows: Optional[str] = message["knows"]  # which launcher of this node it has met in that generation
+        self.done: Set[int] = set(message["done"])
+        self.age: Any = message["age"]
+
+
+class Circle:
+    """Agrees with the launchers of the other nodes on the generation. A process of its own, told by lines of JSON.
+
+    In and out as with Keeper, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have
+    forgotten the generation (`again`), which are `done` with it, whether `all_done` is true and known to all, and where
+    the members are (`addresses`).
+    """
+
+    def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
+        self.me: int = launch["node"]
+        self.port: int = launch["circle"]
+        self.address: str = options.address
+        self.wire = Wire(channel)
+        self.who = os.urandom(8).hex()
+        self.socket = self.open()
+        self.names = Names(self.socket.family, self.port)
+        self.lease = Lease()
+        self.order: Optional[Json] = None
+        self.changed = False
+        self.heard: Dict[int, Heard] = {}
+        self.met: Dict[int, str] = {}  # the launcher of each member, in this generation
+        self.agreed = self.begun = self.over = False
+        self.again: Set[int] = set()
+        self.done: Set[int] = set()
+        self.leaving: Optional[float] = None
+        self.last: Optional[float] = None  # until when the generation before had its lease
+        self.began = boot_time()
+
+    def open(self) -> socket.socket:
+        """Return the socket at which the others hear this launcher."""
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        made.bind((self.address, self.port))
+        made.setblocking(False)
+        return made
+
+    def run(self) -> int:
+        """Agree until told to leave."""
+        die_with_parent()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        self.names.start()
+        import select
+
+        following = 0.0
+        while True:
+            now = boot_time()
+            if now >= following:
+                self.tell(now)
+                self.say(now)
+                following = now + (TICK if self.agreed and self.leaving is None and not self.done else FIRST_TICKS)
+            writing = [self.wire.socket] if self.wire.out else []
+            select.select([self.socket, self.wire.socket], writing, [], max(0.0, following - boot_time()))
+            if self.read():
+                following = 0.0  # there is something new, for the launcher and for the others
+            if not self.listen() or (self.leaving is not None and boot_time() > self.leaving):
+                return 0
+
+    # The others.
+
+    def others(self) -> List[Json]:
+        """Return the other members."""
+        return [m for m in (self.order or {}).get("members", ()) if m["node"] != self.me]
+
+    def identity(self) -> Optional[str]:
+        """Return what tells the generation from all others: ids are used again when a job is brought up anew."""
+        order = self.order
+        return "%s %d %s" % (order.get("began", 0.0), order["number"], self.id) if order else None
+
+    @property
+    def id(self) -> Optional[str]:
+        """The generation's id, as the launcher knows it."""
+        return self.order["rendezvous"]["id"] if self.order else None
+
+    def tell(self, now: float) -> None:
+        """Tell every other launcher how things are."""
+        if self.order is None:
+            return
+        message = {
+            "job": self.order["job"],
+            "run_id": self.order["run_id"],
+            "node": self.me,
+            "who": self.who,
+            "address": self.address,
+            "generation": self.identity(),
+            "begun": self.begun,
+            "done": sorted(self.done),
+            "age": age(self.order),
+            "tick": self.lease.tick(now),
+        }
+        for member in self.others():
+            heard = self.heard.get(member["node"])
+            to = heard.sender if heard and now - heard.at <= SILENT * TICK else self.names.find(member["address"])
+            if to is None:
+                continue
+            same = heard is not None and heard.generation == self.identity()
+            own = {"answer": heard.tick if heard and same else None, "knows": self.met.get(member["node"])}
+            news = {} if heard and list(heard.age) >= list(age(self.order)) else {"order": self.newest()}
+            with contextlib.suppress(OSError):
+                self.socket.sendto(json.dumps({**message, **own, **news}).encode(), to)
+
+    def newest(self) -> Json:
+        """Return what is not in the control file of the generation that this launcher knows."""
+        assert self.order is not None
+        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why")
+        failures = [{**failure, "tail": []} for failure in self.order["alone"]["failures"][-FAILURES:]]
+        return {**{key: self.order[key] for key in known if key in self.order}, "failures": failures}
+
+    def read(self) -> bool:
+        """Read what the others have sent; say whether it changes anything."""
+        before = self.state()
+        while True:
+            try:
+                data, sender = self.socket.recvfrom(65536)
+            except OSError:
+                break
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.hear(json.loads(data.decode()), sender, boot_time())
+        self.agree(boot_time())
+        return bool(self.state() != before)
+
+    def state(self) -> Any:
+        """Return what the others, and the launcher, are told of at once."""
+        return self.identity(), (self.order or {}).get("command"), self.agreed, set(self.again), set(self.done)
+
+    def hear(self, message: Json, sender: Any, now: float) -> None:
+        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
+        order, node = self.order, int(message["node"])
+        if order is None or (message["job"], message["run_id"]) != (order["job"], order["run_id"]):
+            return
+        if node not in [member["node"] for member in self.others()]:
+            return
+        heard = self.heard[node] = Heard(message, sender, now)
+        if "order" in message:
+            self.adopt(merged(order, message["order"]))
+        if heard.generation is None or heard.generation != self.identity():
+            return
+        self.lease.asked(heard.generation, node, now)
+        if message["answer"]:
+            self.lease.answered(message["answer"], node)
+        self.done |= heard.done
+        known = self.met.get(node)
+        if known is None or not self.begun:
+            self.met[node] = heard.who
+        elif known != heard.who:
+            self.again.add(node)
+
+    def adopt(self, order: Json) -> None:
+        """Go over to an order that is newer; a new generation is met anew."""
+        if self.order is not None and list(age(order)) <= list(age(self.order)):
+            return
+        before, self.order, self.changed = self.identity(), order, True
+        if before != self.identity():
+            self.last = self.renewed(boot_time())
+            self.met, self.again, self.done = {}, set(), set()
+            self.agreed = self.begun = False
+            self.began = boot_time()
+            nodes = [m["node"] for m in order["members"]]
+            voters = [m["node"] for m in of_role(order, "trainer")]
+            timeout = float(order.get("host_timeout", 30.0))
+            self.lease.begin(self.identity(), nodes, self.me, timeout, boot_time(), voters)
+
+    def agree(self, now: float) -> None:
+        """Take note when all members are there for this generation, and none runs it with an earlier launcher of ours."""
+        if self.order is None or self.agreed:
+            return
+        self.agreed = not self.missing(now)
+
+    def missing(self, now: float) -> List[int]:
+        """Return the members that are waited for before this generation may begin."""
+        return [m["node"] for m in self.others() if not self.is_there(self.heard.get(m["node"]), now)]
+
+    def is_there(self, heard: Optional[Heard], now: float) -> bool:
+        """Say whether a member is ready for this generation, together with this launcher."""
+        if heard is None or now - heard.at > SILENT * TICK or heard.generation != self.identity():
+            return False
+        return heard.knows == self.who or (heard.knows is None and not heard.begun)
+
+    # The launcher.
+
+    def listen(self) -> bool:
+        """Read what the launcher says; return False when it is gone."""
+        for said in self.wire.receive():
+            if said.get("leave"):
+                self.leaving = boot_time() + LINGER
+            elif "begun" in said:
+                self.begun = self.begun or said["begun"] == self.id
+            elif "done" in said:
+                self.done |= {self.me} if said["done"] == self.id else set()
+            else:
+                self.take(said["order"], said["after"])
+        return not self.wire.closed
+
+    def take(self, order: Json, after: Optional[str]) -> None:
+        """Go over to what the launcher proposes, if it follows what there is."""
+        there = self.order
+        if after is None or (there is not None and self.id == after and there["command"] == "run"):
+            self.adopt(order)
+
+    def say(self, now: float) -> None:
+        """Tell the launcher how things are."""
+        self.agree(now)
+        self.wire.flush()
+        if self.wire.out:
+            return  # it hears nothing just now; what is said then is what is so then
+        timeout = float((self.order or {}).get("host_timeout", 30.0))
+        waited = self.missing(now) if not self.agreed else []
+        said: Json = {
+            "at": self.renewed(now),
+            "id": self.id if self.agreed else None,
+            "gone": {str(m["node"]): self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
+            "over": False,
+            "ttl": timeout + TERMINATED,
+            "problem": "not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
+            "again": sorted(self.again),
+            "done": sorted(self.done),
+            "all_done": self.all_done(now),
+            "addresses": {str(node): heard.address for node, heard in self.heard.items()},
+        }
+        said["addresses"][str(self.me)] = self.address
+        if self.changed:
+            said["order"], self.changed = self.order, False
+        self.wire.send(said)
+
+    def renewed(self, now: float) -> Optional[float]:
+        """Return from when on the lease counts; the only trainer of a job has one always.
+
+        Until the launcher has begun a generation it is that of the one before, whose processes it may yet have to end.
+        """
+        found = now if self.lease.is_alone else self.lease.renewed()
+        return self.last if found is None and not self.begun else found
+
+    def silence(self, node: int, now: float) -> float:
+        """Return for how many seconds a launcher was not heard."""
+        heard = self.heard.get(node)
+        return now - (heard.at if heard else self.began)
+
+    def is_silent(self, member: Json, now: float) -> bool:
+        """Say whether a member is called unheard."""
+        return member["node"] not in self.heard or self.silence(member["node"], now) > SILENT * TICK
+
+    def all_done(self, now: float) -> bool:
+        """Say whether all trainers are done, and everyone who is still there knows that this node is."""
+        trainers = {m["node"] for m in of_role(self.order or {"members": []}, "trainer")}
+        if not self.done or not trainers <= self.done:
+            return False
+        known = {node for node, heard in self.heard.items() if self.me in heard.done}
+        return all(self.is_silent(m, now) or m["node"] in known for m in self.others())
+
+
+def merged(order: Json, newest: Json) -> Json:
+    """Return `order` as another launcher knows it: its members stay the same."""
+    failures = newest["failures"]
+    rest = {key: value for key, value in newest.items() if key != "failures"}
+    return {**order, **rest, "alone": {**order["alone"], "failures": failures}}
+
+
+class Names:
+    """Where names lead, asked for by a thread: a name server that is away must not hold up what else is to be said."""
+
+    def __init__(self, family: int, port: int) -> None:
+        self.family, self.port = family, port
+        self.wanted: Dict[str, Any] = {}
+
+    def find(self, name: str) -> Any:
+        """Return where a name led when it was last asked for, None while that is not known; it is asked for again."""
+        return self.wanted.setdefault(name, None)
+
+    def start(self) -> None:
+        """Ask from now on."""
+        import threading
+
+        threading.Thread(target=self.ask, daemon=True).start()
+
+    def ask(self) -> None:
+        """Ask for all names that are wanted, again and again: pods that are started anew have new addresses."""
+        while True:
+            for name in list(self.wanted):
+                with contextlib.suppress(OSError):
+                    found = socket.getaddrinfo(name, self.port, self.family, socket.SOCK_DGRAM)
+                    self.wanted[name] = found[0][4]
+            time.sleep(TICK)
+
+
 class Quorum:
     """Whether etcd has lost its quorum, so that no lease can end there: then no processes have to end here either.
 
@@ -2074,6 +2486,8 @@ class Run:
         return {
             "command": self.launch["command"],
             "logs": self.logs,
+            # Whoever runs pods reads what their first process prints, and nothing else.
+            "echo": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
             "progress": self.progress_dir,
             "records": self.record_dir,
             "name": self.launch["log_name"],
@@ -2710,10 +3124,12 @@ def process_guard() -> int:
         signal.signal(number, signal.SIG_IGN)
     rank, local = (os.environ.get(name, "") for name in task["ranks"])
     local = local or "0"
-    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)))
+    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
     environ = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
     code = run_process(task["command"], environ, log, record)
+    if log.echo is not None:
+        log.echo.finish()
     kill_descendants()
     return code
 
@@ -2815,7 +3231,8 @@ class LogFile:
 
     RESOLUTION = 0.01  # seconds between two records of the index
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, echo: "Optional[Echo]" = None) -> None:
+        self.echo = echo
         self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.index = os.open(path + ".idx", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.offset = os.fstat(self.log).st_size
@@ -2824,6 +3241,8 @@ class LogFile:
     def write(self, data: bytes) -> None:
         """Append output. A full disk loses output, it does not end the process that printed it."""
         now = time.time()
+        if self.echo is not None:
+            self.echo.write(data)
         try:
             if data and now - self.last >= self.RESOLUTION:
                 os.write(self.index, struct.pack("<Qd", self.offset, now))
@@ -2834,6 +3253,50 @@ class LogFile:
                 data = data[written:]
         except OSError as error:
             note("output lost: %s" % error)
+
+
+class Echo:
+    """What a process prints, said once more where the launcher's own words go, each line with who printed it.
+
+    Lines of several processes come out whole: a pipe takes up to PIPE_BUF bytes at once.
+    """
+
+    AT_ONCE = 4096  # PIPE_BUF of Linux
+
+    def __init__(self, file: int, who: str) -> None:
+        self.file, self.who, self.rest = file, os.fsencode(who + " | "), b""
+
+    @classmethod
+    def of(cls, task: Json, rank: str) -> "Optional[Echo]":
+        """Return the echo that a task asks for, None if it asks for none, or there is nobody to hear it."""
+        if not task.get("echo"):
+            return None
+        try:
+            file = os.open(task["echo"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return None
+        name = task["name"].split(".")[0]
+        role = "rank" if name == "workerlog" else name[:-3] if name.endswith("log") else name
+        return cls(file, role + rank)
+
+    def write(self, data: bytes) -> None:
+        """Say the lines that are whole by now."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.say(line)
+
+    def say(self, line: bytes) -> None:
+        """Say one line, in parts if it is long."""
+        room = self.AT_ONCE - len(self.who) - 1
+        for at in range(0, max(len(line), 1), room):
+            with contextlib.suppress(OSError):
+                os.write(self.file, self.who + line[at : at + room] + b"\n")
+
+    def finish(self) -> None:
+        """Say the last line, which has no end."""
+        if self.rest:
+            self.say(self.rest)
+            self.rest = b""
 
 
 class Record:
@@ -2878,8 +3341,15 @@ def main() -> NoReturn:
     parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")
     parser.add_argument("--control", required=True, help="the control file; nothing starts before there is one")
     parser.add_argument("--dir", required=True, help="this node's directory: report, logs, progress")
-    parser.add_argument("--secrets", help="a 0600 JSON file with the values of secrets")
+    parser.add_argument(
+        "--secrets", help="a 0600 JSON file with the values of secrets, or a folder with a file for each"
+    )
+    parser.add_argument("--launch", help="a file with what to run; default: what JOBCTL_LAUNCH holds")
+    parser.add_argument("--address", help="this node's own address, where launchers agree among themselves")
     options = parser.parse_args()
+    if options.launch:
+        with open(options.launch, encoding="utf-8") as file:
+            os.environ["JOBCTL_LAUNCH"] = file.read()
     if "JOBCTL_LAUNCH" not in os.environ:
         parser.error("JOBCTL_LAUNCH is not set: it says what to run")
     for name in ("control", "dir", "secrets"):

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.frameworks.base import ALIKE, Framework, Role, Seat, Start, framework
 from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan.cluster import cluster_of, has_operator, pod
 from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
+from jobctl.jobspec.plan.generation import port_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -61,17 +63,24 @@ def planner(
     job gets; default as many as there is room for. `services` is `placement` for services, by name. Raises PlanError.
     """
     known = framework(spec.framework)
-    _refuse_unsupported(spec, known)
+    cluster = cluster_of(spec) if context.target == "kubernetes" else None
+    if not has_operator(cluster):
+        _refuse_unsupported(spec, known)
+        _refuse_without_folder(spec)
     most = spec.nodes.max if count is None else _counted(spec, count)
-    local = context.target == "local"
-    places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
     roles = known.roles(spec)
-    _refuse_without_folder(spec)
-    tasks = _dealt(roles, places)
-    if placement and roles != ALIKE:
-        tasks = _moved(tasks, hosts, placement)
-    members = etcd_members(spec, hosts, context, services or {})
-    build = _Builder(spec, known, context, etcd_of(spec, context, members))
+    if cluster is not None:
+        tasks = _pods(spec, roles, most)
+    else:
+        local = context.target == "local"
+        places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
+        tasks = _dealt(roles, places)
+        if placement and roles != ALIKE:
+            tasks = _moved(tasks, hosts, placement)
+    members = () if cluster is not None else etcd_members(spec, hosts, context, services or {})
+    # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there.
+    etcd = None if cluster is not None and not has_operator(cluster) else etcd_of(spec, context, members)
+    build = _Builder(spec, known, context, etcd, cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     _refuse_unequal(nodes, build.starts)
     _refuse_unshared(spec, nodes)
@@ -96,6 +105,7 @@ def planner(
         stop_grace=spec.stop_grace_period,
         spec_hash=digest,
         services=members,
+        cluster=cluster,
         needs=known.needs(spec),
     )
 
@@ -245,6 +255,20 @@ def _moved(tasks: Sequence[_Task], hosts: Sequence[Host], placement: Mapping[int
     return found
 
 
+def _pods(spec: Spec, roles: Sequence[Role], most: int) -> list[_Task]:
+    """Return a pod for each node; in jobs with roles, one for each process of a role that has a total."""
+    several = len(roles) > 1
+    tasks = []
+    for role in roles:
+        # Where roles have totals, a trainer takes one device.
+        slots = (0,) if role.total is not None else None
+        nproc = None if role.total is None else 1
+        for number in range(most if role.total is None else role.total):
+            host = pod(spec.name, role.name, number, several)
+            tasks.append(_Task(role.name, _Place(host, slots, None), nproc))
+    return tasks
+
+
 def _split(slots: tuple[int, ...] | None, shares: int) -> list[tuple[int, ...] | None]:
     """Deal a host's devices to its nodes, equally, neighbours together; what does not divide stays unused."""
     if slots is None:
@@ -259,9 +283,18 @@ def _split(slots: tuple[int, ...] | None, shares: int) -> list[tuple[int, ...] |
 class _Builder:
     """Builds the nodes of one job; what is the same on all of them is built once."""
 
-    def __init__(self, spec: Spec, known: Framework, context: Context, etcd: types.Etcd | None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        known: Framework,
+        context: Context,
+        etcd: types.Etcd | None,
+        cluster: types.Cluster | None,
+    ) -> None:
         self.spec, self.known, self.context = spec, known, context
         self.local = context.target == "local"
+        self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
+        self.circle = port_of(spec.name, 0) if cluster is not None and not self.operator else None
         self.python = "python3" if self.local else spec.container.python
         self.env = tuple(sorted(spec.env.items()))
         self.etcd = etcd
@@ -321,6 +354,7 @@ class _Builder:
             until=start.until,
             regroups=start.regroups,
             rejoin=start.rejoin,
+            circle=self.circle,
             lost=start.lost,
             rejoin_after=start.rejoin_after,
             apart=start.apart,
@@ -330,7 +364,9 @@ class _Builder:
 
     def _start(self, seat: Seat) -> Start:
         if seat not in self.starts:
-            self.starts[seat] = self.known.start(self.spec, seat)
+            operator = self.operator
+            known, spec = self.known, self.spec
+            self.starts[seat] = known.under(spec, seat, operator) if operator else known.start(spec, seat)
         return self.starts[seat]
 
     def _member(self, place: _Place) -> str | None:

@@ -1,4 +1,4 @@
-"""What all tests share: the option that renews golden files."""
+"""What all tests share: the option that renews golden files, and the order in which they run."""
 
 from __future__ import annotations
 
@@ -7,3 +7,13 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+
+
+# Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
+LONG = ("fleet", "examples", "local", "launcher", "supervise")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes long first: with two workers, a long file at the end would leave one of them idle."""
+    rank = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: rank.get(item.path.parent.name, len(LONG)))

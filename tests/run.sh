@@ -58,4 +58,5 @@ fi
 # From elsewhere, so that what is installed is checked and tested, not what lies here.
 (cd "$source" && rm -rf build && "$python" -m mypy --strict --config-file pyproject.toml -p jobctl)
 unset PYTHONPATH
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-2}" --dist loadfile "$@"
+# What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"

@@ -6,6 +6,8 @@ another version than it was started with. Only files that a host does not have y
 
 from __future__ import annotations
 
+import base64
+import gzip
 import io
 import os
 import stat
@@ -123,21 +125,25 @@ class Package:
         argv = ["sh", "-c", _SEND, "sh", top, version, os.fsdecode(base), *sizes, *folders, *results]
         checked(site.transport, argv, f"write code into {top}", kept + packed)
 
-    def _pack(self, without: frozenset[bytes]) -> bytes:
+    def compressed(self) -> bytes:
+        """Return all of it as a compressed tar file: the same bytes for the same names and contents."""
+        return gzip.compress(self._pack(frozenset(), timeless=True), mtime=0)
+
+    def _pack(self, without: frozenset[bytes], *, timeless: bool = False) -> bytes:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path in self.files:
                 if self._name(path) not in without:
-                    self._add(archive, path)
+                    self._add(archive, path, timeless)
         return buffer.getvalue()
 
-    def _add(self, archive: tarfile.TarFile, path: Path) -> None:
+    def _add(self, archive: tarfile.TarFile, path: Path, timeless: bool) -> None:
         member = tarfile.TarInfo(path.relative_to(self.code.source).as_posix())
         data = _content(path)
         if data is None:
             return
         info = path.lstat()
-        member.mtime = int(info.st_mtime)
+        member.mtime = 0 if timeless else int(info.st_mtime)
         if path.is_symlink():
             member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.fsdecode(data), 0o777
             archive.addfile(member)
@@ -151,6 +157,12 @@ class Package:
 def pack_code(plan: Plan) -> Package | None:
     """Return the code that `plan` sends, None if it sends none."""
     return None if plan.code is None else Package(plan.code, tuple(code_files(plan, plan.code)))
+
+
+def archive_of(plan: Plan) -> str | None:
+    """Return the code that `plan` sends as manifests carry it, in base64; None if it sends none."""
+    package = pack_code(plan)
+    return None if package is None else base64.b64encode(package.compressed()).decode()
 
 
 def _listing(text: bytes) -> dict[bytes, str]:

@@ -1,6 +1,7 @@
-"""What brings a job up, whatever it runs on: the one protocol that commands and the supervisor speak.
+"""What commands and the supervisor do with a job, whatever it runs on: two protocols, the smaller for all targets.
 
-`Local` runs the nodes as processes of this machine, `Hosts` in containers of others. tests/contract holds both to it.
+`Local` runs the nodes as processes of this machine, `Hosts` in containers of others: their recovery is jobctl's, so they
+are each a `Deployer`. tests/contract holds both to it. In a `Cluster` somebody else owns it: that is a `Handle` only.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Literal, Protocol
 
 from jobctl.jobspec.deploy.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.events import Events
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.logs import Source
+from jobctl.jobspec.deploy.logs import Reader, Selection
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 
@@ -49,17 +52,25 @@ class Feed(Protocol):
         """Return the job as last heard of. Raises DeployError if not a single host is heard."""
 
 
-class Deployer(Protocol):
-    """One job in the world. What fails on one host is reported for it and does not keep the others from going on.
+class AllUnreachable(HostError):
+    """Not a single host answers; `failures` says why, for each, and `observed` that nothing is known."""
 
-    `plan` is what the job was last brought up with (None: not known here), `image` what the last `prepare` found its
-    image to be (None: nothing was prepared, or there are no images), `interval` how many seconds the supervisor waits
-    between two looks. `tell` is told what takes long, in words.
+    def __init__(self, failures: Failures, observed: Observed) -> None:
+        host = next(iter(failures))
+        super().__init__(host, "unreachable", "no host answers")
+        self.message = "no host answers"
+        self.failures, self.observed = failures, observed
+
+
+class Handle(Protocol):
+    """One job in the world, to be looked at, read, entered and taken down.
+
+    `plan` is what the job was last brought up with (None: not known here), `interval` how many seconds to wait between
+    two looks. `tell` is told what takes long, in words.
     """
 
     job: JobDir
     tell: Callable[[str], None]
-    image: Image | None
     plan: Plan | None
     interval: float
 
@@ -68,13 +79,46 @@ class Deployer(Protocol):
         """Why hosts did not answer when last observed."""
 
     def where(self) -> tuple[str, ...]:
-        """Return the names of all hosts that the job may be on."""
+        """Return the names of all hosts that the job may be on; a cluster counts as one."""
 
     def has_files(self) -> bool:
-        """Say whether the job left files somewhere, as last observed."""
+        """Say whether the job left something somewhere, be it nothing that runs, as last observed."""
 
     def observe(self) -> Observed:
-        """Read what runs now. Raises DeployError if not a single host can tell."""
+        """Read what runs now. Raises AllUnreachable if not a single host can tell."""
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
+
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """End and remove everything but logs, outputs and checkpoints; return where the logs went."""
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether hosts are fit for the job (None: for any); finds everything that is wrong, and changes nothing."""
+
+    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+        """Return what reads the chosen logs (with `last` so many lines of each), None if the job has none any more."""
+
+    def events(self) -> Events:
+        """Return what reads what happened to the job."""
+
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
+
+    def fetch(self, into: Path) -> list[str]:
+        """Copy logs and outputs below `into`; return what that was, in words."""
+
+    def close(self) -> None:
+        """Let go of all connections."""
+
+
+class Deployer(Handle, Protocol):
+    """One job whose recovery is ours. What fails on one host is reported for it and does not keep the others from going on.
+
+    `image` is what the last `prepare` found its image to be (None: nothing was prepared, or there are no images).
+    """
+
+    image: Image | None
 
     def newest(self) -> Control:
         """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
@@ -84,9 +128,6 @@ class Deployer(Protocol):
 
     def service_hashes(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies each service's artefact, by the service's name."""
-
-    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
-        """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
 
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
@@ -121,26 +162,11 @@ class Deployer(Protocol):
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
 
-    def end_supervisor(self) -> None:
-        """End the supervisor of the job that runs on this machine, if one does."""
-
-    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
-        """End and remove everything but logs, outputs and checkpoints; return where the logs went."""
-
-    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
-        """Check whether hosts are fit for the job (None: for any); finds everything that is wrong, and changes nothing."""
-
     def exists(self, path: str) -> bool:
         """Say whether there is `path` where the job runs."""
 
     def make_directory(self, path: str) -> None:
         """Make a directory where the job runs."""
-
-    def source(self) -> Source | None:
-        """Return where the job's logs are read, None if it has none any more."""
-
-    def enter(self, node: int | str, argv: Sequence[str]) -> int:
-        """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
@@ -150,9 +176,3 @@ class Deployer(Protocol):
 
         A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.
         """
-
-    def fetch(self, into: Path) -> list[str]:
-        """Copy logs and outputs below `into`; return what that was, in words."""
-
-    def close(self) -> None:
-        """Let go of all connections."""

@@ -5,9 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jobctl.jobspec.deploy.files import append_line
+
+
+class Events(Protocol):
+    """What happened to a job, read bit by bit."""
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return what happened since the last call, the oldest first."""
+
+
+class Written:
+    """The events in a file of this machine's history."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset = path, 0
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return the events that were written since the last call."""
+        found, self.offset = read(self.path, self.offset)
+        return found
 
 
 def record(path: Path, at: float, kind: str, message: str, /, **details: Any) -> None:

@@ -24,8 +24,9 @@ from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, newest, parse_control
-from jobctl.jobspec.deploy.deployer import PLAYED, Failures, Start, Victim
+from jobctl.jobspec.deploy.deployer import PLAYED, AllUnreachable, Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.fanout import Outcome, fan_out
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.here import Here
@@ -33,7 +34,7 @@ from jobctl.jobspec.deploy.hostlock import Held, check, hold_on
 from jobctl.jobspec.deploy.hostlogs import HostLogs
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
-from jobctl.jobspec.deploy.logs import Source
+from jobctl.jobspec.deploy.logs import Logs, Selection
 from jobctl.jobspec.deploy.look import look_around, terminal_flags
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.ports import used_ports
@@ -398,13 +399,10 @@ class Hosts:
                 return
             time.sleep(LOOK)
 
-    def end_supervisor(self) -> None:
-        """End the supervisor of the job that runs on this machine, if one does."""
-        end_holder(self.job.supervisor_lock)
-
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""
         into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        end_holder(self.job.supervisor_lock)
         with contextlib.suppress(AllUnreachable):
             self.finish(grace)
 
@@ -437,11 +435,15 @@ class Hosts:
         homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.sites)
         return [self.sites[host] for host in self.sites if host in homes and host not in self._down]
 
-    def source(self) -> Source | None:
-        """Return where the job's logs are read, None if no host has any of it."""
+    def events(self) -> Written:
+        """Return what reads this machine's history."""
+        return Written(self.job.events)
+
+    def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
+        """Return what reads the chosen logs, None if no host has any."""
         self.observe()
         homes = [self.sites[host] for host, seen in self._seen.items() if seen.directories]
-        return HostLogs(homes) if homes else None
+        return Logs(HostLogs(homes), selection, last) if homes else None
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a node's or a service's container."""
@@ -512,16 +514,6 @@ class Hosts:
     def _raise_if_all(self, outcome: Outcome[Site, T]) -> None:
         if outcome.failed and not outcome.done:
             raise next(iter(outcome.failed.values()))
-
-
-class AllUnreachable(HostError):
-    """Not a single host answers; `failures` says why, for each, and `observed` that nothing is known."""
-
-    def __init__(self, failures: Failures, observed: Observed) -> None:
-        host = next(iter(failures))
-        super().__init__(host, "unreachable", "no host answers")
-        self.message = "no host answers"
-        self.failures, self.observed = failures, observed
 
 
 def _apply_service(site: Site, step: Step) -> None:

@@ -40,6 +40,7 @@ from jobctl.jobspec.deploy.control import (
 )
 from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.foreground import run_in_foreground
@@ -47,7 +48,7 @@ from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.localfeed import LocalFeed
 from jobctl.jobspec.deploy.localservices import LocalServices, script_hash
 from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
-from jobctl.jobspec.deploy.logs import Folder, Source
+from jobctl.jobspec.deploy.logs import Folder, Logs, Selection
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.vitals import Vitals
@@ -275,12 +276,9 @@ class Local:
         self._until(lambda node: not node.alive, grace)
         processes.kill_marked(self.work)
 
-    def end_supervisor(self) -> None:
-        """End the supervisor of the job, if one runs."""
-        end_holder(self.job.supervisor_lock)
-
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
+        end_holder(self.job.supervisor_lock)
         self.finish(grace)
         collected = collect_logs(self.work, self.job.history)
         for link in self.work.glob("node-*/scratch"):  # of launchers that were killed: see launcher.make_scratch
@@ -303,9 +301,13 @@ class Local:
         """Make a directory on this machine."""
         Path(path).mkdir(parents=True, exist_ok=True)
 
-    def source(self) -> Source | None:
-        """Return where the job's logs are read."""
-        return Folder(self.work) if self.work.exists() else None
+    def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
+        """Return what reads the chosen logs in the work directory."""
+        return Logs(Folder(self.work), selection, last) if self.work.exists() else None
+
+    def events(self) -> Written:
+        """Return what reads this machine's history."""
+        return Written(self.job.events)
 
     @property
     def failures(self) -> Failures:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from jobctl.jobspec.deploy.errors import DeployError
+
 _RECORD = struct.Struct("<Qd")
 AT_ONCE = 4 << 20  # bytes of one file that are read at once
 
@@ -71,6 +73,7 @@ class Source(Protocol):
     """Where logs are read."""
 
     interval: float  # seconds between two looks at logs that grow
+    problems: dict[str, DeployError]  # why the last read of a host failed
 
     def files(self) -> Mapping[Key, Size]:
         """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing."""
@@ -86,6 +89,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.problems: dict[str, DeployError] = {}
 
     def files(self) -> Mapping[Key, Size]:
         """Return all files below the nodes' `logs` and `processes`."""
@@ -109,6 +113,27 @@ class Folder:
             except FileNotFoundError:
                 continue
         return found
+
+
+class Reader(Protocol):
+    """What reads the chosen logs of a job, merged by time, as they grow."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks at logs that grow."""
+
+    @property
+    def problems(self) -> Mapping[str, DeployError]:
+        """Why the last read of a host (or pod) failed."""
+
+    def nodes(self) -> set[int]:
+        """Return the nodes that have logs, chosen or not."""
+
+    def generations(self) -> set[int]:
+        """Return the generations that have logs."""
+
+    def lines(self, *, final: bool = False) -> Iterator[Line]:
+        """Yield the lines that came since the last call; with `final` also those without a newline."""
 
 
 @dataclass(slots=True)
@@ -170,6 +195,16 @@ class Logs:
         self.source, self.selection, self.last = source, selection, last
         self.tails: dict[Key, Tail] = {}
         self.known: Mapping[Key, Size] = {}
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks at logs that grow."""
+        return self.source.interval
+
+    @property
+    def problems(self) -> Mapping[str, DeployError]:
+        """Why the last read of a host failed."""
+        return self.source.problems
 
     def lines(self, *, final: bool = False) -> Iterator[Line]:
         """Yield the lines that came since the last call, merged by time; with `final` also those without a newline."""

@@ -39,7 +39,7 @@ class ObservedNode:
     """One node: its launcher, and what that last reported.
 
     `artefact` is the hash of the artefact that its launcher was started from, None if that cannot be told.
-    `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
+    `host` is empty where none was found yet. `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
     seconds since the epoch.
     """
 
@@ -94,21 +94,26 @@ class Observed:
 
     `unreachable` are the hosts that did not answer, and why; a node on one is `lost` here, which says nothing of how
     it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers
-    of a node that belongs elsewhere. `owners` are all whose containers were seen.
+    of a node that belongs elsewhere. `owners` are all whose containers were seen. `verdict` is how the job stands, and
+    why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of ours, and
+    `supervised` is None.
     """
 
     control: Control
     nodes: tuple[ObservedNode, ...]
-    supervised: bool
+    supervised: bool | None
     unreachable: Mapping[str, str] = field(default_factory=dict)
     outdated: tuple[str, ...] = ()
     strays: tuple[ObservedNode, ...] = ()
     owners: frozenset[str] = frozenset()
     services: tuple[ObservedService, ...] = ()
+    verdict: tuple[Phase, str | None] | None = None
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:
-        """The nodes that take part in the current generation."""
+        """The nodes that take part in the current generation; all of them where generations are not ours."""
+        if self.verdict is not None:
+            return self.nodes
         generation = self.control.generation
         joined = {m.node for m in generation.members} if generation else set()
         return tuple(node for node in self.nodes if node.node in joined)
@@ -210,6 +215,8 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
     members = observed.members
     if observed.unreachable and not any(node.reachable for node in observed.nodes):
         return "unknown", f"{', '.join(observed.unreachable)} cannot be reached"
+    if observed.verdict is not None:
+        return observed.verdict
     if generation is None:
         waiting = any(node.alive for node in observed.nodes)
         return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")

@@ -13,10 +13,19 @@ from typing import Literal
 from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
-Kind = Literal["remove", "replace", "start", "hand-over", "generation", "supervise"]
+Kind = Literal["remove", "replace", "change", "create", "start", "hand-over", "generation", "supervise"]
 
 # The order in which steps are applied: launchers stand ready before they are handed a generation.
-_ORDER: dict[Kind, int] = {"remove": 1, "replace": 2, "start": 3, "hand-over": 4, "generation": 5, "supervise": 6}
+ORDER: dict[Kind, int] = {
+    "remove": 1,
+    "replace": 2,
+    "change": 3,
+    "create": 4,
+    "start": 5,
+    "hand-over": 6,
+    "generation": 7,
+    "supervise": 8,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,7 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
         steps += _hand_overs(observed)
     if wanted.supervise and not observed.supervised:
         steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
-    return tuple(sorted(steps, key=lambda step: _ORDER[step.kind]))
+    return tuple(sorted(steps, key=lambda step: ORDER[step.kind]))
 
 
 def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:

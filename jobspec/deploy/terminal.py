@@ -10,7 +10,7 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 CHUNK = 32768
@@ -27,7 +27,11 @@ def interact(channel: Any, command: str) -> int:
         size = shutil.get_terminal_size()
         channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
     channel.exec_command(command)
-    with _raw() if terminal else contextlib.nullcontext(), _resizes(channel) if terminal else contextlib.nullcontext():
+
+    def resize(size: os.terminal_size) -> None:
+        channel.resize_pty(size.columns, size.lines)
+
+    with raw() if terminal else contextlib.nullcontext(), resizes(resize) if terminal else contextlib.nullcontext():
         _join(channel)
     code: int = channel.recv_exit_status()
     return code if code >= 0 else 255
@@ -86,7 +90,7 @@ def _drain(channel: Any) -> None:
 
 
 @contextlib.contextmanager
-def _raw() -> Iterator[None]:
+def raw() -> Iterator[None]:
     """Hand every key on as it is."""
     source = STDIN
     before = termios.tcgetattr(source)
@@ -98,13 +102,12 @@ def _raw() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _resizes(channel: Any) -> Iterator[None]:
-    """Tell the host when the window changes its size."""
+def resizes(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
+    """Tell the other side when the window changes its size."""
 
     def resized(number: int, frame: object) -> None:
-        size = shutil.get_terminal_size()
         with contextlib.suppress(OSError):
-            channel.resize_pty(size.columns, size.lines)
+            tell(shutil.get_terminal_size())
 
     before = signal.signal(signal.SIGWINCH, resized)
     try:

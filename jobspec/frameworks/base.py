@@ -88,6 +88,12 @@ class Framework(Protocol):
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return how a node starts its processes."""
 
+    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+        """Return how a pod starts its processes where an operator of Kubernetes, and not our launcher, tells it its place.
+
+        Its slots are filled by what the operator puts into each pod (render/operators.py).
+        """
+
     def visible(self, kind: str) -> tuple[str, ...]:
         """Return the variables by which this framework alone tells which devices of a kind a process sees."""
 

@@ -83,6 +83,10 @@ class MindSpore:
             equal=msrun,
         )
 
+    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+        """No operator knows MindSpore; `validate` says so."""
+        raise NotImplementedError(operator)
+
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: MindSpore goes by the variables of the devices' own libraries."""
         return ()

@@ -180,6 +180,18 @@ class Paddle:
             lost=_LOST if elastic else "",
         )
 
+    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+        """Return what a pod runs: in mode `ps` the script itself, else the launcher, which reads its place from variables."""
+        # Nothing is scrubbed there, so the user's own variables arrive as they are.
+        if spec.ps is not None:
+            return Start((), _old_programs(spec), (), "workerlog")
+        elastic = seat.etcd is not None and spec.nodes.min != spec.nodes.max
+        env = (*_elastic(spec, seat.etcd), *_etcd_client(spec)) if elastic and seat.etcd else ()
+        # Without --devices it takes all that the pod has.
+        processes = () if seat.devices else ("--nproc_per_node", str(seat.nproc))
+        argv = (seat.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
+        return Start(argv, env, (), "workerlog")
+
     def visible(self, kind: str) -> tuple[str, ...]:
         """Return the variables that Paddle's launcher checks `--devices` against, beside those of the device's library."""
         return _VISIBLE.get(kind, ())
@@ -234,6 +246,19 @@ def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
         *("--elastic_timeout", str(round(ELASTIC_TIMEOUT if timeout is None else timeout))),
         # Otherwise ranks follow names that each launcher makes up when it starts.
         *("--sort_ip", "1", "--job_id", Slot("etcd_job")),
+    )
+
+
+def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
+    """Return the variables that say what `_membership` says: the operator tells its elastic jobs too little."""
+    return (
+        ("PADDLE_MASTER", f"etcd://{etcd}"),
+        ("PADDLE_NNODES", f"{spec.nodes.min}:{spec.nodes.max}"),
+        ("PADDLE_JOB_ID", Slot("etcd_job")),
+        ("PADDLE_ELASTIC_LEVEL", "1"),
+        ("PADDLE_MAX_RESTART", str(spec.recovery.max_restarts)),
+        ("PADDLE_SORT_IP", "1"),
+        ("POD_IP", Slot("address")),
     )
 
 

@@ -45,6 +45,19 @@ class Torch:
         argv = _torchrun(seat.python, seat.nproc, spec.torch.torchrun if spec.torch else ())
         return Start(argv, (), _INTERFACE_ENV, "workerlog")
 
+    def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
+        """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
+        # A script it starts by itself; what is none, it has to be told.
+        last: tuple[Value, ...] = ("--no-python", Slot("process"))
+        if spec.script is not None and spec.script.endswith(".py"):
+            last = (Slot("process_script"),)
+        further = spec.torch.torchrun if spec.torch else ()
+        if spec.nodes.min == spec.nodes.max:
+            argv = _torchrun(seat.python, seat.nproc, further)[:-2]
+        else:
+            argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))
+        return Start((*argv, *last), (), (), "workerlog")
+
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch goes by the variables of the devices' own libraries."""
         return ()
@@ -79,9 +92,13 @@ def _role(seat: Seat) -> Start:
     )
 
 
+def _module(python: str) -> tuple[Value, ...]:
+    return (python, "-m", "torch.distributed.run")
+
+
 def _torchrun(python: str, nproc: int, further: tuple[str, ...]) -> tuple[Value, ...]:
     return (
-        *(python, "-m", "torch.distributed.run"),
+        *_module(python),
         *further,  # first: torchrun goes by the last of two, and who the members are is not the user's to say
         *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
         *("--nproc-per-node", str(nproc)),

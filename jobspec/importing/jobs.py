@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobctl.jobspec.importing import deepspeed, msrun, paddle, roles, torchrun
+from jobctl.jobspec.importing import deepspeed, manifest, msrun, paddle, roles, torchrun
 from jobctl.jobspec.importing.command import Launch, unwrap
 from jobctl.jobspec.importing.devices import Seats
 from jobctl.jobspec.importing.expand import Read
@@ -73,8 +73,10 @@ def import_command(argv: Sequence[str], context: Context) -> Found:
 
 
 def import_text(text: str, context: Context) -> Found:
-    """Return the job that a script, or a list of variables, starts. Raises ImportProblem."""
+    """Return the job that a script, a list of variables, or a manifest starts. Raises ImportProblem."""
     _refuse_other_files(text)
+    if match := _MANIFEST.search(text):
+        return _by_manifest(manifest.read(text, text.count("\n", 0, match.end()) + 1), context)
     listed = read_list(text)
     if listed is not None:
         return _job((), listed, context)
@@ -86,6 +88,13 @@ def import_text(text: str, context: Context) -> Found:
     return replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
 
 
+def _by_manifest(found: manifest.Manifest, context: Context) -> Found:
+    _check_same(context.framework, found.framework)
+    context = replace(context, framework=found.framework)
+    job = found.completed(_job(unwrap(found.command, context.read), {}, context))
+    return replace(job, fields={**job.fields, "name": context.name or found.name})
+
+
 _MANIFEST = re.compile(r"^\s*[\"']?apiVersion[\"']?\s*:", re.MULTILINE)
 _SPEC = re.compile(r"^framework\s*:", re.MULTILINE)
 _COMPOSE = re.compile(r"^services\s*:", re.MULTILINE)
@@ -94,10 +103,6 @@ _COMPOSE = re.compile(r"^services\s*:", re.MULTILINE)
 def _refuse_other_files(text: str) -> None:
     if not text.strip():
         raise ImportProblem("there is nothing in it", "a launch command, a script or a list of variables is imported")
-    if match := _MANIFEST.search(text):
-        line = text.count("\n", 0, match.end()) + 1
-        hint = "import the command of its container: jobctl import -- COMMAND"
-        raise ImportProblem("a Kubernetes manifest cannot be imported yet", hint, line)
     if match := _SPEC.search(text):
         line = text.count("\n", 0, match.start()) + 1
         raise ImportProblem("this is a job spec already", "`jobctl validate` checks it", line)
@@ -155,9 +160,12 @@ def _finished(draft: Draft, seats: Seats, env: Mapping[str, str], launch: Launch
 
 
 def _check_framework(draft: Draft, context: Context, line: int | None) -> None:
-    is_ = draft.get("framework")
-    if context.framework not in (None, is_):
-        raise ImportProblem(f"this is a job of {is_}, not of {context.framework}", "leave out --framework", line)
+    _check_same(context.framework, draft.get("framework"), line)
+
+
+def _check_same(wanted: str | None, is_: str, line: int | None = None) -> None:
+    if wanted not in (None, is_):
+        raise ImportProblem(f"this is a job of {is_}, not of {wanted}", "leave out --framework", line)
 
 
 def _together(jobs: Sequence[tuple[Launch, Found]]) -> Found:

@@ -18,6 +18,7 @@ _GROUPS = (
     ("nodes", "devices", "ps", "rendezvous", "etcd"),
     ("checkpoint", "recovery", "stop_grace_period"),
     ("volumes", "env", "env_file", "secrets", "resources", "network", "container", "torch", "paddle", "mindspore"),
+    ("kubernetes",),
 )
 
 _HEAD = """\

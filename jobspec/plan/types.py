@@ -157,6 +157,7 @@ class Launch:
     until: str = ""  # the role with whose good end these processes end, well
     regroups: bool = False  # whether the framework's launchers restart processes and agree on members by themselves
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
+    circle: int | None = None  # the port at which launchers without a supervisor agree among themselves; None: not so
     lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
     rejoin_after: float = 0.0  # seconds after its end before which it is not
     apart: bool = False  # whether the framework's launcher gives each process a session of its own
@@ -292,7 +293,8 @@ class Checkpoint:
 class Code:
     """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
 
-    `outputs` are folders below `target` that are kept when the code changes, `results` files that are.
+    `outputs` are folders below `target` that are kept when the code changes, `results` files that are. `archive` is the
+    code itself where manifests carry it: a compressed tar file, in base64.
     """
 
     source: str
@@ -301,6 +303,42 @@ class Code:
     outputs: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     version: str | None = None
+    archive: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A taint that pods put up with; None for any."""
+
+    key: str | None
+    operator: str
+    value: str | None
+    effect: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How a Kubernetes cluster is asked to run the job. What is None is left to the cluster, or to the operator.
+
+    `device` is the resource by which pods get devices, `gloo` Paddle's with_gloo in mode `ps`.
+    """
+
+    operator: Literal["paddle-operator", "kubeflow", "trainer", "none"]
+    namespace: str | None
+    clean_pod_policy: str | None
+    intranet: str | None
+    queue: str | None
+    priority_class: str | None
+    service_account: str | None
+    image_pull_secrets: tuple[str, ...]
+    node_selector: Pairs
+    tolerations: tuple[Toleration, ...]
+    device: str
+    resources: Pairs
+    checkpoint_claim: str | None
+    labels: Pairs
+    annotations: Pairs
+    gloo: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +378,7 @@ class Plan:
     stop_grace: float
     spec_hash: str
     services: tuple[Service, ...] = ()
+    cluster: Cluster | None = None
     needs: tuple[Need, ...] = ()
 
 

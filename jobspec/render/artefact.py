@@ -12,7 +12,6 @@ from importlib.resources import files
 
 from jobctl.jobspec.plan.types import Generation, Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
-from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.shell import local_script, local_service_script, ssh_hash, ssh_script
 
@@ -21,19 +20,28 @@ __all__ = ["Artefact", "control_json", "folder", "hashes", "launch_json", "launc
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """One file to send: `path` is relative, with `/`; `mode` holds permission bits."""
+    """One file to send: `path` is relative, with `/`; `mode` holds permission bits.
+
+    `secrets` are the keys of a Kubernetes Secret whose values only `up` puts in, in memory. `shown` is whether people
+    want to read it: not the launcher, not packed code.
+    """
 
     path: str
     content: bytes
     mode: int
+    secrets: tuple[str, ...] = ()
+    shown: bool = True
 
 
 def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
-    """Yield what `up` sends: the launcher and the control file once, then a folder per host.
+    """Yield what `up` sends: the launcher and the control file once, then a folder per host; to a cluster, manifests.
 
     Deterministic. Raises RenderError, while iterating, for what the plan's target cannot express.
     """
-    yield Artefact("launcher.py", launcher(), 0o755)
+    if plan.target == "kubernetes":
+        yield from _manifests(plan, generation)
+        return
+    yield Artefact("launcher.py", launcher(), 0o755, shown=False)
     yield Artefact("control.json", control_json(generation), 0o644)
     match plan.target:
         case "local":
@@ -44,8 +52,6 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
             yield from _service_scripts(plan, ssh_script)
         case "compose":
             yield from _compose_files(plan)
-        case other:
-            raise RenderError("not-yet", f"this version of jobctl cannot render for target `{other}` yet")
 
 
 def service_hashes(plan: Plan) -> dict[str, str]:
@@ -60,6 +66,13 @@ def hashes(plan: Plan) -> dict[int, str]:
     if plan.target == "ssh":
         return {node.index: ssh_hash(plan, node) for node in plan.nodes}
     return {node.index: service_hash(plan.code, node) for node in plan.nodes}
+
+
+def _manifests(plan: Plan, generation: Generation) -> Iterator[Artefact]:
+    from jobctl.jobspec.render.kubernetes import manifests
+
+    for one in manifests(plan, generation, launcher()):
+        yield Artefact(one.path, one.content, 0o644, one.secrets, one.shown)
 
 
 def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Artefact]:

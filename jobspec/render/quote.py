@@ -55,14 +55,19 @@ _ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-@lru_cache(maxsize=4096)  # most values of a job are the same on all its nodes
-def _compose_text(text: str) -> str:
+def quote_yaml(text: str) -> str:
+    """Return `text` as a YAML scalar that is read back unchanged. Raises RenderError for text that YAML cannot hold."""
     quoted = _json(text)
     if not quoted.isascii() or "\x7f" in quoted:
         _refuse_surrogates(text)
         quoted = _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
     _refuse_what_no_process_receives(text)
-    return quoted.replace("$", "$$")  # Compose interpolates what it reads
+    return quoted
+
+
+@lru_cache(maxsize=4096)  # most values of a job are the same on all its nodes
+def _compose_text(text: str) -> str:
+    return quote_yaml(text).replace("$", "$$")  # Compose interpolates what it reads
 
 
 # What terminals take for orders, colours above all: the escape sequences CSI and OSC.

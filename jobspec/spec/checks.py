@@ -5,7 +5,7 @@ Rules need nothing but the spec (and its folder, for files); those about hosts a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -37,7 +37,8 @@ def _several(spec: Spec) -> bool:
     return spec.nodes.max > 1
 
 
-def _elastic(spec: Spec) -> bool:
+def is_elastic(spec: Spec) -> bool:
+    """Say whether a job has a range of nodes."""
     return spec.nodes.min != spec.nodes.max
 
 
@@ -61,6 +62,27 @@ def _other_blocks(spec: Spec) -> list[str]:
     names = ("torch", "paddle", "mindspore")
     return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
 
+
+def operator_of(spec: Spec) -> str:
+    """Return the operator of Kubernetes that the spec names."""
+    return spec.kubernetes.operator if spec.kubernetes else "none"
+
+
+def _runs_under(spec: Spec) -> tuple[str, ...]:
+    """Return the frameworks that the spec's operator runs."""
+    return _OPERATORS[operator_of(spec)]
+
+
+_OPERATORS = {
+    "none": ("torch", "paddle", "mindspore"),
+    "paddle-operator": ("paddle",),
+    "kubeflow": ("torch", "paddle"),
+    "trainer": ("torch",),
+}
+_POLICIES = {
+    "paddle-operator": ("Always", "Never", "OnFailure", "OnCompletion"),
+    "kubeflow": ("All", "Running", "None"),
+}
 
 ERROR: Severity = "error"
 WARNING: Severity = "warning"
@@ -91,11 +113,11 @@ RULES: tuple[Rule, ...] = (
          "mindspore runs on `cpu`, `gpu` and `npu`"),
     Rule("mindspore-ps", ERROR, ("mode",), lambda s: _is("mindspore")(s) and s.mode == "ps",
          "mindspore has no mode `ps`: set_param_ps was removed in 2.6", "use `mode: collective`"),
-    Rule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and _elastic(s),
+    Rule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and is_elastic(s),
          "mindspore cannot change the number of nodes while it runs", "give one number"),
-    Rule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and _elastic(s),
+    Rule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and is_elastic(s),
          "mode `ps` needs a fixed number of nodes", "give one number"),
-    Rule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and _elastic(s) and s.etcd is None,
+    Rule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and is_elastic(s) and s.etcd is None,
          "paddle needs etcd to change the number of nodes", "add `etcd: {managed: {}}`"),
     Rule("paddle-etcd-tls", ERROR, ("etcd", "tls"), lambda s: _is("paddle")(s) and s.etcd and s.etcd.tls,
          "paddle's launcher cannot use TLS with etcd", "use an etcd without TLS, or another framework", at_key=True),
@@ -123,7 +145,7 @@ RULES: tuple[Rule, ...] = (
          "`cpu` has no ids", "write `devices: cpu:4`", at_key=True),
     # Recovery.
     Rule("shrink-fixed", ERROR, ("recovery", "on_host_loss"),
-         lambda s: s.recovery.on_host_loss == "shrink" and not _elastic(s),
+         lambda s: s.recovery.on_host_loss == "shrink" and not is_elastic(s),
          "a job of a fixed number of nodes cannot shrink", 'give a range of nodes, e.g. `nodes: "2:4"`'),
     Rule("replace-unshared", ERROR, ("recovery", "on_host_loss"),
          lambda s: s.recovery.on_host_loss == "replace" and s.checkpoint and not s.checkpoint.shared,
@@ -138,6 +160,30 @@ RULES: tuple[Rule, ...] = (
     Rule("relative-checkpoint", ERROR, ("checkpoint",),
          lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
          "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
+    # Operators of Kubernetes; what only matters on that target: kubernetes_checks.
+    Rule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: s.framework not in _runs_under(s),
+         "this operator does not run jobs of this framework", "use `operator: none`, which runs all of them"),
+    Rule("operator-mode", ERROR, ("kubernetes", "operator"),
+         lambda s: s.mode == "ps" and operator_of(s) in ("kubeflow", "trainer"),
+         "this operator does not run parameter servers",
+         "use `operator: none`; for paddle also `paddle-operator`"),
+    Rule("operator-policy", ERROR, ("kubernetes", "clean_pod_policy"),
+         lambda s: operator_of(s) in _POLICIES and s.kubernetes and s.kubernetes.clean_pod_policy not in (None, *_POLICIES[operator_of(s)]),
+         "the operator does not know this policy, and would take it for none",
+         "paddle-operator knows `Always`, `Never`, `OnFailure` and `OnCompletion`, kubeflow `All`, `Running` and `None`"),
+    Rule("operator-unused", ERROR, ("kubernetes", "clean_pod_policy"),
+         lambda s: s.kubernetes and s.kubernetes.clean_pod_policy is not None and operator_of(s) not in _POLICIES,
+         "only paddle-operator and kubeflow have a policy for pods that have ended", "leave it out", at_key=True),
+    Rule("operator-unused", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet is not None and operator_of(s) != "paddle-operator",
+         "`intranet` is an option of paddle-operator", "leave it out", at_key=True),
+    Rule("operator-policy", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet not in (None, "PodIP", "Service", "Host"),
+         "paddle-operator does not know this way, and would take it for `PodIP`", "it knows `PodIP`, `Service` and `Host`"),
+    Rule("operator-service", WARNING, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet == "Service",
+         "with `Service` Paddle 3 hangs in mode `collective`, and servers of operator 0.3.5 do not find themselves",
+         "use `PodIP`"),
     # etcd.
     Rule("etcd-either", ERROR, ("etcd",), lambda s: s.etcd and (s.etcd.endpoints is None) == (s.etcd.managed is None),
          "`etcd` needs either `endpoints` or `managed`", "endpoints of one that runs, or `managed: {}`"),
@@ -156,11 +202,15 @@ RULES: tuple[Rule, ...] = (
 def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
     found: list[Diagnostic] = []
-    for rule in RULES:
-        found += told(partial(_apply, rule, spec, source))
+    found += apply(RULES, spec, source)
     for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _mounts):
         found += told(partial(check, spec, source))
     return found + told(partial(_files, spec, source, directory))
+
+
+def apply(rules: Sequence[Rule], spec: Spec, source: Source) -> list[Diagnostic]:
+    """Return what `spec` breaks of a table of rules."""
+    return [diagnostic for rule in rules for diagnostic in told(partial(_apply, rule, spec, source))]
 
 
 def _apply(rule: Rule, spec: Spec, source: Source) -> list[Diagnostic]:

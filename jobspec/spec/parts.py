@@ -293,6 +293,19 @@ class MindsporeOptions(Part):
     node_timeout: Duration | None = Field(default=None, description="MS_NODE_TIMEOUT.")
 
 
+class Toleration(Part):
+    """A taint that pods put up with, as in Kubernetes."""
+
+    key: Text | None = Field(default=None, description="The taint's key; every key where it is left out.")
+    operator: Literal["Exists", "Equal"] | None = Field(
+        default=None, description="`Exists`, or `Equal` to `value`; default `Equal` with a value, else `Exists`."
+    )
+    value: AnyText | None = Field(default=None, description="The taint's value.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        default=None, description="The taint's effect; every effect where it is left out."
+    )
+
+
 class Kubernetes(Part):
     """Target `kubernetes` only."""
 
@@ -307,8 +320,22 @@ class Kubernetes(Part):
     service_account: Text | None = Field(default=None, description="The service account.")
     image_pull_secrets: Texts = Field(default=(), description="Secrets for pulling the image.")
     node_selector: dict[str, AnyText] = Field(default_factory=dict, description="Labels of nodes to run on.")
+    tolerations: tuple[Toleration, ...] = Field(default=(), description="Taints that the pods put up with.")
     resource_name: Text | None = Field(
         default=None, description="The name of the device's resource, if not the usual one."
+    )
+    resources: dict[str, AnyText] = Field(
+        default_factory=dict, description="Further resources of each pod: `rdma/hca_shared_devices_a: 1`."
+    )
+    checkpoint_claim: Text | None = Field(
+        default=None,
+        description="The persistent volume claim that holds the checkpoints; default the same path on each node.",
+    )
+    labels: dict[str, AnyText] = Field(
+        default_factory=dict, description="Further labels of the job's main object and its pods."
+    )
+    annotations: dict[str, AnyText] = Field(
+        default_factory=dict, description="Further annotations of the job's main object and its pods."
     )
 
 

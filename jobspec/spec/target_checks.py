@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from jobctl.jobspec.spec.checks import apply
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.draft import told
 from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.spec.kubernetes_checks import RULES as KUBERNETES
 from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
@@ -40,6 +42,8 @@ def check_target(
         lambda: _script_not_sent(spec, source, loaded.directory),
         lambda: _outputs_not_kept(spec, source),
     )
+    if target == "kubernetes":
+        return found + apply(KUBERNETES, spec, source)
     if target in ("compose", "ssh") and hosts_path is None:
         message = f"target `{target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))

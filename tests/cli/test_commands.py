@@ -183,13 +183,26 @@ def test_bad_usage(jobctl: Any, argv: tuple[str, ...], code: int, first: str) ->
     assert (ran.code, ran.out, ran.err.splitlines()[:1]) == (code, "", [first])
 
 
-def test_a_target_that_is_not_built_yet_changes_nothing(jobctl: Any) -> None:
+def test_up_where_no_cluster_is_known_changes_nothing(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "gone")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     ran = jobctl("up", "--target", "kubernetes", "--set", "image=x")
+    assert (ran.code, ran.err.startswith("error: no cluster is known: ")) == (2, True)
+    assert not Path("state").exists()
+
+
+def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:
+    Path("hosts.txt").write_text("one\n")
+    ran = jobctl("up", "--namespace", "ml", "--hosts", "hosts.txt")
     assert (ran.code, ran.err.splitlines()[0]) == (
         2,
-        "error: this version validates for target `kubernetes`, and cannot render or deploy to it yet",
+        "error: `--context` and `--namespace` choose a cluster, and target `compose` has none",
     )
-    assert not Path("state").exists()
+    ran = jobctl("up", "--target", "kubernetes", "--hosts", "hosts.txt")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: target `kubernetes` takes no hosts file: the cluster chooses",
+    )
 
 
 def test_what_is_not_built_yet(jobctl: Any) -> None:

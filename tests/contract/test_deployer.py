@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.hosts import Hosts
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.local import Local
 from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.logs import Logs, Selection
+from jobctl.jobspec.deploy.logs import Reader, Selection
 from jobctl.jobspec.deploy.observed import phase
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import reconcile
@@ -105,7 +105,7 @@ def bring_up(deployer: Deployer) -> None:
 def test_nothing_is_nothing(deployer: Deployer) -> None:
     observed = deployer.observe()
     assert (observed.nodes, observed.control.generation, observed.supervised) == ((), None, False)
-    assert (deployer.source(), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
+    assert (deployer.logs(Selection()), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
 
 
 def test_what_was_brought_up_needs_no_steps(deployer: Deployer) -> None:
@@ -163,12 +163,16 @@ def test_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
         assert (feed.vitals.cleared(), feed.vitals.too_few()) == (frozenset(), False)
 
 
+def reading(deployer: Deployer, selection: Selection) -> Reader:
+    reader = deployer.logs(selection)
+    assert reader is not None
+    return reader
+
+
 def test_logs_are_read_as_they_grow(deployer: Deployer) -> None:
     bring_up(deployer)
-    source = deployer.source()
-    assert source is not None
-    eventually(lambda: len(list(Logs(source, Selection()).lines())) == 2)
-    lines = list(Logs(source, Selection(node=1)).lines())
+    eventually(lambda: len(list(reading(deployer, Selection()).lines())) == 2)
+    lines = list(reading(deployer, Selection(node=1)).lines())
     assert [(line.node, line.rank, line.log, line.text) for line in lines] == [
         (1, 1, "workerlog.0", b"generation 1 from step 0")
     ]

@@ -9,7 +9,7 @@ import pytest
 from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
 
 SCRIPT = "torch-resnet/train.py"
-SHORT = ("--epochs=3", "--min-accuracy=0.5")  # 66 steps
+SHORT = ("--epochs=2", "--min-accuracy=0.3")  # 44 steps
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +23,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_killed_run_ends_as_an_undisturbed_one(undisturbed: str, rank: int, tmp_path: Path) -> None:
     argv = torchrun(2, SCRIPT, *SHORT, "--checkpoint-every=10", "--step-delay=0.05")
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path)}
-    before = run_and_kill(argv, rank, lambda line: line.startswith("epoch=1 step=44"), **variables)
+    before = run_and_kill(argv, rank, lambda line: line.startswith("epoch=0 step=22"), **variables)
     after = lines(torchrun(2, SCRIPT, *SHORT), **variables)
-    assert before[0] == "started step=0 of=66 processes=2"
-    assert after[0] in ("resumed step=40 of=66 processes=2", "resumed step=50 of=66 processes=2")
+    assert before[0] == "started step=0 of=44 processes=2"
+    assert after[0] in ("resumed step=20 of=44 processes=2", "resumed step=30 of=44 processes=2")
     assert after[-1] == undisturbed
 
 

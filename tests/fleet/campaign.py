@@ -249,7 +249,7 @@ class Campaign(Jobs):
     def finish(self) -> None:
         """Let it end, and see that it ends well and leaves nothing."""
         self.end()
-        done = self.run("wait", "--timeout", "120s")
+        done = self.run("wait", "--timeout", "300s", timeout=330)
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
         kept = (self.checkpoints / "checkpoint").read_text()
         assert kept == undisturbed(int(kept.split()[0]))

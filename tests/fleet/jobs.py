@@ -52,7 +52,7 @@ resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 # Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
 
 
-def eventually(look: Callable[[], T], seconds: float = 60.0) -> T:
+def eventually(look: Callable[[], T], seconds: float = 120.0) -> T:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := look()):

@@ -85,7 +85,7 @@ class Learner(Jobs):
             return state if (state["generation"], state["phase"], far) == (generation, "running", True) else None
 
         try:
-            return eventually(there, 90) or {}
+            return eventually(there, 180) or {}
         except AssertionError:
             raise AssertionError(f"{self.status()}\n{self.ok('events')}\n{self.ok('logs', '--tail', '20')}") from None
 
@@ -122,17 +122,15 @@ def learner(tmp_path: Path, hosts: Fleet) -> Iterator[Any]:
 
 
 def test_collective(learner: Any) -> None:
-    """It trains, a process and a container die, and it goes on from its checkpoint; secrets stay in memory."""
+    """It trains, a container dies, and it goes on from its checkpoint; secrets stay in memory."""
     job = learner("gang", "paddle", COLLECTIVE, "secrets: [TOKEN]\n")
     job.environ["TOKEN"] = "s3cret-of-the-test"
     up = job.up("--target", "ssh")  # the other tests here go through Compose
     assert up.returncode == 0, up.stderr
     job.trains(1, 10)
-    job.kill_process(1)
-    job.trains(2, 20)
     job.home(2).docker("kill", "jobctl-gang-2")
-    state = job.trains(3, 30)
-    assert [node["restarts"] for node in state["nodes"]] == [2, 2, 2]
+    state = job.trains(2, 20)
+    assert [node["restarts"] for node in state["nodes"]] == [1, 1, 1]
     for host in job.fleet.hosts:
         found = subprocess.run(
             ["grep", "-rl", "s3cret-of-the-test", str(host.home), str(job.directory / "state")],
@@ -149,11 +147,22 @@ def test_collective(learner: Any) -> None:
 
 
 def test_parameter_servers_side_by_side(learner: Any) -> None:
-    """Two jobs on the same hosts; in one of them everything dies once, and the other does not notice."""
+    """Two jobs on the same hosts: in one of them everything dies once, the other does not notice, and ends well.
+
+    A host of that uses the port that its servers get on the others.
+    """
     job, other = learner("wide", "paddle-ps", SERVED, PS), learner("deep", "paddle-ps", SERVED, PS)
-    for one in (job, other):
-        up = one.up()
-        assert up.returncode == 0, up.stderr
+    wanted, taken = port_of("deep", 1) + 1, job.fleet[1]
+    taken.start("listener", ["python3", "-m", "http.server", str(wanted)])
+    eventually(lambda: f":{wanted} " in taken.run("ss", "-ltn"))
+    try:
+        for one in (job, other):
+            up = one.up()
+            assert up.returncode == 0, up.stderr
+    finally:
+        taken.processes.pop("listener").kill()
+    control = json.loads(next((taken.home / ".jobctl").glob("*/deep/run/control.json")).read_text())
+    assert [m["ports"] for m in control["members"] if m["roles"] == ["server"]] == [[wanted], [wanted + 1]]
     state = job.trains(1, 5)
     assert [(n["node"], n["role"], n["host"], len(n["processes"])) for n in state["nodes"]] == [
         (0, "trainer", "h1", 2),
@@ -173,25 +182,11 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
     job.home(4).docker("kill", "jobctl-wide-4")  # a server's container
     job.trains(3, 10)
     assert [node["restarts"] for node in other.trains(1, 30)["nodes"]] == [0] * 5
-
-
-def test_parameter_servers_end_with_their_trainers(learner: Any) -> None:
-    """One of whose hosts uses the port that the servers of the others get."""
-    job = learner("short", "paddle-ps", SERVED, PS)
-    wanted, other = port_of("short", 1) + 1, job.fleet[1]
-    other.start("listener", ["python3", "-m", "http.server", str(wanted)])
-    eventually(lambda: f":{wanted} " in other.run("ss", "-ltn"))
-    try:
-        up = job.up("--set", "env.STEPS=20")
-    finally:
-        other.processes.pop("listener").kill()
-    assert up.returncode == 0, up.stderr
-    control = json.loads(next((other.home / ".jobctl").glob("*/short/run/control.json")).read_text())
-    assert [m["ports"] for m in control["members"] if m["roles"] == ["server"]] == [[wanted], [wanted + 1]]
-    done = job.run("wait", "--timeout", "120s")
+    (other.checkpoints / "end").touch()
+    done = other.run("wait", "--timeout", "120s")
     assert done.returncode == 0, done.stderr
-    assert [(node["state"], node["exit_code"]) for node in job.status()["nodes"]] == [("exited", 0)] * 5
-    lines = [json.loads(line) for line in job.ok("logs", "-o", "json").splitlines()]
+    assert [(node["state"], node["exit_code"]) for node in other.status()["nodes"]] == [("exited", 0)] * 5
+    lines = [json.loads(line) for line in other.ok("logs", "-o", "json").splitlines()]
     finals = sorted(line["line"].split()[:3] for line in lines if line["line"].startswith("final "))
     assert finals == [["final", str(rank), "4"] for rank in range(4)]
 
@@ -213,7 +208,7 @@ class Elastic(Learner):
             return max(steps) if far else None
 
         try:
-            return eventually(there, 120) or 0
+            return eventually(there, 240) or 0
         except AssertionError:
             raise AssertionError(f"{self.status()}\n{self.ok('events')}\n{self.ok('logs', '--tail', '20')}") from None
 

@@ -29,7 +29,10 @@ if role == "server" and os.path.exists(path):
     held[0] = int(open(path).read())
 servers = os.environ["JOBCTL_SERVERS"].split(",")
 assert len(servers) == 2 and len(os.environ["JOBCTL_TRAINERS"].split(",")) == 3
-rpc.init_rpc("%s%d" % (role, number), rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+# The shared memory that it would use on one machine is polled: each process would keep a core busy.
+options = rpc.TensorPipeRpcBackendOptions(_transports=["uv"], _channels=["basic"])
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+rpc.init_rpc("%s%d" % (role, number), rank=rank, world_size=size, rpc_backend_options=options)
 found = 0
 while role == "trainer" and os.path.exists("hold"):
     time.sleep(0.02)

@@ -66,7 +66,6 @@ def test_rendered_one_by_one() -> None:
 @pytest.mark.parametrize(
     ("wanted", "code"),
     [
-        (plan(target="kubernetes"), "not-yet"),
         (plan(with_container(node(), devices=Devices("npu", None))), "devices-unknown"),
         (plan(with_container(node(), env=(("X", "\ud800"),)), target="local"), "not-text"),
     ],

@@ -13,7 +13,7 @@ CODE = re.compile(r"[a-z]+(-[a-z]+)*")
 
 def _codes() -> Iterator[str]:
     """Yield the codes of findings and of errors of hosts."""
-    for path in (path for room in ("deploy", "frameworks") for path in sorted((ROOT / "jobspec" / room).glob("*.py"))):
+    for path in (path for room in ("deploy", "frameworks") for path in sorted((ROOT / "jobspec" / room).rglob("*.py"))):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""

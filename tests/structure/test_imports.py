@@ -24,7 +24,7 @@ ROOMS = (
     ("jobctl.jobspec.supervise", "jobspec/supervise"),
     ("jobctl", "cli"),
 )
-WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko"}
+WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko", "kubernetes"}
 
 
 def _files(where: str) -> list[Path]:
@@ -122,7 +122,7 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch', 'pydantic', 'psutil'}\n"
+        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'pydantic', 'psutil'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -146,7 +146,8 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch', 'psutil', 'ClusterShell', 'jobctl.jobspec.deploy.local'}\n"
+        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'psutil', 'ClusterShell'}\n"
+        "heavy |= {'jobctl.jobspec.deploy.local'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -283,7 +283,9 @@ class EtcdLauncher(Launcher):
             failure = {"at": now, "rank": None, "exit_code": None, "kind": "launcher", "log": None, "tail": []}
             report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
             self.since = Failed(report, self.launch, now)
-        if self.since.problem(self.order, self.kept, now) is None and not self.since.waits_for_etcd(now):
+        if (
+            self.since.waits(self.order, self.kept, now) or self.since.final(self.order)
+        ) is None and not self.since.waits_for_etcd(now):
             self.since.proposed = now
             self.kept.propose(self.since.successor(self.order), self.order["rendezvous"]["id"])
             self.world.alone += 1

@@ -49,6 +49,8 @@ for step in range(1, int(os.environ["STEPS"]) + 1):
     (found,) = exe.run(feed={"x": numbers, "y": numbers.sum(1, keepdims=True)}, fetch_list=[loss])
     open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
     time.sleep(float(os.environ["DELAY"]))
+    if os.path.exists(os.path.join(os.environ.get("JOBCTL_CHECKPOINT_DIR", "."), "end")):
+        break
 print("final", fleet.worker_index(), fleet.worker_num(), float(found), flush=True)
 fleet.stop_worker()
 """

@@ -1,0 +1,231 @@
+"""What commands do with a job in a Kubernetes cluster, where they do something else than with one on hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from jobctl import console
+from jobctl.bringup import (
+    Options,
+    about,
+    locked,
+    secrets_of,
+    show_steps,
+    source_of,
+    tell_up,
+    teller,
+    warn_of_another_spec,
+)
+from jobctl.console import Failed
+from jobctl.options import Format
+from jobctl.outcome import Applied, finish_up, raise_code, wait_until_up
+from jobctl.progress import Progress
+
+if TYPE_CHECKING:
+    from jobctl.jobs import Compiled, Where
+    from jobctl.jobspec.deploy.cluster.api import Api
+    from jobctl.jobspec.deploy.cluster.cluster import Change, Cluster
+    from jobctl.jobspec.deploy.jobdir import JobDir
+    from jobctl.jobspec.deploy.reconcile import Step
+    from jobctl.jobspec.plan.types import Plan
+
+_THERE = "in a cluster its operator sees to the job: "
+_REFUSED = {
+    "scale": ("the number of pods is part of what it is made from", "change `nodes` in the spec, then `jobctl up`"),
+    "drill": ("jobctl has no recovery of its own to rehearse", "`kubectl delete pod` shows what the operator does"),
+    "supervise": ("no supervisor of jobctl's runs, nor could it do anything", "`jobctl status --watch` follows it"),
+    "stop": (
+        "a job that was stopped has no pods to resume",
+        "`jobctl down` ends it, `up` begins again from its checkpoint",
+    ),
+    "restart --node": ("it decides which pods go on", "`kubectl delete pod` ends one, `jobctl restart` all of them"),
+    "run": (
+        "a pod beside the job is not jobctl's to make",
+        "`kubectl run -it --rm --image …`, or `jobctl exec` in a node",
+    ),
+}
+
+
+def refuse(command: str) -> Failed:
+    """Return the end of a command that means nothing in a cluster: why, and what does instead."""
+    reason, hint = _REFUSED[command]
+    return Failed(f"there is no `{command}` on target `kubernetes`: {_THERE}{reason}", 2, hint)
+
+
+def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:
+    """Return a job in its cluster: as the options say, else as it was started. Ends with 2 if no cluster is known."""
+    from jobctl.jobspec.deploy.cluster.cluster import Cluster, ClusterReach, load_cluster
+
+    known = (directory.about() or {}).get("cluster")
+    reach = load_cluster(known) if known else ClusterReach()
+    api = _connected(context or reach.context, namespace or reach.namespace)
+    same = (api.context, api.namespace) == (reach.context, reach.namespace)
+    return Cluster(directory, api, plan, reach.kinds if same else None)
+
+
+def _connected(context: str | None, namespace: str | None) -> Api:
+    from jobctl.jobspec.deploy.cluster.api import connect
+    from jobctl.jobspec.deploy.cluster.problems import ConfigError
+
+    try:
+        return connect(context, namespace, console.environ())
+    except ConfigError as error:
+        raise Failed(error.message, 2, error.hint) from error
+
+
+def cluster_for(compiled: Compiled, where: Where) -> tuple[Plan, Cluster]:
+    """Return the plan of a compiled job and its cluster: as the options say, or the spec, or as it was started."""
+    from jobctl.jobs import job_of_name, plan_of
+
+    plan = plan_of(compiled)
+    namespace = where.namespace or (plan.cluster.namespace if plan.cluster else None)
+    return plan, cluster_of(job_of_name(plan.job), where.context, namespace, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChange:
+    """What a command is about to do in a cluster, as `show_steps` takes it."""
+
+    change: Change
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, none if nothing has to change."""
+        return self.change.steps
+
+    @property
+    def phase(self) -> str:
+        """How the job stands."""
+        return self.change.there.phase
+
+
+def changes_in_cluster(compiled: Compiled, where: Where) -> tuple[Plan, Cluster, ClusterChange]:
+    """Return what `up` would do."""
+    plan, cluster = cluster_for(compiled, where)
+    _refuse_move(cluster)
+    return plan, cluster, ClusterChange(_change(cluster, plan, Options()))
+
+
+def up_in_cluster(compiled: Compiled, where: Where, options: Options) -> int:
+    """Bring a job up in a cluster and return the exit code."""
+    if options.fresh:
+        hint = "name another `checkpoint` directory, for example with `--set checkpoint=…`"
+        raise Failed(
+            "there is no `--fresh` on target `kubernetes`: the checkpoint's place is in the manifests", 2, hint
+        )
+    plan, cluster = cluster_for(compiled, where)
+    _refuse_move(cluster)
+    change = _change(cluster, plan, options)
+    if options.dry_run:
+        show_steps({"job": plan.job}, ClusterChange(change), options.output)
+        return 0
+    if options.check and any(step.kind in ("create", "replace") for step in change.steps):
+        _refuse_unfit(cluster, plan, options)
+    with locked(cluster, "up", options.break_lock):
+        done = _apply(cluster, compiled, plan, options)
+    return finish_up(cluster, done, follow=options.follow, output=options.output)
+
+
+def _refuse_move(cluster: Cluster) -> None:
+    """End with 2 if the job is up in another place: it would then be there twice."""
+    known = (cluster.job.about() or {}).get("cluster")
+    api = cluster.api
+    if known and (known["context"], known["namespace"]) != (api.context, api.namespace):
+        name, there = cluster.job.name, f"{known['context']}/{known['namespace']}"
+        raise Failed(
+            f"job `{name}` is up in {there}, and would be brought up in {cluster.where()[0]} too",
+            2,
+            f"`jobctl down {name}` first",
+        )
+
+
+def _change(cluster: Cluster, plan: Plan, options: Options, anew: str | None = None) -> Change:
+    """Look at what there is to do. Ends with 5 if it is about someone else's objects."""
+    from jobctl.jobs import owner
+    from jobctl.jobspec.deploy.cluster.cluster import Foreign
+
+    cause = anew or ("`--recreate`" if options.recreate else None)
+    try:
+        change = cluster.change(plan, anew=cause, force=options.take_over)
+    except Foreign as foreign:
+        raise Failed(foreign.message, 5, foreign.hint) from foreign
+    others = sorted(cluster.owners(change) - {owner()})
+    if others and not options.take_over:
+        raise Failed(
+            f"job `{plan.job}` in {cluster.where()[0]} belongs to {', '.join(others)}, and is left alone",
+            5,
+            "give yours another `name`, or `--take-over` if it is yours all the same",
+        )
+    return change
+
+
+def _refuse_unfit(cluster: Cluster, plan: Plan, options: Options) -> None:
+    """Check the cluster. Ends with 3 if it is not fit for the job."""
+    from jobctl.preflight import failures_of, show_findings
+
+    findings = cluster.preflight(plan, cluster.where())
+    show_findings([f for f in findings if f.verdict in ("warning", "error")])
+    unfit = failures_of(findings)
+    if unfit and options.output is Format.json:
+        from jobctl.status import failure_json
+
+        console.out_json({"job": plan.job, "failed_hosts": [failure_json(h, e) for h, e in unfit.items()]})
+    if unfit:
+        raise Failed(
+            f"the cluster is not fit for job `{plan.job}`: nothing was changed",
+            3,
+            "`--skip-check` goes on all the same",
+        )
+
+
+def _apply(cluster: Cluster, compiled: Compiled, plan: Plan, options: Options) -> Applied:
+    from jobctl.jobspec.deploy.cluster.cluster import dump_cluster
+
+    change = _change(cluster, plan, options)  # once more: another command may have had the lock
+    secrets = secrets_of(compiled) if change.steps else {}
+    warn_of_another_spec(cluster, compiled)
+    cluster.job.create()
+    cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan))
+    if change.steps:
+        tell_up(cluster, plan)
+        _carry_out(cluster, change, secrets, options)
+    return Applied(plan, change.steps, {}, True)
+
+
+def _carry_out(cluster: Cluster, change: Change, secrets: dict[str, str], options: Options) -> None:
+    """Do it, telling of each step. Ends with 3 if nothing could be done, 4 if some of it was."""
+    from jobctl.jobspec.deploy.errors import DeployError
+
+    told: list[Step] = []
+    tell = teller(cluster, options.output)
+
+    def note(step: Step) -> None:
+        told.append(step)
+        tell(step)
+
+    try:
+        with Progress(quiet=options.output is Format.json) as progress:
+            cluster.tell = progress.show
+            cluster.carry_out(change, secrets, note, force=options.take_over)
+    except DeployError as error:
+        begun = len(told) > 1
+        if begun:
+            console.error(f"{len(told) - 1} of {len(change.steps)} steps were done; `jobctl up` again does the others")
+        raise Failed(error.message, 4 if begun else 3, error.hint) from error
+
+
+def restart_in_cluster(cluster: Cluster, node: str | None, break_it: bool, take_over: bool, output: Format) -> None:
+    """Have all pods made anew."""
+    if node is not None:
+        raise refuse("restart --node")
+    plan, name = cluster.plan, cluster.job.name
+    if plan is None:
+        raise Failed(f"job `{name}` was not brought up from here", 2, "`jobctl up --recreate` makes its pods anew")
+    options = replace(Options(), break_lock=break_it, take_over=take_over, output=output)
+    with locked(cluster, "restart", break_it):
+        change = _change(cluster, plan, options, "`jobctl restart`")
+        if any(step.kind in ("create", "change") for step in change.steps):
+            raise Failed(f"job `{name}` is not in the cluster as it was brought up", 2, "`jobctl up` mends that first")
+        _carry_out(cluster, change, {}, options)
+    raise_code(wait_until_up(cluster, output, {}))

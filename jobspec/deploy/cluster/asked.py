@@ -1,0 +1,76 @@
+"""What a job asks of a cluster, read from its manifests: so many pods, with so much of each resource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from jobctl.jobspec.deploy.cluster.kinds import Object
+from jobctl.jobspec.deploy.cluster.manifests import is_main
+from jobctl.jobspec.deploy.cluster.quantity import quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """`count` pods that are alike: what each of them asks for (and may use at most), and where it may run."""
+
+    count: int
+    requests: Mapping[str, Decimal]
+    limits: Mapping[str, Decimal]
+    selector: Mapping[str, str]
+    spec: Mapping[str, Any]
+
+
+def pods_of(want: Sequence[Object]) -> list[Pods]:
+    """Return the pods that the objects of a job will have."""
+    return [pods for thing in want if is_main(thing) for pods in _pods(thing["spec"])]
+
+
+def _pods(spec: Mapping[str, Any]) -> Iterator[Pods]:
+    """Yield the pods of a Job, of the replicas of kubeflow and paddle-operator, or of a TrainJob."""
+    if "template" in spec:
+        yield _alike(int(spec.get("parallelism") or spec.get("completions") or 1), spec["template"].get("spec") or {})
+    for replicas in _replicas(spec):
+        yield _alike(int(replicas.get("replicas") or 1), (replicas.get("template") or {}).get("spec") or {})
+    if "trainer" in spec:
+        trainer = spec["trainer"]
+        container = {"resources": trainer.get("resourcesPerNode") or {}}
+        yield _alike(int(trainer.get("numNodes") or 1), {"containers": [container]})
+
+
+def _replicas(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for key in ("paddleReplicaSpecs", "pytorchReplicaSpecs"):
+        yield from (spec.get(key) or {}).values()
+    yield from (spec[key] for key in ("ps", "worker") if spec.get(key))
+
+
+def _alike(count: int, spec: Mapping[str, Any]) -> Pods:
+    requests: dict[str, Decimal] = {}
+    limits: dict[str, Decimal] = {}
+    for container in spec.get("containers") or ():
+        resources = container.get("resources") or {}
+        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}  # requests default to limits
+        _add(requests, asked)
+        _add(limits, resources.get("limits") or {})
+    return Pods(count, requests, limits, spec.get("nodeSelector") or {}, spec)
+
+
+def _add(sums: dict[str, Decimal], more: Mapping[str, Any]) -> None:
+    for name, amount in more.items():
+        sums[name] = sums.get(name, Decimal(0)) + quantity(amount)
+
+
+def totals(pods: Sequence[Pods]) -> dict[str, Decimal]:
+    """Return what all pods ask for, by the names that quotas have for it."""
+    found: dict[str, Decimal] = {"pods": Decimal(sum(one.count for one in pods))}
+    found["count/pods"] = found["pods"]
+    for one in pods:
+        for prefix, amounts in (("requests.", one.requests), ("limits.", one.limits)):
+            for name, amount in amounts.items():
+                key = f"{prefix}{name}"
+                found[key] = found.get(key, Decimal(0)) + amount * one.count
+    # Of these a quota may leave out that it means requests.
+    found |= {name: found[f"requests.{name}"] for name in ("cpu", "memory") if f"requests.{name}" in found}
+    return found

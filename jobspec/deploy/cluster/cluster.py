@@ -1,0 +1,345 @@
+"""Target `kubernetes`: a job as objects of a cluster, whose operator (or Job controller) owns recovery.
+
+There is no supervisor and no generation of ours there, so this is a `Handle` and no `Deployer`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.deploy.cluster import podlogs
+from jobctl.jobspec.deploy.cluster.api import Api
+from jobctl.jobspec.deploy.cluster.events import ClusterEvents
+from jobctl.jobspec.deploy.cluster.kinds import (
+    BESIDE,
+    BUILT_IN,
+    JOB_LABEL,
+    MAIN,
+    OWNER_ANNOTATION,
+    POD,
+    Key,
+    Kind,
+    Object,
+    annotations_of,
+    is_made_by_another,
+    key_of,
+    known_kind,
+    labels_of,
+    selector,
+)
+from jobctl.jobspec.deploy.cluster.manifests import is_main, is_secrets, manifests, with_secrets
+from jobctl.jobspec.deploy.cluster.mirror import Mirror
+from jobctl.jobspec.deploy.cluster.preflight import Preflight
+from jobctl.jobspec.deploy.cluster.problems import ApiError
+from jobctl.jobspec.deploy.cluster.seen import Pod, observe, parse_pod
+from jobctl.jobspec.deploy.cluster.session import Session
+from jobctl.jobspec.deploy.cluster.steps import There, steps
+from jobctl.jobspec.deploy.collect import free_name
+from jobctl.jobspec.deploy.control import NOTHING, Control
+from jobctl.jobspec.deploy.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.events import Events
+from jobctl.jobspec.deploy.findings import Finding
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.lock import break_lock, hold
+from jobctl.jobspec.deploy.logs import Reader, Selection
+from jobctl.jobspec.deploy.observed import Observed, phase
+from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.plan.types import Plan
+
+LOOK = 0.3  # seconds between two looks at what is waited for
+TAIL = 20  # lines of a log that tell why it ended
+GONE = 60.0  # seconds, beyond the grace of its processes, that the removal of an object may take
+
+
+class Foreign(DeployError):
+    """An object of a wanted name that is someone else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `up` is about to do."""
+
+    want: tuple[Object, ...]
+    there: There
+    steps: tuple[Step, ...]
+
+
+class Cluster:
+    """One job in one namespace of a cluster. `kinds` are those that it consists of, None if that is not known here."""
+
+    interval = 0.3  # what is looked at is kept true by watches
+
+    def __init__(self, job: JobDir, api: Api, plan: Plan | None = None, kinds: Sequence[Kind] | None = None) -> None:
+        self.job, self.api, self.kinds = job, api, kinds
+        self.plan = plan or job.plan()
+        self.tell: Callable[[str], None] = lambda text: None
+        self._mirrors: dict[Kind, Mirror] = {}
+        self._failures: dict[str, DeployError] = {}
+        self._last_words: tuple[str, ...] | None = None
+        self._made: tuple[Plan, list[Object]] | None = None
+
+    @property
+    def failures(self) -> Failures:
+        """Why the cluster did not answer when last observed."""
+        return self._failures
+
+    def where(self) -> tuple[str, ...]:
+        """The cluster and the namespace."""
+        return (f"{self.api.name}/{self.api.namespace}",)
+
+    def has_files(self) -> bool:
+        """Say whether anything of the job is in the cluster, be it no pod."""
+        return bool(self.objects())
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied: on this machine; others have another owner, and are refused."""
+        if break_it:
+            break_lock(self.job.lock)
+        return hold(self.job.lock, command)
+
+    # Looking.
+
+    def observe(self) -> Observed:
+        """Read what runs. Raises AllUnreachable if the cluster does not answer."""
+        name = self.where()[0]
+        try:
+            mains = [
+                thing for kind in self._of(MAIN) for thing in self._mirrored(kind) if not is_made_by_another(thing)
+            ]
+            pods = self._mirrored(POD)
+        except HostError as error:
+            self._failures = {name: error}
+            raise AllUnreachable(self._failures, Observed(NOTHING, (), None, {name: error.message})) from error
+        self._failures = {}
+        return self._with_last_words(observe(mains, pods, self.plan))
+
+    def _with_last_words(self, observed: Observed) -> Observed:
+        """Return what was seen, with the end of the log of what failed first, where the pod does not hold it itself."""
+        failed = observed.control.ledger.failures
+        if not failed or failed[0].tail:
+            return observed
+        if self._last_words is None:
+            name = next((node.container for node in observed.nodes if node.node == failed[0].node), None)
+            pod = next((pod for pod in self.pods() if pod.name == name), None)
+            self._last_words = podlogs.last_lines(self.api, pod, TAIL) if pod else ()
+        ledger = replace(observed.control.ledger, failures=(replace(failed[0], tail=self._last_words),))
+        return replace(observed, control=Control(None, ledger))
+
+    def _of(self, kinds: Iterable[Kind]) -> list[Kind]:
+        """Return those of `kinds` that the job may consist of."""
+        return [kind for kind in kinds if self.kinds is None or kind in self.kinds or kind is POD]
+
+    def _mirrored(self, kind: Kind) -> list[Object]:
+        mirror = self._mirrors.setdefault(kind, Mirror(self.api, kind, selector(self.job.name)))
+        return self._tolerating(kind, mirror.objects)
+
+    def _tolerating(self, kind: Kind, read: Callable[[], list[Object]]) -> list[Object]:
+        """Return nothing of a kind that is not served here, or that nobody gave a right to: it cannot be the job's."""
+        try:
+            return read()
+        except ApiError as error:
+            if error.status == 404 or (error.status == 403 and kind not in BUILT_IN and self.kinds is None):
+                return []
+            raise
+
+    def pods(self) -> list[Pod]:
+        """Return the job's pods."""
+        return [parse_pod(pod) for pod in self._mirrored(POD)]
+
+    def objects(self) -> dict[Key, Object]:
+        """Return what the job consists of, without what controllers made."""
+        return {
+            key_of(thing): thing
+            for kind in self._of((*MAIN, *BESIDE))
+            for thing in self._tolerating(kind, lambda kind=kind: self.api.find_all(kind, _chosen(self.job.name))[0])  # type: ignore[misc]
+            if not is_made_by_another(thing)
+        }
+
+    # Bringing up.
+
+    def change(self, plan: Plan, *, anew: str | None = None, force: bool = False) -> Change:
+        """Look at what is there, and return what there is to do. Raises Foreign."""
+        want = self._manifests(plan)
+        self.plan = plan
+        there = self.objects()
+        kinds = [self.api.kind_of(thing) for thing in (*want, *there.values())]
+        self.kinds = list(dict.fromkeys([*(self.kinds or ()), *kinds]))
+        for thing in want:
+            key = key_of(thing)
+            if key not in there and (found := self.api.find(self.api.kind_of(thing), key.name)) is not None:
+                self._refuse_foreign(found, force)
+                there[key] = found
+        would = {
+            key_of(thing): self.api.apply(thing, dry_run=True, force=force)
+            for thing in want
+            if key_of(thing) in there and not is_main(thing) and not is_secrets(thing)
+        }
+        seen = There(there, would, phase(self.observe())[0])
+        return Change(tuple(want), seen, steps(want, seen, anew))
+
+    def _manifests(self, plan: Plan) -> list[Object]:
+        """Return the objects of a plan, made once for all looks at them."""
+        if self._made is None or self._made[0] is not plan:
+            self._made = (plan, manifests(plan))
+        return self._made[1]
+
+    def _refuse_foreign(self, found: Object, force: bool) -> None:
+        if force or labels_of(found).get(JOB_LABEL) == self.job.name:
+            return
+        whose = annotations_of(found).get(OWNER_ANNOTATION) or labels_of(found).get(JOB_LABEL)
+        belongs = f" and belongs to {whose}" if whose else ", which jobctl did not make"
+        raise Foreign(
+            f"{self.where()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
+            "give the job another `name`, or `--take-over` if it is yours all the same",
+        )
+
+    def owners(self, change: Change) -> frozenset[str]:
+        """Return whose the objects are that a change is about."""
+        return frozenset(filter(None, (annotations_of(o).get(OWNER_ANNOTATION) for o in change.there.objects.values())))
+
+    def carry_out(
+        self, change: Change, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
+    ) -> None:
+        """Do what `change` says, telling `note` of each step before it is done. Raises DeployError."""
+        todo = {step.target: step for step in change.steps}
+        ending = [step for step in change.steps if step.kind in ("remove", "replace")]
+        for step in ending:
+            note(step)
+        targets = {step.target for step in ending}
+        self._delete([thing for key, thing in change.there.objects.items() if str(key) in targets], self._grace())
+        for thing in with_secrets(change.want, secrets):
+            todo_now = todo.get(str(key_of(thing)))
+            if todo_now is None:
+                continue
+            if todo_now.kind != "replace":
+                note(todo_now)
+            self.tell(f"{todo_now.kind} {todo_now.target}")
+            self.api.apply(thing, force=force)
+
+    def _grace(self) -> float:
+        return self.plan.stop_grace if self.plan else 30.0
+
+    # Taking down.
+
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """Collect logs, delete what the job consists of, and wait until all of it and its pods are gone."""
+        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        count = podlogs.collect(self.api, self.pods(), self.plan, into)
+        things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
+        try:
+            self._delete(things, grace)
+            self._wait_for_pods(grace)
+        except DeployError as error:
+            return (into if count else None), {"objects": error}
+        finally:
+            self._forget_looks()
+        return (into if count else None), {}
+
+    def _delete(self, things: Sequence[Object], grace: float) -> None:
+        """Delete objects in their order, each with all that hangs on it. Raises DeployError."""
+        for thing in things:
+            self.tell(f"removing {key_of(thing)}")
+            self.api.delete(self.api.kind_of(thing), key_of(thing).name, thing["metadata"]["uid"])
+        for thing in things:
+            self._until_gone(thing, grace)
+
+    def _until_gone(self, thing: Object, grace: float) -> None:
+        deadline = time.monotonic() + grace + GONE
+        kind, key, uid = self.api.kind_of(thing), key_of(thing), thing["metadata"]["uid"]
+        while (found := self.api.find(kind, key.name)) is not None and found["metadata"]["uid"] == uid:
+            if time.monotonic() > deadline:
+                raise self._stays(str(key), found["metadata"].get("finalizers") or ())
+            time.sleep(LOOK)
+
+    def _wait_for_pods(self, grace: float) -> None:
+        """Wait until no pod is left; one without a controller (its object was deleted by hand) is deleted too."""
+        deadline = time.monotonic() + grace + GONE
+        while left := self.api.find_all(POD, _chosen(self.job.name))[0]:
+            for pod in left:
+                if not is_made_by_another(pod) and pod["metadata"].get("deletionTimestamp") is None:
+                    self.api.delete(POD, pod["metadata"]["name"], pod["metadata"]["uid"])
+            if time.monotonic() > deadline:
+                names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
+                raise self._stays(f"pods {names}", ())
+            time.sleep(LOOK)
+
+    def _stays(self, what: str, finalizers: Sequence[str]) -> DeployError:
+        waits = f" (it waits for {', '.join(finalizers)})" if finalizers else ""
+        return DeployError(
+            f"{self.where()[0]}: {what} is deleted, and still there{waits}",
+            "is its node off? then `kubectl delete pod --force` once you know that it is; `down` again says whether all is gone",
+        )
+
+    def _forget_looks(self) -> None:
+        for mirror in self._mirrors.values():
+            mirror.close()
+        self._mirrors = {}
+
+    # Looking into it.
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether the cluster can take the job (None: any)."""
+        return Preflight(self.api, self.where()[0], plan, None if plan is None else self._manifests(plan)).run()
+
+    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+        """Return what reads the logs of the pods, None if there are none."""
+        if not self.pods():
+            return None
+        return podlogs.PodLogs(self.api, self.pods, self.plan, selection, last)
+
+    def events(self) -> Events:
+        """Return what reads what happened: here, and in the cluster."""
+        return ClusterEvents(self.api, self.job)
+
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command in the container of a running pod, with the terminal if there is one; return its exit code."""
+        found = next((one for one in self.observe().nodes if one.node == node), None)
+        pod = next((pod for pod in self.pods() if found is not None and pod.name == found.container), None)
+        if pod is None or pod.state != "running":
+            raise DeployError(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
+        return Session(self.api, pod.name, pod.container).run(argv)
+
+    def fetch(self, into: Path) -> list[str]:
+        """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""
+        count = podlogs.collect(self.api, self.pods(), self.plan, into)
+        return [f"{count} log{'' if count == 1 else 's'}"] if count else []
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._forget_looks()
+        self.api.close()
+
+
+def _chosen(job: str) -> dict[str, str]:
+    return {"labelSelector": selector(job)}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReach:
+    """How the cluster of a job is reached: kept with the job, so that later commands need only its name."""
+
+    context: str | None = None
+    namespace: str | None = None
+    kinds: tuple[Kind, ...] = ()
+
+
+def dump_cluster(cluster: Cluster) -> dict[str, Any]:
+    """Return how a job's cluster is reached, as plain data."""
+    kinds = [[kind.group, kind.version, kind.kind, kind.plural] for kind in cluster.kinds or ()]
+    return {"context": cluster.api.context, "namespace": cluster.api.namespace, "kinds": kinds}
+
+
+def load_cluster(data: Mapping[str, Any]) -> ClusterReach:
+    """Return what `dump_cluster` wrote."""
+    kinds = [
+        known_kind(f"{g}/{v}" if g else v, kind) or Kind(g, v, kind, plural) for g, v, kind, plural in data["kinds"]
+    ]
+    return ClusterReach(data["context"], data["namespace"], tuple(kinds))

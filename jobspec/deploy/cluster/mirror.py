@@ -1,0 +1,131 @@
+"""The objects of one kind that a job has: listed once, and kept true by a watch for whoever looks again.
+
+A watch goes on from the last resourceVersion that it heard of, whatever broke it off; where the server has forgotten
+that (410 Gone), all is listed anew (https://kubernetes.io/docs/reference/using-api/api-concepts/#410-gone-responses).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+from jobctl.jobspec.deploy.cluster.api import Api
+from jobctl.jobspec.deploy.cluster.kinds import Kind, Object
+from jobctl.jobspec.deploy.cluster.problems import ApiError, Call, Cut, problem_of
+from jobctl.jobspec.deploy.errors import DeployError
+
+WATCH = 240  # seconds after which the server ends a watch
+MARGIN = 30.0  # seconds of silence beyond that after which a connection counts as broken
+PAUSE = 1.0  # seconds before it is tried again
+BREATH = 0.1  # seconds between a watch that the server has ended and the next
+DEAF = 3.0  # seconds without a watch after which what is known counts as old
+
+
+class Mirror:
+    """All objects of one kind that `selector` chooses."""
+
+    def __init__(self, api: Api, kind: Kind, selector: str) -> None:
+        self.api, self.kind, self.selector = api, kind, selector
+        self._objects: dict[str, Object] = {}
+        self._version = ""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._problem: DeployError | None = None
+        self._deaf_since: float | None = None
+        self._listed = False
+
+    def objects(self) -> list[Object]:
+        """Return the objects as they are now; the first look lists them, a second begins to watch. Raises DeployError."""
+        if not self._listed:
+            self._relist()
+            self._listed = True
+        elif self._thread is None:
+            self._relist()
+            self._thread = threading.Thread(target=self._keep, name=f"watch {self.kind.plural}", daemon=True)
+            self._thread.start()
+        with self._lock:
+            if self._problem is not None and self._is_old():
+                raise self._problem
+            return list(self._objects.values())
+
+    def _is_old(self) -> bool:
+        return self._deaf_since is not None and time.monotonic() - self._deaf_since > DEAF
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._stopping = True
+
+    def _relist(self) -> None:
+        items, version = self.api.find_all(self.kind, {"labelSelector": self.selector})
+        with self._lock:
+            self._objects = {item["metadata"]["uid"]: item for item in items}
+            self._version = version
+
+    def _keep(self) -> None:
+        while not self._stopping:
+            try:
+                self._watch()
+                time.sleep(BREATH)
+            except ApiError as error:
+                if error.status == 410:
+                    self._again()
+                elif error.status == 403:  # who may not watch may still list
+                    self._again()
+                    time.sleep(PAUSE)
+                else:
+                    self._deaf(error)
+            except DeployError as error:
+                self._deaf(error)
+
+    def _again(self) -> None:
+        try:
+            self._relist()
+            self._hear()
+        except DeployError as error:
+            self._deaf(error)
+
+    def _deaf(self, problem: DeployError) -> None:
+        with self._lock:
+            self._problem = problem
+            if self._deaf_since is None:
+                self._deaf_since = time.monotonic()
+        time.sleep(PAUSE)
+
+    def _hear(self) -> None:
+        with self._lock:
+            self._problem = self._deaf_since = None
+
+    def _watch(self) -> None:
+        """Take what the server tells until it ends the watch. Raises ApiError (410: it has forgotten where we were)."""
+        call = Call("watch", self.kind, self.api.namespace)
+        query = {
+            "watch": "true",
+            "labelSelector": self.selector,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(WATCH),
+        }
+        answer = self.api.stream(call, query, WATCH + MARGIN)
+        self._hear()
+        for line in self.api.lines(answer, call):
+            self._take(call, line)
+            if self._stopping:
+                return
+
+    def _take(self, call: Call, line: bytes) -> None:
+        try:
+            event: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise Cut(self.api.name, f"cannot {call}: what comes is no event: {error}") from error
+        thing = event["object"]
+        if event["type"] == "ERROR":
+            raise problem_of(call, int(thing.get("code") or 500), json.dumps(thing).encode(), self.api.name)
+        with self._lock:
+            self._version = thing["metadata"]["resourceVersion"]
+            if event["type"] in ("ADDED", "MODIFIED"):
+                self._objects[thing["metadata"]["uid"]] = thing
+            elif event["type"] == "DELETED":
+                self._objects.pop(thing["metadata"]["uid"], None)

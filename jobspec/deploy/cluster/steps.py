@@ -1,0 +1,110 @@
+"""Wanted objects against those in the cluster: the steps that lead from one to the other, each with its cause.
+
+Pure. What makes pods is never changed in place: most of it cannot be (`field is immutable`), and no operator restarts
+pods whose template changed. It is deleted and created, and the annotation `jobctl.spec` says whether it has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobctl.jobspec.deploy.cluster.kinds import (
+    CONFIG_MAP,
+    OWNER_ANNOTATION,
+    SECRET,
+    SPEC_ANNOTATION,
+    Key,
+    Object,
+    annotations_of,
+    is_made_by_another,
+    key_of,
+)
+from jobctl.jobspec.deploy.cluster.manifests import is_main
+from jobctl.jobspec.deploy.observed import Phase
+from jobctl.jobspec.deploy.reconcile import ORDER, Kind, Step
+
+# What the server keeps beside what anybody says of an object.
+_SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+# A running job has read the launcher; another version of it is no change of the job.
+_NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{OWNER_ANNOTATION}")
+_MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What is in the cluster: `objects` of this job, and what those that are wanted `would` become if applied."""
+
+    objects: Mapping[Key, Object]
+    would: Mapping[Key, Object] = field(default_factory=dict)
+    phase: Phase = "stopped"
+
+
+def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
+    """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods whatever runs."""
+    beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
+    cause = anew or _cause(beside)
+    mains = [step for thing in want if is_main(thing) for step in _main(thing, there, cause)]
+    extra = list(_extra(want, there))
+    if there.phase == "succeeded" and not any(step.kind == "replace" for step in mains):
+        return ()  # it has done its work: what it needed for that may be gone
+    return tuple(sorted([*extra, *mains, *beside], key=lambda step: ORDER[step.kind]))
+
+
+def _step(kind: Kind, thing: Mapping[str, Any], cause: str) -> Step:
+    return Step(kind, str(key_of(thing)), cause)
+
+
+def _beside(thing: Object, there: There) -> Iterator[Step]:
+    key = key_of(thing)
+    now, would = there.objects.get(key), there.would.get(key)
+    if now is None:
+        yield _step("create", thing, "not there")
+    elif would is not None and (paths := [path for path in differences(now, would) if path not in _NOT_A_CHANGE]):
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield _step("change", thing, f"`{paths[0]}`{more} differs")
+
+
+def _cause(beside: Sequence[Step]) -> str | None:
+    """Return the change of what pods read when they begin, if there is one: they have to begin anew."""
+    changed = [s.target for s in beside if s.kind == "change" and s.target.split()[0] in _MOUNTED]
+    return f"{changed[0]} changed" if changed else None
+
+
+def _main(thing: Object, there: There, cause: str | None) -> Iterator[Step]:
+    now = there.objects.get(key_of(thing))
+    if now is None:
+        yield _step("create", thing, "not there")
+        return
+    if annotations_of(now).get(SPEC_ANNOTATION) != annotations_of(thing).get(SPEC_ANNOTATION):
+        cause = "the spec changed"
+    elif cause is None and there.phase in ("failed", "stopped"):
+        cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
+    if cause is not None:
+        yield _step("replace", thing, cause)
+
+
+def _extra(want: Sequence[Object], there: There) -> Iterator[Step]:
+    wanted = {key_of(thing) for thing in want}
+    for key, thing in there.objects.items():
+        if key not in wanted and not is_made_by_another(thing):
+            yield _step("remove", thing, "no longer part of the job")
+
+
+def differences(now: Object, would: Object) -> list[str]:
+    """Return the paths at which two forms of an object differ, less what the server alone says."""
+    return sorted(_paths("", _said(now), _said(would)))
+
+
+def _said(thing: Object) -> Object:
+    meta = {key: value for key, value in thing["metadata"].items() if key not in _SERVERS}
+    return {key: value for key, value in {**thing, "metadata": meta}.items() if key != "status"}
+
+
+def _paths(path: str, one: Any, other: Any) -> Iterator[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() | other.keys():
+            yield from _paths(f"{path}.{key}" if path else str(key), one.get(key), other.get(key))
+    elif one != other:
+        yield path

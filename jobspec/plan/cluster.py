@@ -1,0 +1,75 @@
+"""What a Kubernetes cluster is asked for, out of the spec: pods instead of hosts. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.plan.types import Cluster, HostRef, Toleration
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.parts import Kubernetes
+    from jobctl.jobspec.spec.parts import Toleration as Given
+
+# The names that device plugins give their devices: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/ and
+# the vendors' plugins.
+_DEVICES = {
+    "cpu": "cpu",
+    "gpu": "nvidia.com/gpu",
+    "xpu": "kunlunxin.com/xpu",
+    "npu": "huawei.com/Ascend910",
+    "dcu": "hygon.com/dcu",
+}
+
+
+def cluster_of(spec: Spec) -> Cluster:
+    """Return what the spec's block `kubernetes` asks for; without one, what any cluster can do."""
+    given = spec.kubernetes or _empty()
+    return Cluster(
+        operator=given.operator,
+        namespace=given.namespace,
+        clean_pod_policy=given.clean_pod_policy,
+        intranet=given.intranet,
+        queue=given.queue,
+        priority_class=given.priority_class,
+        service_account=given.service_account,
+        image_pull_secrets=given.image_pull_secrets,
+        node_selector=tuple(sorted(given.node_selector.items())),
+        tolerations=tuple(map(_toleration, given.tolerations)),
+        device=given.resource_name or _DEVICES[spec.devices.kind],
+        resources=tuple(sorted(given.resources.items())),
+        checkpoint_claim=given.checkpoint_claim,
+        labels=tuple(sorted(given.labels.items())),
+        annotations=tuple(sorted(given.annotations.items())),
+        gloo=spec.ps.gloo if spec.ps else None,
+    )
+
+
+def _empty() -> Kubernetes:
+    from jobctl.jobspec.spec.parts import Kubernetes
+
+    return Kubernetes()
+
+
+def has_operator(cluster: Cluster | None) -> bool:
+    """Say whether an operator starts the processes, and not jobctl's launcher; on hosts it is always that."""
+    return cluster is not None and cluster.operator != "none"
+
+
+def _toleration(given: Given) -> Toleration:
+    operator = given.operator or ("Exists" if given.value is None else "Equal")
+    return Toleration(given.key, operator, given.value, given.effect)
+
+
+def pod(job: str, role: str, number: int, several: bool) -> HostRef:
+    """Return where pod `number` of a role runs: its host name, and the name by which the others reach it.
+
+    Pods of an indexed Job are called after it, below the job's headless service. Jobs with roles have a Job for each.
+    """
+    name = f"{main_name(job, role, several)}-{number}"
+    return HostRef(name, f"{name}.{job}")
+
+
+def main_name(job: str, role: str, several: bool) -> str:
+    """Return the name of the Job of a role."""
+    return f"{job}-{role}" if several else job

@@ -1,0 +1,215 @@
+"""Manifests: one object each, in the order in which they are applied.
+
+Without an operator a job is an indexed Job for each role, a headless Service by which its pods have names, and ConfigMaps
+with our launcher and what it is to do. The launchers agree among themselves on who starts what when (launcher.Circle),
+since there is no supervisor in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.plan.cluster import main_name
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
+from jobctl.jobspec.plan.types import Alone, Generation, Node, Plan
+from jobctl.jobspec.render import operators
+from jobctl.jobspec.render.container import SPEC_LABEL
+from jobctl.jobspec.render.errors import RenderError
+from jobctl.jobspec.render.manifest import Object, manifest
+from jobctl.jobspec.render.payload import control_json, launch_json
+from jobctl.jobspec.render.pod import (
+    ARCHIVE,
+    JOB_LABEL,
+    OWN_ADDRESS,
+    Runs,
+    code_name,
+    labels,
+    of,
+    secret_name,
+    template,
+)
+
+FRAMEWORK_ANNOTATION, OWNER_ANNOTATION, SECRETS_ANNOTATION = "jobctl.framework", "jobctl.owner", "jobctl.secrets"
+
+LARGEST = 1_000_000  # bytes of a ConfigMap: the API server takes 1 MiB with all that is around them
+ENDED_FROM_OUTSIDE = (137, 143)  # how a launcher ends that was killed or told to end, and not by a failure of the job
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object. `secrets` are the keys that `up` adds to it; `shown` is whether people want to read it."""
+
+    path: str
+    content: bytes
+    secrets: tuple[str, ...] = ()
+    shown: bool = True
+
+
+def manifests(plan: Plan, generation: Generation, launcher: bytes) -> Iterator[Manifest]:
+    """Yield the manifests of a job. Raises RenderError for what no cluster takes."""
+    for number, (made, secrets, shown) in enumerate(_objects(plan, generation, launcher), 1):
+        path = f"manifests/{number:02}-{made['kind'].lower()}-{made['metadata']['name']}.yaml"
+        yield Manifest(path, manifest(made), secrets, shown)
+
+
+def _objects(plan: Plan, generation: Generation, launcher: bytes) -> Iterator[tuple[Object, tuple[str, ...], bool]]:
+    secrets = plan.nodes[0].launch.secrets
+    if plan.code is not None:
+        yield _code(plan), (), False
+    if secrets:
+        yield _secret(plan, secrets), secrets, True
+    if of(plan).operator == "none":
+        yield _config(plan, f"{plan.job}-launcher", {"launcher.py": launcher.decode()}), (), False
+        yield _config(plan, plan.job, _files(plan, generation)), (), True
+        yield _service(plan), (), True
+        yield from ((_started(plan, made), (), True) for made in _jobs(plan))
+    else:
+        made = list(operators.objects(plan, lambda: _metadata(plan, plan.job)))
+        yield from ((one, (), True) for one in made[:-1])
+        yield _started(plan, made[-1], made[:-1]), (), True
+
+
+# What all objects have in common.
+
+
+def _metadata(plan: Plan, name: str) -> Object:
+    cluster = of(plan)
+    space = {"namespace": cluster.namespace} if cluster.namespace else {}
+    return {"name": name, **space, "labels": labels(plan)}
+
+
+def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> Object:
+    """Return an object that starts the job, with what says what it was made from."""
+    cluster = of(plan)
+    covered = [manifest(one) for one in (*(further or ()), main)]
+    covered += [launch_json(node.launch).encode() for node in plan.nodes] if cluster.operator == "none" else []
+    covered += [(plan.code.version or "").encode()] if plan.code else []
+    digest = sha256(b"\0".join(covered)).hexdigest()
+    metadata = main["metadata"]
+    annotations = {
+        FRAMEWORK_ANNOTATION: plan.framework,
+        OWNER_ANNOTATION: plan.owner,
+        SPEC_LABEL: digest,
+        **dict(cluster.annotations),
+    }
+    more = {**operators.queue_labels(plan), **dict(cluster.labels)}
+    return {**main, "metadata": {**metadata, "labels": {**metadata["labels"], **more}, "annotations": annotations}}
+
+
+def _config(plan: Plan, name: str, files: dict[str, str]) -> Object:
+    size = sum(len(text.encode()) for text in files.values())
+    if size > LARGEST:
+        message = f"ConfigMap {name} would have {size} bytes, and Kubernetes takes no more than {LARGEST}"
+        raise RenderError("too-large-for-kubernetes", message, "use fewer nodes, or an operator")
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(plan, name), "data": files}
+
+
+def _code(plan: Plan) -> Object:
+    assert plan.code is not None
+    archive = plan.code.archive or ""
+    size = len(archive) * 3 // 4
+    if size > LARGEST:
+        message = f"the code is {size} bytes when packed, and a ConfigMap holds no more than {LARGEST}"
+        hint = "put the code into the image, or leave out what is no code: `code: {source: ., exclude: [data/]}`"
+        raise RenderError("too-large-for-kubernetes", message, hint)
+    metadata = _metadata(plan, code_name(plan))
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": {ARCHIVE: archive}}
+
+
+def _secret(plan: Plan, names: tuple[str, ...]) -> Object:
+    """Return the Secret without its values: `up` puts them in, and nothing else ever has them."""
+    metadata = {**_metadata(plan, secret_name(plan)), "annotations": {SECRETS_ANNOTATION: ",".join(names)}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+
+
+# Without an operator.
+
+
+def _files(plan: Plan, generation: Generation) -> dict[str, str]:
+    launches = {_launch_file(plan, node): launch_json(node.launch) + "\n" for node in plan.nodes}
+    return {"control.json": control_json(replace(generation, alone=_alone(plan))).decode(), **launches}
+
+
+def _alone(plan: Plan) -> Alone:
+    return Alone(
+        plan.recovery.max_restarts, (*plan.recovery.rules, *DEFAULT_RULES), (FIRST_PORT, FIRST_PORT + PORTS - 1)
+    )
+
+
+def _launch_file(plan: Plan, node: Node) -> str:
+    first = next(one.index for one in plan.nodes if one.role == node.role)
+    return f"{node.role}-{node.index - first}.json"
+
+
+def _service(plan: Plan) -> Object:
+    """Return the Service by which pods have names; also before they are ready, as they are when they have met."""
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_LABEL: plan.job}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(plan, plan.job), "spec": spec}
+
+
+def _jobs(plan: Plan) -> Iterator[Object]:
+    roles = list(dict.fromkeys(node.role for node in plan.nodes))
+    # Those that serve go first: trainers wait for them.
+    for role in sorted(roles, key=lambda role: role == "trainer"):
+        nodes = [node for node in plan.nodes if node.role == role]
+        name = main_name(plan.job, role, len(roles) > 1)
+        yield _job(plan, name, nodes)
+
+
+def _job(plan: Plan, name: str, nodes: list[Node]) -> Object:
+    runs = _runs(plan, nodes[0])
+    deadline = plan.recovery.max_duration
+    spec = {
+        "completions": len(nodes),
+        "parallelism": len(nodes),
+        "completionMode": "Indexed",
+        "backoffLimit": plan.recovery.max_restarts,
+        **({"activeDeadlineSeconds": round(deadline)} if deadline else {}),
+        # A pod is started elsewhere only once the one before is known to be gone.
+        "podReplacementPolicy": "Failed",
+        "podFailurePolicy": {"rules": _failure_rules(runs.name)},
+        "template": template(plan, nodes[0], runs, restart="Never", subdomain=plan.job),
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": _metadata(plan, name), "spec": spec}
+
+
+def _failure_rules(container: str) -> list[Object]:
+    """Return what becomes of a pod that fails: launchers see to failed processes, and only end when all is in vain."""
+    by_itself = {"containerName": container, "operator": "NotIn", "values": list(ENDED_FROM_OUTSIDE)}
+    return [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"action": "FailJob", "onExitCodes": by_itself},
+    ]
+
+
+_LAUNCHER, _JOB, _NODE, _SECRETS = "/jobctl/launcher", "/jobctl/job", "/jobctl/node", "/jobctl/secrets"
+
+
+def _runs(plan: Plan, node: Node) -> Runs:
+    """Return what a pod runs: the launcher, with what it does and its place in files, by its number in the Job."""
+    secrets = bool(node.launch.secrets)
+    argv = (
+        *(node.container.python, f"{_LAUNCHER}/launcher.py"),
+        *("--control", f"{_JOB}/control.json", "--dir", _NODE),
+        *("--launch", f"{_JOB}/{node.role}-$(JOB_COMPLETION_INDEX).json", "--address", f"$({OWN_ADDRESS})"),
+        *(("--secrets", _SECRETS) if secrets else ()),
+    )
+    volumes: tuple[Object, ...] = (
+        {"name": "launcher", "configMap": {"name": f"{plan.job}-launcher"}},
+        {"name": "job", "configMap": {"name": plan.job}},
+        {"name": "node", "emptyDir": {}},
+    )
+    if secrets:
+        # Readable for the group too: Kubernetes gives it to `fsGroup`, and the files are root's.
+        volumes += ({"name": "secrets", "secret": {"secretName": secret_name(plan), "defaultMode": 0o440}},)
+    places = (("launcher", _LAUNCHER), ("job", _JOB), ("node", _NODE), *((("secrets", _SECRETS),) if secrets else ()))
+    return Runs(
+        name="node",
+        command=argv,
+        volumes=volumes,
+        mounts=places,
+        read_only=("launcher", "job", "secrets"),
+    )

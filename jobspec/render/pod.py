@@ -1,0 +1,243 @@
+"""Pods: what is alike for all operators, and without one. Each of them holds one node of the job.
+
+Nothing here knows an operator: what its container is called, and what it runs, are arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from jobctl.jobspec.plan.types import Checkpoint, Cluster, Container, Mount, Node, Pairs, Plan
+from jobctl.jobspec.render.manifest import Object, escaped
+
+JOB_LABEL, ROLE_LABEL = "jobctl.job", "jobctl.role"
+OWN_ADDRESS = "JOBCTL_ADDRESS"
+REFERENCE = "$(" + OWN_ADDRESS + ")"
+
+ARCHIVE = "code.tgz"
+_CODE = "/jobctl/code"
+# Runs in the user's image, whatever Python is there; what was packed is the user's own.
+_UNPACK = (
+    "import sys, tarfile; tarfile.TarFile.extraction_filter = staticmethod(lambda member, path: member); "
+    "tarfile.open(sys.argv[1]).extractall(sys.argv[2])"
+)
+_PULL = {"missing": "IfNotPresent", "always": "Always", "never": "Never"}
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What a pod's container is called and runs.
+
+    `command`, `args` and the values of `env` are as Kubernetes reads them, see `escaped`. `mounts` are pairs of a volume
+    of `volumes` and where it is mounted.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    args: tuple[str, ...] = ()
+    env: Pairs = ()
+    secret_env: tuple[str, ...] = ()
+    workdir: str | None = None
+    volumes: tuple[Object, ...] = ()
+    mounts: Pairs = ()
+    read_only: tuple[str, ...] = ()  # volumes
+
+
+def labels(plan: Plan) -> Object:
+    """Return the labels of every object of a job."""
+    return {"app.kubernetes.io/managed-by": "jobctl", JOB_LABEL: plan.job}
+
+
+def template(plan: Plan, node: Node, runs: Runs, *, restart: str | None = None, subdomain: str | None = None) -> Object:
+    """Return the pod template of `node`, and of those that are like it."""
+    cluster, given = of(plan), node.container
+    mounts = [_mount(given, mount, number, plan) for number, mount in enumerate(_unique(given.mounts))]
+    volumes = [*_shared_memory(plan, given), *runs.volumes, *_code_volumes(plan), *(volume for volume, _ in mounts)]
+    spec: Object = {
+        **({"restartPolicy": restart} if restart else {}),
+        **({"subdomain": subdomain} if subdomain else {}),
+        "terminationGracePeriodSeconds": math.ceil(given.stop_grace),
+        # Variables of services could be taken for Paddle's own, e.g. PADDLE_PORT for that of a service `paddle`.
+        "enableServiceLinks": False,
+        **_account(cluster),
+        **_placement(cluster, given),
+        **({"securityContext": identity} if (identity := _identity(given)) else {}),
+        **({"initContainers": [_unpacker(plan, given)]} if plan.code else {}),
+        "containers": [_container(plan, given, runs, [mount for _, mount in mounts])],
+        **({"volumes": volumes} if volumes else {}),
+    }
+    annotations = {"annotations": dict(cluster.annotations)} if cluster.annotations else {}
+    told = {**labels(plan), ROLE_LABEL: node.role, **dict(cluster.labels)}
+    return {"metadata": {"labels": told, **annotations}, "spec": spec}
+
+
+def of(plan: Plan) -> Cluster:
+    """Return the cluster of a plan for one."""
+    assert plan.cluster is not None
+    return plan.cluster
+
+
+def _account(cluster: Cluster) -> Object:
+    named: Object = {"serviceAccountName": cluster.service_account} if cluster.service_account else {}
+    secrets = [{"name": name} for name in cluster.image_pull_secrets]
+    return {**named, **({"imagePullSecrets": secrets} if secrets else {})}
+
+
+def _placement(cluster: Cluster, given: Container) -> Object:
+    tolerations = [
+        {name: value for name in ("key", "operator", "value", "effect") if (value := getattr(one, name)) is not None}
+        for one in cluster.tolerations
+    ]
+    return {
+        **({"nodeSelector": dict(cluster.node_selector)} if cluster.node_selector else {}),
+        **({"tolerations": tolerations} if tolerations else {}),
+        **({"priorityClassName": cluster.priority_class} if cluster.priority_class else {}),
+        **({"runtimeClassName": given.runtime} if given.runtime else {}),
+    }
+
+
+def _identity(given: Container) -> Object:
+    """Return who the processes are; files of volumes become readable for their group."""
+    if given.user is None:
+        return {}
+    user, _, group = ("0" if given.user == "root" else given.user).partition(":")
+    return {
+        "runAsUser": int(user),
+        **({"runAsGroup": int(group), "fsGroup": int(group)} if group else {}),
+    }
+
+
+def _container(plan: Plan, given: Container, runs: Runs, mounts: list[Object]) -> Object:
+    own = [(name, place) for name, place in runs.mounts]
+    code = [("code", plan.code.target)] if plan.code else []
+    memory = [("dshm", "/dev/shm")] if _shared_memory(plan, given) else []
+    mounted = [
+        {"name": name, "mountPath": place, **({"readOnly": True} if name in runs.read_only else {})}
+        for name, place in [*memory, *own, *code]
+    ]
+    uses_address = any(REFERENCE in text for text in (*runs.command, *runs.args, *(value for _, value in runs.env)))
+    return {
+        "name": runs.name,
+        "image": given.image,
+        "imagePullPolicy": _PULL[given.pull],
+        "command": list(runs.command),
+        **({"args": list(runs.args)} if runs.args else {}),
+        **({"workingDir": runs.workdir} if runs.workdir else {}),
+        **_variables(plan, given, runs, uses_address),
+        **({"resources": limits} if (limits := resources(of(plan), given)) else {}),
+        **({"securityContext": {"capabilities": {"add": list(given.cap_add)}}} if given.cap_add else {}),
+        **({"volumeMounts": mounted + mounts} if mounted or mounts else {}),
+    }
+
+
+def _variables(plan: Plan, given: Container, runs: Runs, uses_address: bool) -> Object:
+    """Return the variables; what others refer to comes first, and the user's come last."""
+    own = [{"name": OWN_ADDRESS, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}] if uses_address else []
+    named = {**dict(runs.env), **{name: escaped(value) for name, value in given.env}}
+    secret = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret_name(plan), "key": name}}}
+        for name in runs.secret_env
+    ]
+    variables = [*own, *({"name": name, "value": value} for name, value in named.items()), *secret]
+    return {"env": variables} if variables else {}
+
+
+def secret_name(plan: Plan) -> str:
+    """Return the name of the Secret of a job."""
+    return f"{plan.job}-secrets"
+
+
+def resources(cluster: Cluster, given: Container) -> Object:
+    """Return what a pod may use; what it asks for is the same, as it is unless something else is said."""
+    devices = {cluster.device: str(len(given.devices.ids or ()))} if given.devices.ids else {}
+    found = {**_sizes(given), **devices, **dict(cluster.resources)}
+    return {"limits": found} if found else {}
+
+
+def _sizes(given: Container) -> Object:
+    return {
+        **({"cpu": f"{given.cpus:g}"} if given.cpus is not None else {}),
+        **({"memory": _size(given.memory)} if given.memory is not None else {}),
+    }
+
+
+def _size(count: int) -> str:
+    for unit, size in (("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
+        if count % size == 0:
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+# Volumes.
+
+
+def _shared_memory(plan: Plan, given: Container) -> list[Object]:
+    """Return the volume below /dev/shm: the 64 MiB that a pod has are too little for collectives and data loaders."""
+    if given.shm_size is None and plan.mode == "ps":
+        return []
+    limit = {"sizeLimit": _size(given.shm_size)} if given.shm_size is not None else {}
+    return [{"name": "dshm", "emptyDir": {"medium": "Memory", **limit}}]
+
+
+def _unique(mounts: tuple[Mount, ...]) -> list[Mount]:
+    """Return mounts, the last one of those at one place."""
+    return list({mount.target: mount for mount in mounts}.values())
+
+
+def _mount(given: Container, mount: Mount, number: int, plan: Plan) -> tuple[Object, Object]:
+    """Return a volume, and its mount."""
+    checkpoint = mount.kind == "bind" and plan.checkpoint is not None and _holds(mount, plan.checkpoint)
+    name = "checkpoint" if checkpoint else f"volume-{number}"
+    read_only = {"readOnly": True} if mount.read_only else {}
+    return (
+        {"name": name, **_source(mount, of(plan), checkpoint)},
+        {"name": name, "mountPath": mount.target, **read_only},
+    )
+
+
+def _holds(mount: Mount, checkpoint: Checkpoint) -> bool:
+    return mount.source == mount.target and PurePosixPath(checkpoint.dir).is_relative_to(mount.target)
+
+
+def _source(mount: Mount, cluster: Cluster, checkpoint: bool) -> Object:
+    if checkpoint and cluster.checkpoint_claim:
+        return {"persistentVolumeClaim": {"claimName": cluster.checkpoint_claim}}
+    if mount.kind == "bind":
+        # A folder that is not there on a node is an error, as on hosts: what is made in its place is empty.
+        return {"hostPath": {"path": mount.source, **({"type": "Directory"} if checkpoint else {})}}
+    if mount.kind == "tmpfs":
+        return {"emptyDir": {"medium": "Memory"}}
+    return {"persistentVolumeClaim": {"claimName": mount.source}} if mount.source else {"emptyDir": {}}
+
+
+# The user's code.
+
+
+def code_name(plan: Plan) -> str:
+    """Return the name of the ConfigMap that holds the user's code."""
+    return f"{plan.job}-code"
+
+
+def _code_volumes(plan: Plan) -> list[Object]:
+    if plan.code is None:
+        return []
+    return [{"name": "code", "emptyDir": {}}, {"name": "archive", "configMap": {"name": code_name(plan)}}]
+
+
+def _unpacker(plan: Plan, given: Container) -> Object:
+    """Return the container that unpacks the code, each time a pod starts: its processes may write there."""
+    assert plan.code is not None
+    return {
+        "name": "code",
+        "image": given.image,
+        "imagePullPolicy": _PULL[given.pull],
+        "command": [given.python, "-c", _UNPACK, f"{_CODE}/{ARCHIVE}", escaped(plan.code.target)],
+        # Namespaces with a quota refuse pods with a container that names none.
+        **({"resources": {"limits": sizes}} if (sizes := _sizes(given)) else {}),
+        "volumeMounts": [
+            {"name": "archive", "mountPath": _CODE, "readOnly": True},
+            {"name": "code", "mountPath": plan.code.target},
+        ],
+    }

@@ -1,0 +1,52 @@
+"""The rules of target `kubernetes`: what nobody sees to in a cluster, and what a pod cannot say. Rows, as in `checks`."""
+
+from __future__ import annotations
+
+import re
+
+from jobctl.jobspec.spec.checks import ERROR, WARNING, Rule, is_elastic, operator_of
+from jobctl.jobspec.spec.model import Spec
+
+
+def _managed(spec: Spec) -> bool:
+    return operator_of(spec) != "none"
+
+
+# The operator and the framework for which a range of nodes works.
+_ELASTIC = {("kubeflow", "torch"), ("paddle-operator", "paddle")}
+
+# fmt: off
+RULES: tuple[Rule, ...] = (
+    Rule("operator-range", ERROR, ("nodes",),
+         lambda s: is_elastic(s) and (operator_of(s), s.framework) not in _ELASTIC,
+         "nobody in the cluster decides which nodes of a range take part",
+         "give one number; or use `operator: kubeflow` with torch, `paddle-operator` with paddle"),
+    Rule("operator-per-node", ERROR, ("per",), lambda s: s.per == "node" and _managed(s),
+         "an operator tells each pod its place in its own way, which `per: node` does not know",
+         "use `kubernetes: {operator: none}`"),
+    Rule("operator-recovery", WARNING, ("recovery", "hang_timeout"),
+         lambda s: _managed(s) and s.recovery.hang_timeout is not None,
+         "below an operator nobody looks for hangs", "`kubernetes: {operator: none}` does", at_key=True),
+    Rule("operator-recovery", WARNING, ("recovery", "rules"), lambda s: _managed(s) and s.recovery.rules,
+         "below an operator nobody goes by these rules", "`kubernetes: {operator: none}` does", at_key=True),
+    Rule("kubernetes-devices", ERROR, ("devices",),
+         lambda s: s.devices.kind != "cpu" and s.devices.count is None and s.devices.ids is None and s.mode != "ps",
+         "a pod has to ask for a number of devices", "write `gpu:8`"),
+    Rule("kubernetes-ids", WARNING, ("devices",), lambda s: s.devices.ids is not None,
+         "the cluster chooses which devices of a node a pod gets: of these only the number counts"),
+    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and is_elastic(s),
+         "no etcd is started in the cluster", "name one that runs there: `etcd: {endpoints: [etcd:2379]}`"),
+    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not (_managed(s) and is_elastic(s)),
+         "the launchers in a cluster agree among themselves: this etcd is not used there", at_key=True),
+    Rule("kubernetes-user", ERROR, ("container", "user"),
+         lambda s: not re.fullmatch(r"root|[0-9]+(:[0-9]+)?", s.container.user or "root"),
+         "who this is, no node of the cluster knows", "write `UID:GID` in numbers"),
+    Rule("not-in-kubernetes", ERROR, ("container", "options"), lambda s: s.container.options,
+         "options of Docker mean nothing to Kubernetes", "leave them out", at_key=True),
+    Rule("not-in-kubernetes", ERROR, ("container", "devices"), lambda s: s.container.devices,
+         "a pod gets no device files of its node", "ask for the device's resource: `kubernetes: {resources: {rdma/hca: 1}}`",
+         at_key=True),
+    Rule("kubernetes-ulimits", WARNING, ("resources", "ulimits"), lambda s: s.resources.ulimits,
+         "a pod has the limits that its node's engine gives to all", at_key=True),
+)
+# fmt: on

@@ -1,0 +1,110 @@
+"""A cluster for each test, and `jobctl` with its kubeconfig."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.main import main
+from kube.server import ApiServer
+from kube.store import CORE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
+from kube.world import World
+
+SPEC = """\
+name: resnet
+framework: torch
+image: registry.example.com/train:1
+module: train
+nodes: 2
+checkpoint: /checkpoints/resnet
+stop_grace_period: 1s
+"""
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a certificate for 127.0.0.1 that signs itself, with its key, in one file."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test API server")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "server.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
+@pytest.fixture
+def api(certificate: Path) -> Iterator[ApiServer]:
+    pytest.importorskip("kubernetes")
+    server = ApiServer(certificate, (*CORE, PADDLE, PYTORCH, TRAIN_JOB, RUNTIME))
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def world(api: ApiServer) -> World:
+    return World(api)
+
+
+@dataclass
+class Ran:
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: ApiServer) -> Path:
+    """A directory with a spec, and the environment that `jobctl` finds the cluster by."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    (tmp_path / "job.yaml").write_text(SPEC)
+    return tmp_path
+
+
+@pytest.fixture
+def jobctl(here: Path, capfd: pytest.CaptureFixture[str]) -> Any:
+    """Run `jobctl` in this process."""
+
+    def run(*argv: str) -> Ran:
+        with pytest.raises(SystemExit) as ended:
+            main(list(argv))
+        out, err = capfd.readouterr()
+        return Ran(int(ended.value.code or 0), out, err)
+
+    return run

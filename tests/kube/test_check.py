@@ -1,0 +1,157 @@
+"""Every way in which a cluster is not fit for a job, against a server that is so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.conftest import SPEC
+from kube.server import ApiServer
+from kube.store import CORE, OLD_PADDLE, PADDLE
+
+CHECK = ("check", "--target", "kubernetes", "-o", "json")
+PADDLE_SPEC = """\
+name: resnet
+framework: paddle
+image: paddle:3
+module: train
+nodes: 2
+checkpoint: /ck
+kubernetes: {operator: paddle-operator}
+"""
+
+
+def findings(ran: Any, verdict: str) -> list[tuple[str, str | None, str]]:
+    return [(f["check"], f["code"], f["message"]) for f in ran.json["findings"] if f["verdict"] == verdict]
+
+
+def test_all_is_well(jobctl: Any, api: ApiServer) -> None:
+    ran = jobctl(*CHECK)
+    assert (ran.code, ran.json["ok"]) == (0, True)
+    assert [(f["host"], f["check"], f["verdict"]) for f in ran.json["findings"]] == [
+        ("test/ml", "api", "ok"),
+        ("test/ml", "namespace", "ok"),
+        ("test/ml", "rights", "ok"),
+        ("test/ml", "references", "ok"),
+        ("test/ml", "quota", "ok"),
+        ("test/ml", "capacity", "ok"),
+    ]
+
+
+def test_a_cluster_is_checked_without_a_job(jobctl: Any, api: ApiServer, here: Path) -> None:
+    (here / "job.yaml").unlink()
+    ran = jobctl("check", "--context", "test", "-o", "json")
+    assert (ran.code, findings(ran, "error")) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("served", "code", "message"),
+    [
+        (
+            CORE,
+            "crd-missing",
+            "the cluster has no batch.paddlepaddle.org/v1 PaddleJob: its operator is not installed",
+        ),
+        ((*CORE, OLD_PADDLE), "crd-version", "the cluster serves PaddleJob as v1beta1, and not as v1"),
+    ],
+)
+def test_kinds_that_are_not_served(jobctl: Any, api: ApiServer, served: Any, code: str, message: str) -> None:
+    api.store.served = list(served)
+    Path("job.yaml").write_text(PADDLE_SPEC)
+    ran = jobctl(*CHECK)
+    assert (ran.code, findings(ran, "error")) == (3, [("crd", code, message)])
+
+
+def _operator(api: ApiServer, args: list[str], ready: int = 1) -> None:
+    name = "paddle-controller-manager"
+    container = {"name": "manager", "command": ["/manager"], "args": args}
+    deployment = {
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+    api.store.put(api.served("Deployment"), "paddle-system", deployment)
+
+
+@pytest.mark.parametrize(
+    ("args", "ready", "wrong"),
+    [
+        (["--leader-elect"], 1, []),
+        (["--namespace=ml"], 1, []),
+        (
+            ["--leader-elect", "--namespace", "paddle-system"],
+            1,
+            [
+                (
+                    "operator",
+                    "operator-elsewhere",
+                    "paddle-operator watches namespace paddle-system only: nobody would make pods in ml",
+                )
+            ],
+        ),
+        (
+            [],
+            0,
+            [
+                (
+                    "operator",
+                    "operator-not-ready",
+                    "paddle-operator does not run: its deployment in paddle-system has no pod that is ready",
+                )
+            ],
+        ),
+    ],
+)
+def test_operators(jobctl: Any, api: ApiServer, args: list[str], ready: int, wrong: list[Any]) -> None:
+    assert PADDLE in api.store.served
+    _operator(api, args, ready)
+    Path("job.yaml").write_text(PADDLE_SPEC)
+    assert findings(jobctl(*CHECK), "error") == wrong
+
+
+def test_namespaces(jobctl: Any, api: ApiServer) -> None:
+    ran = jobctl(*CHECK, "-n", "typo")
+    assert findings(ran, "error")[0] == ("namespace", "namespace-missing", "there is no namespace `typo`")
+    api.store.put(api.served("Namespace"), "", {"metadata": {"name": "ml"}, "status": {"phase": "Terminating"}})
+    ran = jobctl(*CHECK)
+    assert findings(ran, "error")[0][1] == "namespace-terminating"
+
+
+def test_rights(jobctl: Any, api: ApiServer) -> None:
+    api.denied |= {("create", "pods/exec"), ("delete", "jobs"), ("patch", "jobs")}
+    message = "these rights are missing in namespace ml: patch, delete jobs.batch; create pods/exec"
+    assert findings(jobctl(*CHECK), "error") == [("rights", "right-missing", message)]
+
+
+def test_what_pods_name_has_to_be_there(jobctl: Any, api: ApiServer) -> None:
+    Path("job.yaml").write_text(SPEC + "kubernetes: {image_pull_secrets: [registry], checkpoint_claim: disk}\n")
+    message = "pods need what is not there: Secret registry, PersistentVolumeClaim disk"
+    wrong = findings(jobctl(*CHECK), "error")
+    assert [(check, code) for check, code, _ in wrong] == [("references", "object-missing")]
+    assert set(wrong[0][2].partition(": ")[2].split(", ")) == set(message.partition(": ")[2].split(", "))
+
+
+def test_quota(jobctl: Any, api: ApiServer) -> None:
+    Path("job.yaml").write_text(SPEC + "devices: gpu:8\n")
+    quota = {
+        "metadata": {"name": "gpus"},
+        "status": {"hard": {"requests.nvidia.com/gpu": "16", "pods": "50"}, "used": {"requests.nvidia.com/gpu": "8"}},
+    }
+    api.store.put(api.served("ResourceQuota"), "ml", quota)
+    message = "quota gpus: requests.nvidia.com/gpu: the job asks for 16, and 8 of 16 are left"
+    assert findings(jobctl(*CHECK), "error") == [("quota", "quota-exceeded", message)]
+
+
+def test_capacity(jobctl: Any, api: ApiServer) -> None:
+    Path("job.yaml").write_text(SPEC.replace("nodes: 2", "nodes: 4") + "devices: gpu:8\n")
+    ran = jobctl(*CHECK)
+    message = "the cluster's nodes have room for 3 of 4 pods that ask for nvidia.com/gpu: 8"
+    assert (ran.code, findings(ran, "warning")) == (0, [("capacity", "capacity-short", message)])
+
+
+def test_what_may_not_be_looked_at_is_skipped(jobctl: Any, api: ApiServer) -> None:
+    api.denied |= {("list", "nodes"), ("get", "namespaces"), ("list", "resourcequotas")}
+    ran = jobctl(*CHECK)
+    assert (ran.code, [check for check, _, _ in findings(ran, "skipped")]) == (0, ["namespace", "quota", "capacity"])

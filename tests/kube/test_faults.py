@@ -1,0 +1,210 @@
+"""What the API refuses, loses and forgets, and how commands go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.cluster.api import Api, connect
+from jobctl.jobspec.deploy.cluster.kinds import POD
+from jobctl.jobspec.deploy.cluster.mirror import Mirror
+from kube.server import ApiServer
+from kube.world import World
+
+UP = ("up", "--target", "kubernetes")
+
+
+def client(api: ApiServer, tmp_path: Path) -> Api:
+    return connect(None, None, {"KUBECONFIG": str(api.kubeconfig(tmp_path / "config"))})
+
+
+def test_a_server_that_is_not_there(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    api.close()
+    ran = jobctl("status", "resnet", "-o", "json")
+    state = ran.json
+    assert (ran.code, state["phase"], state["nodes"], state["generation"]) == (3, "unknown", [], None)
+    assert [one["code"] for one in state["unreachable"]] == ["api-unreachable"]
+    for argv in (
+        ("up", "job.yaml"),
+        ("logs", "resnet"),
+        ("exec", "resnet", "--", "true"),
+        ("down", "resnet"),
+        ("check",),
+    ):
+        ran = jobctl(*argv)
+        assert (ran.code, "the API server does not answer" in ran.err, "Traceback" in ran.err) == (3, True, False), argv
+
+
+def test_a_server_that_is_overloaded_is_waited_for(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.fail("patch", "services", 429, times=2, retry_after=1)
+    api.fail("list", "pods", 503, retry_after=0)
+    begun = time.monotonic()
+    assert jobctl(*UP).code == 0
+    assert time.monotonic() - begun > 2
+
+
+def test_connections_that_break_are_made_again(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.fail("list", "configmaps", "drop", times=2)
+    api.fail("patch", "jobs", "drop")
+    api.fail("list", "jobs", "cut")
+    assert jobctl(*UP).code == 0
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+
+
+def test_what_fails_in_the_middle_is_told_and_done_by_the_next_up(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.fail("patch", "jobs", 500)
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.splitlines()[-2:]) == (
+        4,
+        [
+            "error: test: cannot patch Job resnet in namespace ml: the server fails: told to fail with 500",
+            "hint: try again; the API server's own log says more",
+        ],
+    )
+    again = jobctl("up")
+    assert (again.code, again.err.splitlines()[0]) == (0, "create Job resnet: not there")
+
+
+def test_a_missing_right_is_named(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.denied.add(("patch", "jobs"))
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        3,
+        "error: test/ml: rights: these rights are missing in namespace ml: patch jobs.batch [right-missing]",
+    )
+    ran = jobctl(*UP, "--skip-check")
+    assert (ran.code, ran.err.splitlines()[-2:]) == (
+        4,
+        [
+            "error: test: no right to patch Job resnet in namespace ml",
+            'hint: ask for a Role in that namespace with apiGroups ["batch"], resources [jobs], verbs [patch]',
+        ],
+    )
+
+
+def test_rights_in_one_namespace_are_enough(jobctl: Any, world: World, api: ApiServer) -> None:
+    """What lies outside may all be forbidden, and kinds that the job has none of."""
+    for verb in ("get", "list"):
+        for resource in ("namespaces", "nodes", "deployments", "resourcequotas", "paddlejobs", "pytorchjobs"):
+            api.denied.add((verb, resource))
+    assert jobctl(*UP).code == 0
+    assert jobctl("status", "resnet").code == 0
+    assert jobctl("down", "resnet").code == 0
+
+
+def test_credentials_that_are_refused(jobctl: Any, api: ApiServer, here: Path) -> None:
+    api.kubeconfig(here / "kubeconfig", token="of yesterday")
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.splitlines()[0]) == (3, "error: test: cannot list jobs in namespace ml: not logged in")
+
+
+def test_kubeconfigs_that_do_not_help(jobctl: Any, api: ApiServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = jobctl(*UP, "--context", "typo")
+    assert (ran.code, ran.err.splitlines()) == (
+        2,
+        ["error: the kubeconfig has no context `typo`", "hint: it has test"],
+    )
+    monkeypatch.setenv("KUBECONFIG", str(here / "gone"))
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.startswith("error: no cluster is known: ")) == (2, True)
+
+
+def test_without_the_package_the_extra_is_named(here: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['kubernetes'] = None\n"
+        "from jobctl.main import main\n"
+        "main(['up', '--target', 'kubernetes'])"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr.splitlines()) == (
+        2,
+        [
+            "error: target `kubernetes` needs the Python package `kubernetes`, which is not installed",
+            "hint: pip install 'jobctl[kubernetes]'",
+        ],
+    )
+
+
+# Watches.
+
+
+@pytest.fixture
+def mirror(api: ApiServer, tmp_path: Path) -> Mirror:
+    made = Mirror(client(api, tmp_path), POD, "jobctl.job=resnet")
+    made.objects()  # a second look begins to watch
+    return made
+
+
+def put(api: ApiServer, name: str, job: str = "resnet") -> None:
+    pod = {"metadata": {"name": name, "labels": {"jobctl.job": job}}, "spec": {}}
+    api.store.put(api.served("Pod"), "ml", pod)
+
+
+def eventually(mirror: Mirror, names: list[str], seconds: float = 15.0) -> None:
+    deadline = time.monotonic() + seconds
+    while sorted(pod["metadata"]["name"] for pod in mirror.objects()) != names:
+        assert time.monotonic() < deadline, mirror.objects()
+        time.sleep(0.02)
+
+
+def test_a_watch_tells_what_comes_changes_and_goes(api: ApiServer, mirror: Mirror) -> None:
+    put(api, "a")
+    put(api, "b")
+    put(api, "of-another", "other")
+    eventually(mirror, ["a", "b"])
+    api.store.delete(api.served("Pod"), "ml", "a")
+    eventually(mirror, ["b"])
+    lists = sum("watch=true" not in request for request in api.requests if "/pods" in request)
+    assert lists == 2
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_watch_that_is_cut_goes_on_from_where_it_was(api: ApiServer, mirror: Mirror, after: int) -> None:
+    api.fail("watch", "pods", "cut", times=2, after=after)
+    eventually(mirror, [])
+    for number in range(6):
+        put(api, f"pod-{number}")
+        time.sleep(0.2)
+    eventually(mirror, [f"pod-{number}" for number in range(6)])
+    lists = sum("watch=true" not in request for request in api.requests if "/pods" in request)
+    assert (lists, [fault.times for fault in api.faults]) == (2, [0])  # nothing was listed anew
+
+
+def test_a_version_that_is_forgotten_is_listed_anew(api: ApiServer, mirror: Mirror) -> None:
+    put(api, "a")
+    eventually(mirror, ["a"])
+    api.store.records.pop(("", "pods", "ml", "a"))  # while nobody watches
+    put(api, "b")
+    api.store.forget()
+    eventually(mirror, ["b"])
+
+
+def test_a_watch_that_is_refused_as_gone_is_listed_anew(api: ApiServer, mirror: Mirror) -> None:
+    api.fail("watch", "pods", 410)
+    eventually(mirror, [])
+    put(api, "a")
+    eventually(mirror, ["a"])
+    assert [fault.times for fault in api.faults] == [0]
+
+
+def test_who_may_not_watch_may_still_list(api: ApiServer, mirror: Mirror) -> None:
+    api.denied.add(("watch", "pods"))
+    eventually(mirror, [])
+    put(api, "a")
+    eventually(mirror, ["a"])
+
+
+def test_lists_are_read_in_pages(api: ApiServer, tmp_path: Path) -> None:
+    api.page = 3
+    for number in range(8):
+        put(api, f"pod-{number}")
+    found, _ = client(api, tmp_path).find_all(POD, {"labelSelector": "jobctl.job=resnet"})
+    assert [pod["metadata"]["name"] for pod in found] == [f"pod-{number}" for number in range(8)]
+    assert all((pod["apiVersion"], pod["kind"]) == ("v1", "Pod") for pod in found)

@@ -1,0 +1,302 @@
+"""A job in a cluster from `up` to `down`: the real client against a server that speaks the API."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from kube.conftest import SPEC
+from kube.server import ApiServer
+from kube.store import Object, Record, Store, stamp
+from kube.world import World
+
+UP = ("up", "--target", "kubernetes")
+
+
+def names(store: Store) -> list[str]:
+    return sorted(f"{r.served.kind} {r.thing['metadata']['name']}" for r in store.records.values() if r.namespace)
+
+
+def test_up_brings_a_job_up_and_does_nothing_the_second_time(jobctl: Any, world: World, api: ApiServer) -> None:
+    first = jobctl(*UP)
+    assert (first.code, first.out) == (0, "")
+    assert first.err.splitlines() == [
+        "create ConfigMap resnet-launcher: not there",
+        "create ConfigMap resnet: not there",
+        "create Service resnet: not there",
+        "create Job resnet: not there",
+        "job `resnet` runs: 2 nodes. See `jobctl status resnet`, `jobctl logs resnet -f`, `jobctl wait resnet`",
+    ]
+    assert names(api.store) == [
+        "ConfigMap resnet",
+        "ConfigMap resnet-launcher",
+        "Job resnet",
+        "Pod resnet-0-abcde",
+        "Pod resnet-1-abcde",
+        "Service resnet",
+    ]
+    version = api.store.version
+    second = jobctl("up", "job.yaml")  # the target is remembered
+    assert (second.code, second.err) == (0, "job `resnet` is running as the spec says; nothing to do\n")
+    assert api.store.version == version
+
+
+def test_status_has_the_keys_of_all_targets(jobctl: Any, world: World) -> None:
+    jobctl(*UP)
+    state = jobctl("status", "resnet", "-o", "json").json
+    started = [node.pop("started_at") for node in state["nodes"]]
+    assert all(time.time() - _seconds(one) < 60 for one in started)
+    node: Object = {
+        "node": 0,
+        "role": "trainer",
+        "name": None,
+        "host": "worker-0",
+        "state": "running",
+        "reachable": True,
+        "restarts": 0,
+        "exit_code": None,
+        "container": "resnet-0-abcde",
+        "progress": None,
+        "reason": None,
+        "processes": [],
+    }
+    assert state == {
+        "job": "resnet",
+        "framework": "torch",
+        "mode": "collective",
+        "target": "kubernetes",
+        "phase": "running",
+        "reason": None,
+        "generation": None,
+        "supervised": None,
+        "replicas": "2/2",
+        "nodes": [node, {**node, "node": 1, "host": "worker-1", "container": "resnet-1-abcde"}],
+    }
+
+
+def _seconds(text: str) -> float:
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_status_says_what_a_pod_waits_for(jobctl: Any, api: ApiServer) -> None:
+    world = World(api, runs=False)
+    labels = {"jobctl.job": "resnet"}
+    template = {
+        "metadata": {"labels": {**labels, "jobctl.role": "trainer"}},
+        "spec": {"containers": [{"name": "node"}]},
+    }
+    job = {"metadata": {"name": "resnet", "labels": labels}, "spec": {"completions": 2, "template": template}}
+    thing = api.store.put(api.served("Job"), "ml", job)
+    world.made(Record(api.served("Job"), "ml", thing))
+    world.run("resnet-0-abcde")
+    world.wait_for_scheduler("resnet-1-abcde", "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+    ran = jobctl("status", "job.yaml", "-n", "ml")
+    assert (ran.code, ran.out.splitlines()[:2]) == (
+        0,
+        [
+            "resnet: starting, nodes 1",
+            "  node 1: waits for a node of the cluster: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+        ],
+    )
+    world.waiting("resnet-1-abcde", "ImagePullBackOff", "no such tag")
+    node = jobctl("status", "resnet", "--context", "test", "-o", "json").json["nodes"][1]
+    assert (node["state"], node["host"], node["reason"]) == ("failed", "worker-9", "ImagePullBackOff: no such tag")
+
+
+def test_a_changed_spec_makes_the_job_anew_and_says_so_before(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    before = api.store.get(api.served("Job"), "ml", "resnet").thing["metadata"]["uid"]
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    told = jobctl("plan")
+    assert (told.code, "replace Job resnet: the spec changed" in told.out.splitlines()) == (10, True)
+    assert jobctl("up").code == 0
+    after = api.store.get(api.served("Job"), "ml", "resnet").thing["metadata"]["uid"]
+    assert before != after
+    assert jobctl("plan").code == 0
+    assert len(world.pods()) == 2
+
+
+def test_code_that_changed_makes_the_job_anew(jobctl: Any, world: World, here: Path) -> None:
+    (here / "code").mkdir()
+    (here / "code" / "train.py").write_text("print(1)\n")
+    Path("job.yaml").write_text(SPEC + "code: code\n")
+    assert jobctl(*UP).code == 0
+    (here / "code" / "train.py").write_text("print(2)\n")
+    ran = jobctl("plan")
+    assert (ran.code, [line.split(":")[0] for line in ran.out.splitlines()]) == (
+        10,
+        ["replace Job resnet", "change ConfigMap resnet-code"],
+    )
+
+
+def test_wait_ends_with_the_result(jobctl: Any, world: World) -> None:
+    jobctl(*UP)
+    assert jobctl("wait", "resnet", "--timeout", "0.5").code == 124
+    threading.Timer(0.7, _succeed, [world]).start()
+    ran = jobctl("wait", "resnet", "--timeout", "20")
+    assert (ran.code, ran.err) == (0, "job `resnet` succeeded\n")
+    again = jobctl("up")
+    assert (again.code, again.err) == (0, "job `resnet` is succeeded as the spec says; nothing to do\n")
+
+
+def _succeed(world: World) -> None:
+    for pod in ("resnet-0-abcde", "resnet-1-abcde"):
+        world.end(pod)
+    world.condition("Job", "resnet", "Complete")
+
+
+def test_a_job_that_failed_says_why_and_up_begins_anew(jobctl: Any, world: World) -> None:
+    jobctl(*UP)
+    world.api.print("resnet-1-abcde", "Traceback (most recent call last):")
+    world.api.print("resnet-1-abcde", "ValueError: no such layer")
+    world.end("resnet-1-abcde", 7)
+    world.condition("Job", "resnet", "Failed", "Job has reached the specified backoff limit")
+    ran = jobctl("wait", "resnet")
+    assert (ran.code, ran.err.splitlines()) == (
+        1,
+        [
+            "error: job `resnet` failed: Job has reached the specified backoff limit; node 1: it exited with code 7",
+            "last lines of node 1, trainer:",
+            "  Traceback (most recent call last):",
+            "  ValueError: no such layer",
+        ],
+    )
+    assert jobctl("status", "resnet", "-o", "json").json["nodes"][1]["exit_code"] == 7
+    again = jobctl("up")
+    assert (again.code, again.err.splitlines()[0]) == (0, "replace Job resnet: the job had failed")
+
+
+def test_down_collects_logs_and_removes_everything(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:
+    jobctl(*UP)
+    claim = {"metadata": {"name": "checkpoints", "labels": {"jobctl.job": "resnet"}}}
+    api.store.put(api.served("PersistentVolumeClaim"), "ml", claim)
+    api.print("resnet-0-abcde", "rank0 | step 1")
+    api.print("resnet-1-abcde", "rank1 | step 1 too")
+    ran = jobctl("down", "resnet")
+    assert (ran.code, ran.err.startswith("job `resnet` is down; its logs are in ")) == (0, True)
+    assert names(api.store) == ["PersistentVolumeClaim checkpoints"]
+    again = jobctl("down")
+    assert (again.code, again.err) == (0, "nothing of job `resnet` is on this machine\n")
+    logs = jobctl("logs", "job.yaml")
+    assert sorted(logs.out.splitlines()) == ["node0 rank0 | step 1", "node1 rank1 | step 1 too"]
+
+
+def test_down_needs_nothing_but_the_name_and_the_cluster(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:
+    jobctl(*UP)
+    for path in sorted((here / "state").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    ran = jobctl("down", "resnet", "--context", "test", "-n", "ml")
+    assert (ran.code, names(api.store)) == (0, [])
+    again = jobctl("down", "resnet", "--context", "test")
+    assert (again.code, again.err) == (0, "nothing of job `resnet` is on test/ml\n")
+
+
+def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, monkeypatch: Any) -> None:
+    from jobctl.jobspec.deploy.cluster import cluster
+
+    monkeypatch.setattr(cluster, "GONE", 0.3)
+    jobctl(*UP)
+    api.store.lingering = 60.0
+    ran = jobctl("down", "resnet", "--timeout", "0")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        4,
+        "error: test/ml: Job resnet is deleted, and still there (it waits for foregroundDeletion)",
+    )
+
+
+def test_secrets_are_in_the_cluster_and_nowhere_else(
+    jobctl: Any, world: World, api: ApiServer, here: Path, monkeypatch: Any
+) -> None:
+    from base64 import b64decode
+
+    monkeypatch.setenv("WANDB_API_KEY", "very-secret")
+    Path("job.yaml").write_text(SPEC + "secrets: [WANDB_API_KEY]\n")
+    assert jobctl(*UP).code == 0
+    data = api.store.get(api.served("Secret"), "ml", "resnet-secrets").thing["data"]
+    assert {key: b64decode(value).decode() for key, value in data.items()} == {"WANDB_API_KEY": "very-secret"}
+    assert not [path for path in here.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
+    assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
+    monkeypatch.delenv("WANDB_API_KEY")
+    assert jobctl("plan").code == 0
+
+
+def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    job = api.store.get(api.served("Job"), "ml", "resnet").thing
+    job["metadata"]["annotations"]["jobctl.owner"] = "eve@desk"
+    ran = jobctl("up", "--recreate")
+    assert (ran.code, ran.err.splitlines()) == (
+        5,
+        [
+            "error: job `resnet` in test/ml belongs to eve@desk, and is left alone",
+            "hint: give yours another `name`, or `--take-over` if it is yours all the same",
+        ],
+    )
+    assert jobctl("down", "resnet").code == 5
+    assert jobctl("up", "--recreate", "--take-over").code == 0
+
+
+def test_what_jobctl_did_not_make_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.store.put(api.served("Service"), "ml", {"metadata": {"name": "resnet"}, "spec": {"ports": [{"port": 80}]}})
+    ran = jobctl(*UP)
+    assert (ran.code, ran.err.splitlines()[0], names(api.store)) == (
+        5,
+        "error: test/ml: there is a Service resnet already, which jobctl did not make: it is left alone",
+        ["Service resnet"],
+    )
+
+
+def test_a_conflict_names_the_field_and_who_set_it(jobctl: Any, world: World, api: ApiServer) -> None:
+    jobctl(*UP)
+    service = api.store.get(api.served("Service"), "ml", "resnet").thing
+    changed = {**service, "spec": {**service["spec"], "publishNotReadyAddresses": False}}
+    api.store.put(api.served("Service"), "ml", changed, manager="kubectl-edit")
+    ran, theirs = jobctl("up"), 'conflict with "kubectl-edit"'
+    assert (ran.code, ran.err.splitlines()) == (
+        3,
+        [
+            f"error: test: cannot patch Service resnet in namespace ml: .spec.publishNotReadyAddresses: {theirs}",
+            "hint: `--take-over` takes these fields, if the object is yours",
+        ],
+    )
+    assert jobctl("up", "--take-over").code == 0
+
+
+def test_commands_that_mean_nothing_in_a_cluster_say_why(jobctl: Any, world: World) -> None:
+    jobctl(*UP)
+    for argv in (("scale", "resnet", "3"), ("drill", "resnet", "-y"), ("supervise", "resnet"), ("stop", "resnet")):
+        ran = jobctl(*argv)
+        assert (ran.code, ran.err.startswith(f"error: there is no `{argv[0]}` on target `kubernetes`: ")) == (2, True)
+    assert jobctl("restart", "resnet", "--node", "1").code == 2
+    assert jobctl("restart", "resnet").err.splitlines()[0] == "replace Job resnet: `jobctl restart`"
+
+
+def test_a_job_is_not_brought_up_in_two_places(jobctl: Any, world: World, api: ApiServer) -> None:
+    api.store.put(api.served("Namespace"), "", {"metadata": {"name": "other"}})
+    jobctl(*UP)
+    ran = jobctl("up", "-n", "other")
+    assert (ran.code, ran.err.splitlines()[0]) == (
+        2,
+        "error: job `resnet` is up in test/ml, and would be brought up in test/other too",
+    )
+
+
+def test_an_operator_of_roles(jobctl: Any, world: World, api: ApiServer) -> None:
+    Path("job.yaml").write_text(
+        "name: wide\nframework: paddle\nmode: ps\nimage: paddle:3\nmodule: train\nps: {servers: 1, trainers: 2}\n"
+        "checkpoint: /ck\nkubernetes: {operator: paddle-operator}\n"
+    )
+    ran = jobctl(*UP)
+    assert ran.code == 0, ran.err
+    nodes = jobctl("status", "wide", "-o", "json").json["nodes"]
+    assert [(node["node"], node["role"], node["container"]) for node in nodes] == [
+        (0, "trainer", "wide-worker-0"),
+        (1, "trainer", "wide-worker-1"),
+        (2, "server", "wide-ps-0"),
+    ]
+    api.store.patch(api.served("PaddleJob"), "ml", "wide", phase="Completed", completionTime=stamp())
+    assert jobctl("wait", "wide").code == 0

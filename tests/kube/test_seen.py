@@ -1,0 +1,157 @@
+"""What objects and pods of a cluster mean, as operators write them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.cluster.kinds import JOB, PADDLE_JOB, PYTORCH_JOB, Kind
+from jobctl.jobspec.deploy.cluster.quantity import quantity
+from jobctl.jobspec.deploy.cluster.seen import number_of, observe, parse_pod, role_of
+from jobctl.jobspec.deploy.observed import phase
+
+Object = dict[str, Any]
+
+
+def main(kind: Kind, **status: Any) -> Object:
+    meta = {"name": "a", "uid": "1"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": {}, "status": status}
+
+
+def condition(name: str, message: str = "", status: str = "True") -> Object:
+    return {"type": name, "status": status, "message": message}
+
+
+def pod(name: str, state: Object | None = None, **more: Any) -> Object:
+    labels = more.pop("labels", {})
+    told = [{"name": "c", "state": state, "restartCount": more.pop("restarts", 0)}] if state else []
+    created = more.pop("created", "2026-01-01T00:00:00Z")
+    meta = {"name": name, "uid": name, "labels": labels, "creationTimestamp": created, **more.pop("meta", {})}
+    spec = {"containers": [{"name": "c"}], "nodeName": more.pop("node", "worker-1")}
+    return {"metadata": meta, "spec": spec, "status": {"containerStatuses": told, **more}}
+
+
+RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (main(JOB), ("running", None)),
+        (main(JOB, conditions=[condition("Complete")]), ("succeeded", None)),
+        (main(JOB, conditions=[condition("Complete", status="False")]), ("running", None)),
+        (main(JOB, conditions=[condition("Failed", "deadline")]), ("failed", "deadline")),
+        (main(JOB, conditions=[condition("Suspended", "in a queue")]), ("stopped", "it is suspended: in a queue")),
+        (main(PYTORCH_JOB, conditions=[condition("Created"), condition("Succeeded")]), ("succeeded", None)),
+        (main(PYTORCH_JOB, conditions=[condition("Restarting", "1 of 3")]), ("restarting", "1 of 3")),
+        (main(PADDLE_JOB, phase="Completed"), ("succeeded", None)),
+        (main(PADDLE_JOB, phase="Failed"), ("failed", "its operator says that it failed")),
+        (main(PADDLE_JOB, phase="Running"), ("running", None)),
+    ],
+)
+def test_what_controllers_say(made: Object, expected: tuple[str, str | None]) -> None:
+    assert phase(observe([made], [pod("a-0", RUNNING, phase="Running")], None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "state", "reason"),
+    [
+        (pod("a-0", phase="Pending", node=""), "pending", "waits for a node of the cluster"),
+        (pod("a-0", phase="Pending"), "starting", "waits for its container"),
+        (
+            pod(
+                "a-0",
+                {"waiting": {"reason": "CreateContainerConfigError", "message": "no config map"}},
+                phase="Pending",
+            ),
+            "starting",
+            "waits: CreateContainerConfigError: no config map",
+        ),
+        (
+            pod(
+                "a-0",
+                phase="Pending",
+                initContainerStatuses=[{"name": "code", "state": {"waiting": {"reason": "Error"}}}],
+            ),
+            "starting",
+            "waits for its container code: Error",
+        ),
+        (
+            pod("a-0", {"waiting": {"reason": "CrashLoopBackOff", "message": "5m"}}, phase="Running"),
+            "failed",
+            "CrashLoopBackOff: 5m",
+        ),
+        (pod("a-0", RUNNING, phase="Running"), "running", None),
+        (pod("a-0", {"terminated": {"exitCode": 0}}, phase="Succeeded"), "exited", None),
+        (pod("a-0", {"terminated": {"exitCode": 3}}, phase="Failed"), "failed", "it exited with code 3"),
+        (
+            pod("a-0", {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, phase="Failed"),
+            "failed",
+            "it was killed because it used more memory than `resources.memory` allows",
+        ),
+        (pod("a-0", phase="Failed", reason="Evicted", message="disk"), "failed", "Evicted: disk"),
+        (pod("a-0", RUNNING, phase="Unknown", reason="NodeLost"), "lost", "its node is not heard"),
+    ],
+)
+def test_what_pods_say(made: Object, state: str, reason: str | None) -> None:
+    found = parse_pod(made)
+    assert (found.state, found.reason) == (state, reason)
+
+
+@pytest.mark.parametrize(
+    ("labels", "name", "expected"),
+    [
+        ({"jobctl.role": "server", "batch.kubernetes.io/job-completion-index": "3"}, "a-server-3-xyzab", ("server", 3)),
+        (
+            {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "2"},
+            "x",
+            ("trainer", 2),
+        ),
+        ({"paddle-res-type": "ps"}, "a-ps-1", ("server", 1)),
+        ({"jobctl.role": "trainer"}, "a-worker-12", ("trainer", 12)),
+    ],
+)
+def test_roles_and_numbers(labels: dict[str, str], name: str, expected: tuple[str, int]) -> None:
+    made = pod(name, labels=labels)
+    assert (role_of(made), number_of(made)) == expected
+
+
+def test_of_several_pods_of_a_node_the_newest_counts() -> None:
+    pods = [
+        pod("a-0", {"terminated": {"exitCode": 1}}, phase="Failed", created="2026-01-01T00:00:00Z"),
+        pod("b-0", RUNNING, phase="Running", created="2026-01-01T00:01:00Z", restarts=2),
+        pod("c-0", phase="Pending", created="2026-01-01T00:02:00Z", meta={"deletionTimestamp": "2026-01-01T00:03:00Z"}),
+    ]
+    (node,) = observe([main(JOB)], pods, None).nodes
+    assert (node.container, node.state, node.again) == ("b-0", "running", 4)
+
+
+def test_without_its_objects_a_job_is_stopped() -> None:
+    assert phase(observe([], [], None)) == ("stopped", "nothing of it is in the cluster")
+    assert phase(observe([main(JOB)], [], None)) == (
+        "starting",
+        "no pod has been made yet: does its operator run, and watch this namespace?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("8", "8"),
+        ("500m", "0.5"),
+        ("16Gi", "17179869184"),
+        ("2k", "2000"),
+        ("1e3", "1000"),
+        ("1.5G", "1500000000"),
+        (3, "3"),
+    ],
+)
+def test_quantities(text: object, number: str) -> None:
+    assert quantity(text) == Decimal(number)
+
+
+def test_what_is_no_quantity() -> None:
+    with pytest.raises(ValueError, match="`many` is no quantity"):
+        quantity("many")

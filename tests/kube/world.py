@@ -1,0 +1,125 @@
+"""A cluster with somebody who plays the operators: makes pods of what is applied, and has them do as tests say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kube.server import ApiServer
+from kube.store import Object, Record, stamp
+
+
+class World:
+    """What goes on in the namespace `ml`."""
+
+    def __init__(self, api: ApiServer, *, runs: bool = True) -> None:
+        self.api, self.runs = api, runs
+        api.store.made.append(self.made)
+
+    def made(self, record: Record) -> None:
+        """Make the pods of a Job or PaddleJob."""
+        name, spec = record.thing["metadata"]["name"], record.thing.get("spec", {})
+        if record.served.kind == "Job":
+            for index in range(int(spec.get("completions") or 1)):
+                labels = {"batch.kubernetes.io/job-completion-index": str(index)}
+                self.pod(f"{name}-{index}-abcde", spec["template"], labels, record)
+        elif record.served.group == "batch.paddlepaddle.org":
+            for role in ("ps", "worker"):
+                for index in range(int((spec.get(role) or {}).get("replicas") or 0)):
+                    self.pod(f"{name}-{role}-{index}", spec[role]["template"], {}, record)
+            self.api.store.patch(record.served, record.namespace, name, phase="Starting")
+
+    def pod(self, name: str, template: Object, labels: dict[str, str], owner: Record) -> None:
+        """Make one pod, as a controller does."""
+        meta = template.get("metadata") or {}
+        pod = {
+            "metadata": {
+                "name": name,
+                "labels": {**(meta.get("labels") or {}), **labels},
+                "ownerReferences": [
+                    {
+                        "apiVersion": owner.served.api_version,
+                        "kind": owner.served.kind,
+                        "name": owner.thing["metadata"]["name"],
+                        "uid": owner.thing["metadata"]["uid"],
+                        "controller": True,
+                    }
+                ],
+            },
+            "spec": template["spec"],
+            "status": {"phase": "Pending"},
+        }
+        self.api.store.put(self.api.served("Pod"), "ml", pod)
+        if self.runs:
+            self.run(name)
+
+    def pods(self) -> list[Object]:
+        return self.api.store.list(self.api.served("Pod"), "ml")
+
+    def thing(self, name: str) -> Object:
+        return self.api.store.get(self.api.served("Pod"), "ml", name).thing
+
+    def run(self, name: str, restarts: int = 0) -> None:
+        """Have a pod run on a node."""
+        pod = self.thing(name)
+        number = sorted(other["metadata"]["name"] for other in self.pods()).index(name)
+        spec = {**pod["spec"], "nodeName": f"worker-{number}"}
+        self.api.store.put(self.api.served("Pod"), "ml", {**pod, "spec": spec})
+        self._status(name, "Running", {"running": {"startedAt": stamp()}}, restarts)
+
+    def end(self, name: str, code: int = 0, message: str = "") -> None:
+        """Have a pod end."""
+        ended = {
+            "exitCode": code,
+            "reason": "Error" if code else "Completed",
+            "finishedAt": stamp(),
+            "startedAt": stamp(),
+        }
+        if message:
+            ended["message"] = message
+        self.api.end_run(name, again=False)
+        told = self.thing(name)["status"]["containerStatuses"][0]
+        self._status(name, "Failed" if code else "Succeeded", {"terminated": ended}, told["restartCount"])
+
+    def restart(self, name: str) -> None:
+        """Have the container of a pod begin anew, as with restartPolicy OnFailure."""
+        count = self.thing(name)["status"]["containerStatuses"][0]["restartCount"]
+        self.api.end_run(name, again=True)
+        self._status(name, "Running", {"running": {"startedAt": stamp()}}, count + 1)
+
+    def wait_for_scheduler(self, name: str, message: str) -> None:
+        """Have no room for a pod."""
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+        self.api.store.patch(self.api.served("Pod"), "ml", name, phase="Pending", conditions=[condition])
+
+    def waiting(self, name: str, reason: str, message: str) -> None:
+        """Have a pod's container not start."""
+        pod = self.thing(name)
+        self.api.store.put(self.api.served("Pod"), "ml", {**pod, "spec": {**pod["spec"], "nodeName": "worker-9"}})
+        self._status(name, "Pending", {"waiting": {"reason": reason, "message": message}}, 0)
+
+    def _status(self, name: str, phase: str, state: Object, restarts: int) -> None:
+        container = self.thing(name)["spec"]["containers"][0]["name"]
+        told = [{"name": container, "state": state, "restartCount": restarts, "containerID": "containerd://4f3c"}]
+        self.api.store.patch(self.api.served("Pod"), "ml", name, phase=phase, containerStatuses=told)
+
+    def condition(self, kind: str, name: str, condition: str, message: str = "") -> None:
+        """Have a controller say how a job stands."""
+        one: dict[str, Any] = {"type": condition, "status": "True", "message": message, "reason": condition}
+        self.api.store.patch(self.api.served(kind), "ml", name, conditions=[one])
+
+    def event(self, name: str, about: str, reason: str, message: str, count: int = 1) -> None:
+        """Tell an event of a pod."""
+        self.api.store.put(
+            self.api.served("Event"),
+            "ml",
+            {
+                "metadata": {"name": name},
+                "involvedObject": {"kind": "Pod", "name": about},
+                "reason": reason,
+                "message": message,
+                "type": "Warning",
+                "count": count,
+                "lastTimestamp": stamp(),
+                "source": {"component": "default-scheduler"},
+            },
+        )

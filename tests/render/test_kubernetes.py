@@ -1,0 +1,324 @@
+"""Manifests, whole: files of `tests/golden/kubernetes`, renewed with `--update-golden`; and by the schemas of who reads them.
+
+Core objects are checked against the API server's own schemas, custom ones against those of the operators' CRDs
+(tests/tools/reduce_crd.py): with both, a field that would be dropped without a word is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from clusters import EXAMPLES, OPERATORS, cases, everything, of_example, of_text
+from jsonschema import Draft202012Validator
+
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.render.artefact import Artefact, launcher, render
+from jobctl.jobspec.render.errors import RenderError
+from jobctl.jobspec.render.manifest import escaped, manifest
+
+HERE = Path(__file__).parent
+GOLDEN = HERE.parent / "golden" / "kubernetes"
+CASES = cases()
+VERSIONS = ("1.30", "1.37")  # of the API server
+SCHEMAS = {
+    ("batch.paddlepaddle.org/v1", "PaddleJob"): "batch.paddlepaddle.org_paddlejobs",
+    ("kubeflow.org/v1", "PaddleJob"): "kubeflow.org_paddlejobs",
+    ("kubeflow.org/v1", "PyTorchJob"): "kubeflow.org_pytorchjobs",
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"): "trainer.kubeflow.org_trainjobs",
+    ("trainer.kubeflow.org/v1alpha1", "TrainingRuntime"): "trainer.kubeflow.org_trainingruntimes",
+}
+
+
+def artefacts(plan: Plan) -> list[Artefact]:
+    return list(render(plan, first_generation(plan)))
+
+
+def objects(plan: Plan) -> list[Any]:
+    return [yaml.load(artefact.content, yaml.CSafeLoader) for artefact in artefacts(plan)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_renders_as_recorded(name: str, request: pytest.FixtureRequest) -> None:
+    found = {one.path.removeprefix("manifests/"): one.content.decode() for one in artefacts(CASES[name]) if one.shown}
+    folder = GOLDEN / name
+    if request.config.getoption("--update-golden"):
+        for old in folder.glob("*"):
+            old.unlink()
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in found.items():
+            (folder / path).write_text(text)
+    assert found == {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_every_recorded_case_is_rendered() -> None:
+    assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(CASES)
+
+
+def test_every_example_runs_without_an_operator_or_says_why_not() -> None:
+    """A range of nodes needs an operator that sees to it; everything else runs in any cluster."""
+    runs = {name: [o for o in OPERATORS if of_example(name, o) is not None] for name in EXAMPLES}
+    assert runs == {
+        "paddle-resnet": ["none", "paddle-operator", "kubeflow"],
+        "paddle-resnet-elastic": ["paddle-operator"],
+        "paddle-resnet-static": ["none", "paddle-operator", "kubeflow"],
+        "paddle-wide-deep": ["none", "paddle-operator"],
+        "torch-elastic": ["kubeflow"],
+        "torch-resnet": ["none", "kubeflow", "trainer"],
+    }
+
+
+# The two manifests of PaddlePaddle's documentation on deployment come out of two short specs.
+
+RESNET_SPEC = """\
+name: resnet
+framework: paddle
+image: registry.baidubce.com/paddle-operator/demo-resnet:v1
+script: train_fleet.py
+nodes: 2
+devices: gpu:1
+container: {python: python}
+kubernetes: {operator: paddle-operator, clean_pod_policy: Never}
+"""
+RESNET = """\
+apiVersion: batch.paddlepaddle.org/v1
+kind: PaddleJob
+metadata:
+  name: resnet
+spec:
+  cleanPodPolicy: Never
+  worker:
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - name: paddle
+            image: registry.baidubce.com/paddle-operator/demo-resnet:v1
+            command: [python]
+            args: ["-m", "paddle.distributed.launch", "train_fleet.py"]
+            volumeMounts: [{mountPath: /dev/shm, name: dshm}]
+            resources: {limits: {nvidia.com/gpu: "1"}}
+        volumes: [{name: dshm, emptyDir: {medium: Memory}}]
+"""
+# Its image has a command of its own, which a spec has to name.
+WIDE_AND_DEEP_SPEC = """\
+name: wide-ande-deep
+framework: paddle
+mode: ps
+image: registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1
+script: train.py
+ps: {servers: 2, trainers: 2, gloo: 1}
+kubernetes: {operator: paddle-operator, intranet: PodIP, clean_pod_policy: OnCompletion}
+"""
+WIDE_AND_DEEP = """\
+apiVersion: batch.paddlepaddle.org/v1
+kind: PaddleJob
+metadata:
+  name: wide-ande-deep
+spec:
+  withGloo: 1
+  intranet: PodIP
+  cleanPodPolicy: OnCompletion
+  worker: &two
+    replicas: 2
+    template:
+      spec:
+        containers:
+          - {name: paddle, image: "registry.baidubce.com/paddle-operator/demo-wide-and-deep:v1"}
+  ps: *two
+"""
+
+
+def common(wanted: Any, made: Any) -> Any:
+    """Return the part of `made` that `wanted` says anything about."""
+    if isinstance(wanted, dict) and isinstance(made, dict):
+        return {key: common(wanted[key], made[key]) for key in made if key in wanted}
+    if isinstance(wanted, list) and isinstance(made, list) and len(wanted) == len(made):
+        return [common(one, other) for one, other in zip(wanted, made, strict=True)]
+    return made
+
+
+@pytest.mark.parametrize(("spec", "documented"), [(RESNET_SPEC, RESNET), (WIDE_AND_DEEP_SPEC, WIDE_AND_DEEP)])
+def test_what_the_documentation_shows_comes_out_of_a_short_spec(spec: str, documented: str) -> None:
+    wanted = yaml.load(documented, yaml.CSafeLoader)
+    (made,) = objects(of_text(spec))
+    assert common(wanted, made) == wanted
+    # Of the job itself there is nothing else; what is more in the pods is ours.
+    assert made["spec"].keys() == wanted["spec"].keys()
+
+
+# By the schemas of who reads them.
+
+
+def validator(made: Any) -> Draft202012Validator:
+    name = SCHEMAS[made["apiVersion"], made["kind"]]
+    return Draft202012Validator(json.loads((HERE / "schemas" / f"{name}.json").read_text()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_object_is_one_that_its_reader_takes(name: str) -> None:
+    for made in objects(CASES[name]):
+        if (made["apiVersion"], made["kind"]) in SCHEMAS:
+            assert [error.message for error in validator(made).iter_errors(made)] == []
+            for template in templates(made):
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+                check_core(pod)
+        else:
+            check_core(made)
+
+
+def check_core(made: Any) -> None:
+    for version in VERSIONS:
+        kubernetes_validate.validate(made, version, strict=True)
+
+
+def templates(made: Any) -> list[Any]:
+    """Return the pod templates in an object, wherever they are."""
+    if isinstance(made, list):
+        return [found for item in made for found in templates(item)]
+    if not isinstance(made, dict):
+        return []
+    own = [made] if "containers" in made.get("spec", {}) else []
+    return own + [found for item in made.values() for found in templates(item)]
+
+
+@pytest.mark.parametrize("kind", SCHEMAS.values())
+def test_schemas_refuse_what_an_operator_would_drop(kind: str) -> None:
+    made = next(
+        one for plan in CASES.values() for one in objects(plan) if SCHEMAS.get((one["apiVersion"], one["kind"])) == kind
+    )
+    check = validator(made)
+    assert list(check.iter_errors(made)) == []
+    misspelt = {**made, "spec": {**made["spec"], "cleanPodPolcy": "Never"}}
+    assert [error.validator for error in check.iter_errors(misspelt)] == ["additionalProperties"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_schemas_of_core_objects_refuse_unknown_fields(version: str) -> None:
+    made = objects(CASES["torch-resnet-none"])[-1]
+    kubernetes_validate.validate(made, version, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**made, "spec": {**made["spec"], "backofLimit": 3}}, version, strict=True)
+
+
+# What holds for all.
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_names_labels_and_order(name: str) -> None:
+    plan = CASES[name]
+    made = objects(plan)
+    for number, (artefact, one) in enumerate(zip(artefacts(plan), made, strict=True), 1):
+        assert artefact.path == f"manifests/{number:02}-{one['kind'].lower()}-{one['metadata']['name']}.yaml"
+        labels = one["metadata"]["labels"]
+        assert (labels["app.kubernetes.io/managed-by"], labels["jobctl.job"]) == ("jobctl", plan.job)
+        assert one["metadata"].get("namespace") == (plan.cluster.namespace if plan.cluster else None)
+        for template in templates(one):
+            own = template["metadata"]["labels"]
+            assert (own["jobctl.job"], own["jobctl.role"] in ("trainer", "server", "scheduler")) == (plan.job, True)
+            assert {c["imagePullPolicy"] for c in template["spec"]["containers"]} <= {"IfNotPresent", "Always"}
+    mains = [one for one in made if "jobctl.spec" in one["metadata"].get("annotations", {})]
+    assert [one["metadata"]["annotations"]["jobctl.framework"] for one in mains] == [plan.framework] * len(mains)
+    roles = {node.role for node in plan.nodes}
+    alone = plan.cluster is not None and plan.cluster.operator == "none"
+    names = {f"{plan.job}-{role}" for role in roles} if alone and len(roles) > 1 else {plan.job}
+    assert {one["metadata"]["name"] for one in mains} == names
+    assert made[-1] in mains
+
+
+def test_volumes_are_there_and_mounted_once() -> None:
+    for plan in CASES.values():
+        for template in (found for one in objects(plan) for found in templates(one)):
+            spec = template["spec"]
+            names = [volume["name"] for volume in spec.get("volumes", ())]
+            assert len(names) == len(set(names))
+            used = set()
+            for container in [*spec["containers"], *spec.get("initContainers", ())]:
+                places = [mount["mountPath"] for mount in container.get("volumeMounts", ())]
+                assert len(places) == len(set(places))
+                used |= {mount["name"] for mount in container.get("volumeMounts", ())}
+            assert used == set(names)
+
+
+def test_no_secret_value_can_be_in_a_manifest() -> None:
+    made = artefacts(everything("none", "torch"))
+    assert [(one.path, one.secrets) for one in made if one.secrets] == [
+        ("manifests/02-secret-everything-secrets.yaml", ("WANDB_API_KEY", "HF_TOKEN"))
+    ]
+    (secret,) = [one for one in objects(everything("none", "torch")) if one["kind"] == "Secret"]
+    assert "data" not in secret
+    assert "stringData" not in secret
+
+
+def hashes(plan: Plan) -> list[str]:
+    annotations = [one["metadata"].get("annotations", {}) for one in objects(plan)]
+    return [found["jobctl.spec"] for found in annotations if "jobctl.spec" in found]
+
+
+@pytest.mark.parametrize("operator", ["none", "kubeflow", "trainer"])
+def test_hash_follows_what_is_started_and_nothing_else(operator: str) -> None:
+    before = everything(operator, "torch")
+    assert before.code is not None
+    assert hashes(everything(operator, "torch")) == hashes(before)
+    assert hashes(replace(before, code=replace(before.code, version="1" * 16))) != hashes(before)
+    node = before.nodes[0]
+    slower = replace(node, container=replace(node.container, env=(("LR", "0.2"),)))
+    assert hashes(replace(before, nodes=(slower, *before.nodes[1:]))) != hashes(before)
+    other = replace(node, launch=replace(node.launch, command=("python3", "other.py")))
+    assert hashes(replace(before, nodes=(other, *before.nodes[1:]))) != hashes(before)
+
+
+def test_the_launcher_is_sent_as_it_is_installed() -> None:
+    (made,) = [one for one in objects(everything("none", "torch")) if one["metadata"]["name"].endswith("-launcher")]
+    assert made["data"] == {"launcher.py": launcher().decode()}
+
+
+def test_code_that_is_too_large_is_refused() -> None:
+    plan = everything("none", "torch")
+    assert plan.code is not None
+    with pytest.raises(RenderError) as caught:
+        artefacts(replace(plan, code=replace(plan.code, archive="A" * 1_400_000)))
+    assert caught.value.code == "too-large-for-kubernetes"
+
+
+def test_a_job_that_is_too_large_is_refused() -> None:
+    plan = of_text("name: huge\nframework: torch\nimage: i\nscript: t.py\nnodes: 2000\n")
+    with pytest.raises(RenderError) as caught:
+        artefacts(plan)
+    assert caught.value.code == "too-large-for-kubernetes"
+
+
+# What Kubernetes reads.
+
+
+def expanded(text: str) -> str:
+    """Fill in `$(VAR)` as Kubernetes does, where no variable is set: `$$` is a dollar."""
+    return re.sub(r"\$\$|\$\([^)]*\)|\$.?", lambda match: "$" if match[0] == "$$" else match[0], text)
+
+
+@pytest.mark.parametrize("text", ["", "$", "$$", "$(A)", "$$(A)", "a $b $(c", "$$$", "${X}", "100$", "$($$(", "$)$$a"])
+def test_a_value_arrives_as_it_was(text: str) -> None:
+    assert expanded(escaped(text)) == text
+    assert "$(A)" not in re.sub(r"\$\$", "", escaped(text))
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "y", "no", "null", "~", "1e3", "0755", "22:22", "a: b", "- a", "a\nb\n", "a\n", "\n", " a\n", "a\n b\n\n", "\ta\n",
+     "é☃\U0001f600", "\x85", "#", "a #b", "a\r\nb\n", "trailing \n", "{}", "*a", "yes", "nan", "a:", "1.10"],
+)  # fmt: skip
+def test_yaml_is_read_back_unchanged(value: str) -> None:
+    made = {"text": value, value or "empty": [value, {"a-key": value}, [], {}], "n": 1, "b": True}
+    text = manifest(made)
+    assert yaml.load(text, yaml.CSafeLoader) == made
+    # Readers of YAML 1.2 go by fewer words, so what 1.1 takes for text is text to them.
+    from ruamel.yaml import YAML
+
+    assert YAML(typ="safe", pure=True).load(text.decode()) == made
