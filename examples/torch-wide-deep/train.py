@@ -408,11 +408,13 @@ def main() -> int:
     counts = [len(os.environ[name].split(",")) for name in ("JOBCTL_TRAINERS", "JOBCTL_SERVERS")]
     if role == "server":
         serve(options, index, counts[1])  # first: who is in the world may be called at once
+    # The shared memory that it would use on one machine is polled, which keeps a core of each process busy.
+    sockets = {"_transports": ["uv"], "_channels": ["basic"]}
     rpc.init_rpc(
         f"{role}{index}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        rpc_backend_options=rpc.TensorPipeRpcBackendOptions(rpc_timeout=PATIENCE),
+        rpc_backend_options=rpc.TensorPipeRpcBackendOptions(rpc_timeout=PATIENCE, **sockets),
     )
     reached = train(options, index, *counts) if role == "trainer" else 1.0
     rpc.shutdown()  # waits until all trainers are here: until then servers serve

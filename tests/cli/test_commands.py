@@ -206,7 +206,7 @@ def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:
 
 
 def test_what_is_not_built_yet(jobctl: Any) -> None:
-    text = SPEC.replace("framework: torch", "framework: mindspore") + "mindspore: {launcher: msrun}\n"
+    text = SPEC.replace("framework: torch", "framework: paddle") + "paddle: {launcher: legacy}\n"
     Path("job.yaml").write_text(text)
     assert jobctl("validate").code == 0
     ran = jobctl("up")

@@ -127,7 +127,10 @@ def advance():
         return held[0], len(held) > 2
 if role == "server":
     held[:] = load()
-rpc.init_rpc("%s%d" % (role, number), rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+# The shared memory that it would use on one machine is polled: each process would keep a core busy.
+options = rpc.TensorPipeRpcBackendOptions(_transports=["uv"], _channels=["basic"])
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+rpc.init_rpc("%s%d" % (role, number), rank=rank, world_size=size, rpc_backend_options=options)
 ended = role == "server"
 while not ended:
     wait()

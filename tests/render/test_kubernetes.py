@@ -66,12 +66,14 @@ def test_every_example_runs_without_an_operator_or_says_why_not() -> None:
     """A range of nodes needs an operator that sees to it; everything else runs in any cluster."""
     runs = {name: [o for o in OPERATORS if of_example(name, o) is not None] for name in EXAMPLES}
     assert runs == {
+        "mindspore-lenet": ["none"],
         "paddle-resnet": ["none", "paddle-operator", "kubeflow"],
         "paddle-resnet-elastic": ["paddle-operator"],
         "paddle-resnet-static": ["none", "paddle-operator", "kubeflow"],
         "paddle-wide-deep": ["none", "paddle-operator"],
         "torch-elastic": ["kubeflow"],
         "torch-resnet": ["none", "kubeflow", "trainer"],
+        "torch-wide-deep": ["none"],
     }
 
 
