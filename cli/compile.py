@@ -137,7 +137,8 @@ def render(
 ) -> None:
     """Write exactly what `up` would send.
 
-    A folder per host, and once the launcher and the first control file; the same input gives the same bytes.
+    A folder per host, and once the launcher and the first control file; for Kubernetes, manifests that `kubectl apply` takes.
+    The same input gives the same bytes.
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
     """
@@ -152,9 +153,12 @@ def render(
     try:
         artefacts = render(plan, first_generation(plan))
         if out is None:
+            # Manifests are one stream for `kubectl apply -f -`, in which nothing may be missing.
+            stream = plan.target == "kubernetes"
             for artefact in artefacts:
-                if artefact.shown:
-                    console.out(f"# {artefact.path}\n{artefact.content.decode()}")
+                if stream or artefact.shown:
+                    begin = "---\n" if stream else ""
+                    console.out(f"{begin}# {artefact.path}\n{artefact.content.decode()}")
             return
         written = write(artefacts, out)
     except RenderError as error:

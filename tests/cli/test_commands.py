@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from jobctl.main import main
 
@@ -203,6 +204,24 @@ def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:
         2,
         "error: target `kubernetes` takes no hosts file: the cluster chooses",
     )
+
+
+def test_manifests_are_printed_as_one_stream(jobctl: Any) -> None:
+    """As `kubectl apply -f -` takes it: nothing is missing that is written into files."""
+    printed = jobctl("render", "--target", "kubernetes", "--set", "image=x", "--set", "code=.")
+    assert (
+        printed.code,
+        jobctl("render", "--target", "kubernetes", "--set", "image=x", "--set", "code=.", "--out", "out").code,
+    ) == (0, 0)
+    files = sorted(Path("out/manifests").iterdir())
+    assert [one["kind"] for one in yaml.safe_load_all(printed.out)] == [
+        "ConfigMap",
+        "ConfigMap",
+        "ConfigMap",
+        "Service",
+        "Job",
+    ]
+    assert list(yaml.safe_load_all(printed.out)) == [yaml.safe_load(path.read_text()) for path in files]
 
 
 def test_what_is_not_built_yet(jobctl: Any) -> None:
