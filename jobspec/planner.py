@@ -65,7 +65,6 @@ def planner(
     known = framework(spec.framework)
     cluster = cluster_of(spec) if context.target == "kubernetes" else None
     if not has_operator(cluster):
-        _refuse_unsupported(spec, known)
         _refuse_without_folder(spec)
     most = spec.nodes.max if count is None else _counted(spec, count)
     roles = known.roles(spec)
@@ -108,17 +107,6 @@ def planner(
         cluster=cluster,
         needs=known.needs(spec),
     )
-
-
-def _refuse_unsupported(spec: Spec, known: Framework) -> None:
-    what = known.unsupported(spec)
-    if what:
-        raise PlanError(
-            "not-yet",
-            f"this version of jobctl validates {what}, and cannot plan or run it yet",
-            ("mode" if "mode" in what else "framework",),
-            "see CHANGELOG.md for what comes next",
-        )
 
 
 def _refuse_without_folder(spec: Spec) -> None:

@@ -103,9 +103,6 @@ class Framework(Protocol):
     def needs(self, spec: Spec) -> tuple[Need, ...]:
         """Return what `check` looks for in the image, beside the module itself."""
 
-    def unsupported(self, spec: Spec) -> str | None:
-        """Return why this version cannot plan `spec`, or None if it can."""
-
 
 def served(spec: Spec) -> tuple[Role, ...]:
     """Return the roles of a job whose trainers may have parameter servers."""

@@ -99,10 +99,6 @@ class MindSpore:
         """Nothing but the module."""
         return ()
 
-    def unsupported(self, spec: Spec) -> str | None:
-        """Nothing."""
-        return None
-
 
 # Ranks are explicit, so that a process is the same one in every generation.
 _PROCESS_ENV: tuple[tuple[str, Value], ...] = (

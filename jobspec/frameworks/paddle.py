@@ -165,6 +165,8 @@ class Paddle:
         """Return the launcher's command line, or, in mode `ps`, the variables of a role."""
         if spec.ps is not None:
             return _role(spec, spec.ps, seat)
+        if _is_old(spec):
+            return _trainers(spec, seat)
         elastic = seat.etcd is not None
         return Start(
             argv=_launch(spec, seat),
@@ -204,17 +206,58 @@ class Paddle:
         """Return its etcd client, parameter servers, and its own test of an installation."""
         brings_etcd3 = any("etcd3" in command for command in spec.setup)
         return (
-            *((_ETCD3,) if spec.etcd is not None and spec.ps is None and not brings_etcd3 else ()),
+            *((_ETCD3,) if spec.etcd and spec.ps is None and not _is_old(spec) and not brings_etcd3 else ()),
             *((_SERVERS,) if spec.ps is not None else ()),
             *((_GLOO_RACE,) if spec.ps is not None and spec.ps.gloo == 2 else ()),
             _RUN_CHECK,
         )
 
-    def unsupported(self, spec: Spec) -> str | None:
-        """Return what this version cannot plan yet."""
-        if spec.paddle is not None and spec.paddle.launcher == "legacy":
-            return "`paddle.launcher: legacy`"
-        return None
+
+def _is_old(spec: Spec) -> bool:
+    return spec.paddle is not None and spec.paddle.launcher == "legacy"
+
+
+def _trainers(spec: Spec, seat: Seat) -> Start:
+    """Return how trainers of any Paddle start without its launcher: with the variables that all of its launchers set.
+
+    Those of Paddle 1 and 2.0 to 2.2 have other options than today's, and others among themselves; their elastic manager
+    (paddle/distributed/fleet/elastic, 2.2) starts nothing again that jobctl does not. So members are jobctl's decision
+    here, with etcd as without, and the manager's variables only tell the program what it may read there.
+    """
+    return Start(
+        argv=(),
+        env=(
+            *_COLLECTIVE_ENV,
+            *(() if seat.devices else (("PADDLE_DISTRI_BACKEND", "gloo"),)),
+            *(_old_elastic(spec, seat.etcd) if seat.etcd else ()),
+            *_own(spec),
+        ),
+        interface_env=_INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ()),
+        log_name="workerlog",
+        rank_env=("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
+        scrub=_SCRUBBED,
+        process_env=(*_PROCESS_ENV[:2], *_selected(spec, seat)),
+        listens=True,
+    )
+
+
+_COLLECTIVE_ENV: tuple[tuple[str, Value], ...] = (
+    ("PADDLE_TRAINER_ENDPOINTS", Slot("trainers")),
+    ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
+    ("POD_IP", Slot("address")),
+    ("TRAINING_ROLE", "TRAINER"),
+    ("PADDLE_TRAINING_ROLE", "TRAINER"),
+)
+
+
+def _old_elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
+    least, most = spec.nodes.min, spec.nodes.max
+    return (
+        ("PADDLE_ELASTIC_SERVER", etcd),
+        ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
+        ("PADDLE_ELASTIC_NP", str(most) if least == most else f"{least}:{most}"),
+        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1" if least == most else "2"),
+    )
 
 
 def _launch(spec: Spec, seat: Seat) -> tuple[Value, ...]:

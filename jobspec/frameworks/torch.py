@@ -70,10 +70,6 @@ class Torch:
         """Nothing but the module."""
         return ()
 
-    def unsupported(self, spec: Spec) -> str | None:
-        """Nothing."""
-        return None
-
 
 def _role(seat: Seat) -> Start:
     server = seat.role == "server"

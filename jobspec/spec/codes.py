@@ -122,7 +122,6 @@ CODES: dict[str, tuple[str, str]] = {
 LATER: dict[str, str] = {
     # Planning.
     "nodes-out-of-range": "`scale` to a number of nodes that the spec does not allow",
-    "not-yet": "valid, but this version of jobctl does not run it",
     "devices-unknown": "nothing says how many devices a host has",
     "gloo-without-checkpoint": "`ps.gloo` without a shared checkpoint directory, in which trainers meet",
     "no-shared-folder": "`recovery: native` without a shared checkpoint directory, in which MindSpore keeps its cluster's state",

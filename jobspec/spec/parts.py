@@ -277,7 +277,9 @@ class TorchOptions(Part):
 class PaddleOptions(Part):
     """Options of PaddlePaddle only."""
 
-    launcher: Literal["launch", "legacy"] = Field(default="launch", description="`legacy` for images with old Paddle.")
+    launcher: Literal["launch", "legacy"] = Field(
+        default="launch", description="`legacy` for images with old Paddle: no launcher of its own."
+    )
     elastic_timeout: Duration | None = Field(default=None, description="How long Paddle waits for members.")
 
 

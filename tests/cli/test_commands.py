@@ -224,14 +224,6 @@ def test_manifests_are_printed_as_one_stream(jobctl: Any) -> None:
     assert list(yaml.safe_load_all(printed.out)) == [yaml.safe_load(path.read_text()) for path in files]
 
 
-def test_what_is_not_built_yet(jobctl: Any) -> None:
-    text = SPEC.replace("framework: torch", "framework: paddle") + "paddle: {launcher: legacy}\n"
-    Path("job.yaml").write_text(text)
-    assert jobctl("validate").code == 0
-    ran = jobctl("up")
-    assert (ran.code, "[not-yet]" in ran.err) == (2, True)
-
-
 def test_commands_on_a_running_job_need_only_its_name(jobctl: Any) -> None:
     Path("job.yaml").write_text(SPEC + "env: {TOKEN: '${NOT_SET_ANYWHERE:?needed}'}\n")
     assert jobctl("validate").code == 2

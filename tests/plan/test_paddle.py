@@ -269,10 +269,45 @@ def test_trainers_meet_through_files_of_the_checkpoint_directory(gloo: int, afte
         assert error.value.code == "gloo-without-checkpoint"
 
 
-def test_what_is_not_run_yet() -> None:
-    with pytest.raises(PlanError) as error:
-        make("paddle: {launcher: legacy}\n")
-    assert error.value.code == "not-yet"
+def old(*more: tuple[str, object]) -> tuple[tuple[str, object], ...]:
+    return (
+        ("PADDLE_TRAINER_ENDPOINTS", Slot("trainers")),
+        ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
+        ("POD_IP", Slot("address")),
+        ("TRAINING_ROLE", "TRAINER"),
+        ("PADDLE_TRAINING_ROLE", "TRAINER"),
+        *more,
+    )
+
+
+def test_trainers_of_an_old_paddle_start_without_its_launcher() -> None:
+    """Its options are others in each version; the variables, NCCL2's of the Fluid time too, are the same in all."""
+    (node,) = make("paddle: {launcher: legacy}\ndevices: gpu:2\n", "a slots=2\n").nodes
+    launch = node.launch
+    assert (launch.start, launch.nproc, launch.listens, launch.rejoin, launch.regroups) == ((), 2, True, None, False)
+    assert launch.env == old()
+    assert (launch.rank_env, launch.process_env) == (
+        ("PADDLE_TRAINER_ID", "PADDLE_RANK_IN_NODE"),
+        (
+            ("PADDLE_PORT", Slot("port")),
+            ("PADDLE_CURRENT_ENDPOINT", Slot("endpoint")),
+            ("FLAGS_selected_gpus", Slot("local_rank")),
+        ),
+    )
+
+
+@pytest.mark.parametrize(("nodes", "level"), [("2", "1"), ("2:4", "2")])
+def test_who_takes_part_of_an_old_paddle_is_decided_here(nodes: str, level: str) -> None:
+    text = f'nodes: "{nodes}"\netcd: {{endpoints: ["10.0.0.9:2379"]}}\npaddle: {{launcher: legacy}}\n'
+    plan = make(text, "a\nb\n")
+    assert plan.nodes[0].launch.env == old(
+        ("PADDLE_DISTRI_BACKEND", "gloo"),
+        ("PADDLE_ELASTIC_SERVER", "10.0.0.9:2379"),
+        ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
+        ("PADDLE_ELASTIC_NP", nodes),
+        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", level),
+    )
+    assert [need.code for need in plan.needs] == ["framework-broken"]
 
 
 @pytest.mark.parametrize(

@@ -159,15 +159,6 @@ def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
     assert error.value.code == code
 
 
-def test_what_this_version_does_not_run_is_refused_with_the_reason() -> None:
-    text = BASE.replace("torch", "paddle") + "paddle: {launcher: legacy}\n"
-    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
-    assert loaded.spec is not None, loaded.diagnostics
-    with pytest.raises(PlanError) as error:
-        planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"))
-    assert error.value.code == "not-yet"
-
-
 def test_limits_mounts_and_labels() -> None:
     text = (
         "volumes: ['/data:/data:ro', 'cache:/cache']\ncheckpoint: /ckpt\nenv: {B: 2, A: 0755}\n"
