@@ -2229,10 +2229,11 @@ class Circle:
     def renewed(self, now: float) -> Optional[float]:
         """Return from when on the lease counts; the only trainer of a job has one always.
 
-        Until the launcher has begun a generation it is that of the one before, whose processes it may yet have to end.
+        Until most have answered in a generation it is that of the one before: its processes may yet have to be ended, and
+        the launcher may begin before the first answer is here, as all are known to be there.
         """
         found = now if self.lease.is_alone else self.lease.renewed()
-        return self.last if found is None and not self.begun else found
+        return self.last if found is None else found
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""

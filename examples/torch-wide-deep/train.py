@@ -132,7 +132,7 @@ class Work:
     """Server 0's list of the batches: which are dealt out, which are done, and when that is written down."""
 
     def __init__(self, total: int, done: set[int], every: int) -> None:
-        self.total, self.done, self.every = total, done, every
+        self.total, self.done, self.every, self.restored = total, done, every, len(done)
         self.open = [number for number in reversed(range(total)) if number not in done]
         self.lock = threading.Lock()
 
@@ -258,6 +258,10 @@ def finish_batch(number: int, servers: int) -> int:
     return count
 
 
+def count_restored() -> int:
+    return HERE[0].work.restored
+
+
 def count_done() -> int:
     work = HERE[0].work
     with work.lock:
@@ -345,10 +349,10 @@ def train(options: argparse.Namespace, index: int, trainers: int, count: int) ->
     """Trains on batches until there are no more; trainer 0 then judges, others return 1."""
     servers, (training, test) = Servers(count), tumours()
     total, of_epoch = batches(options)
-    done = rpc.rpc_sync("server0", count_done)
+    restored = rpc.rpc_sync("server0", count_restored)  # others may have trained on a batch since
     if index == 0:
-        word = "resumed" if done else "started"
-        print(f"{word} step={done} of={total} servers={count} trainers={trainers}", flush=True)
+        word = "resumed" if restored else "started"
+        print(f"{word} step={restored} of={total} servers={count} trainers={trainers}", flush=True)
     while (number := rpc.rpc_sync("server0", next_batch)) is not None:
         batch = samples_of(number, options, training)
         pulled = servers.pull(batch.ids)

@@ -9,7 +9,7 @@ import pytest
 
 from .campaign import campaign
 
-FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
+FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "2")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 
 
 @pytest.fixture(autouse=True)
