@@ -2765,6 +2765,7 @@ class Run:
             return [child.pid for child in living]
         for child in living:
             forward(child.pid, signal.SIGSTOP)
+        self.look()  # one may have begun since
         return [int(p["guard_pid"]) for p in self.processes if p["state"] == "running" and process_guard_lives(p)]
 
     def tidy_up(self) -> None:

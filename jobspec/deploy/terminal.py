@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import shutil
 import signal
 import sys
 import termios
@@ -24,7 +23,7 @@ def interact(channel: Any, command: str) -> int:
     """
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal:
-        size = shutil.get_terminal_size()
+        size = window()
         channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
     channel.exec_command(command)
 
@@ -101,13 +100,18 @@ def raw() -> Iterator[None]:
         termios.tcsetattr(source, termios.TCSADRAIN, before)
 
 
+def window() -> os.terminal_size:
+    """Return the size of the terminal by its own word: COLUMNS and LINES may be there too, and older."""
+    return os.get_terminal_size(STDIN)
+
+
 @contextlib.contextmanager
 def resizes(tell: Callable[[os.terminal_size], None]) -> Iterator[None]:
     """Tell the other side when the window changes its size."""
 
     def resized(number: int, frame: object) -> None:
         with contextlib.suppress(OSError):
-            tell(shutil.get_terminal_size())
+            tell(window())
 
     before = signal.signal(signal.SIGWINCH, resized)
     try:

@@ -76,6 +76,7 @@ def meeting(me: str, peer: str, port: int, patience: float = 60.0) -> subprocess
         "kind": "cpu",
         "paths": [],
         "module": None,
+        "tests": [],
         "address": addresses[me],
         "port": port,
         "peers": [{"host": peer, "address": addresses[peer], "me": me}],

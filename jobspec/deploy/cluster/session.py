@@ -8,7 +8,6 @@ import json
 import os
 import re
 import selectors
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from jobctl.jobspec.deploy.cluster.api import Api
 from jobctl.jobspec.deploy.cluster.kinds import POD
 from jobctl.jobspec.deploy.cluster.problems import Call, Cut, Unreachable, problem_of
 from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.terminal import CHUNK, STDIN, raw, resizes
+from jobctl.jobspec.deploy.terminal import CHUNK, STDIN, raw, resizes, window
 
 # Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.
 IN, OUT, ERR, RESULT, RESIZE = range(5)
@@ -41,7 +40,7 @@ class Session:
 
         try:
             if terminal:
-                resize(shutil.get_terminal_size())
+                resize(window())
             with contextlib.ExitStack() as stack:
                 if terminal:
                     stack.enter_context(raw())
