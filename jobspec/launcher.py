@@ -29,7 +29,9 @@ import contextlib
 import errno
 import fcntl
 import glob
+import importlib.util
 import json
+import marshal
 import mmap
 import os
 import re
@@ -72,6 +74,7 @@ ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent d
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 Json = Dict[str, Any]
+CODE: Any = None  # this file as the interpreter has compiled it, where it is the program that runs
 
 
 # --- The kernel's help against orphans -------------------------------------------------------------------------
@@ -199,6 +202,25 @@ def write_json(path: str, value: Json) -> None:
             with contextlib.suppress(OSError):
                 os.unlink(name)
         note("cannot write %s: %s" % (path, error))
+
+
+def keep_compiled(directory: str) -> str:
+    """Write this program down as the interpreter has compiled it, and return the path; its source where that cannot be.
+
+    The guard of each process is this program once more, and compiling it takes longer than all else that a guard does
+    before its process runs.
+    """
+    source, path = os.path.abspath(__file__), os.path.join(directory, "launcher.pyc")
+    if CODE is None:
+        return source
+    try:
+        with open(path + ".new", "wb") as file:
+            file.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(CODE))
+        os.replace(path + ".new", path)
+    except OSError as error:
+        note("cannot write %s: %s" % (path, error))
+        return source
+    return path
 
 
 def read_json(path: str) -> Optional[Json]:
@@ -428,6 +450,7 @@ class Launcher:
         self.deadline = deadline
         self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
         self.launch = launch
+        self.program = keep_compiled(self.dir)
         self.guard = os.getppid()
         # The lease in etcd, or among the launchers of a cluster, if that decides.
         self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
@@ -2387,7 +2410,7 @@ class Run:
     """The processes of one generation on this node."""
 
     def __init__(self, launcher: Launcher, order: Json, member: Json) -> None:
-        self.launch, self.order, self.member = launcher.launch, order, member
+        self.launch, self.order, self.member, self.program = launcher.launch, order, member, launcher.program
         self.generation: int = order["number"]
         self.logs = os.path.join(launcher.dir, "logs", str(self.generation))
         self.progress_dir = os.path.join(launcher.dir, "progress", str(self.generation))
@@ -2502,7 +2525,8 @@ class Run:
 
     def argv(self, values: Sequence[Any]) -> List[str]:
         """Return an argv of the plan; the slot `process` becomes the guard of one process."""
-        prefixes = {"process": self.shim(), "process_script": self.shim()[3:]}
+        # A launcher that chooses the interpreter by itself does so by the name's ending: that gets the source.
+        prefixes = {"process": self.shim(), "process_script": [os.path.abspath(__file__), "process"]}
         argv: List[str] = []
         for value in values:
             slot = value["slot"] if isinstance(value, dict) else None
@@ -2515,7 +2539,7 @@ class Run:
         Not in argv, because torchrun's parser takes a user's `--log` or `--node` for an abbreviation of its own
         options, even behind the script.
         """
-        return [sys.executable, "-S", "-E", os.path.abspath(__file__), "process"]
+        return [sys.executable, "-S", "-E", self.program, "process"]
 
     # Starting.
 
@@ -3361,4 +3385,5 @@ def main() -> NoReturn:
 
 
 if __name__ == "__main__":
+    CODE = sys._getframe().f_code
     main()

@@ -103,6 +103,14 @@ def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
     assert process.wait(20) == 143
 
 
+def test_a_launcher_that_cannot_keep_itself_compiled_starts_processes_all_the_same(node: Any) -> None:
+    (node.dir / "launcher.pyc.new").mkdir(parents=True)
+    node.start(command=node.script("import time; time.sleep(600)"))
+    node.order(1)
+    node.until("running")
+    assert (len(node.pids("launcher.py process")), node.pids("launcher.pyc")) == (1, [])
+
+
 # O and I are the guard and the launcher proper, T the framework's launcher, S the guard of a process, W the process.
 def members(node: Any) -> dict[str, list[int]]:
     outer, inner = node.pids("--control")
@@ -111,10 +119,10 @@ def members(node: Any) -> dict[str, list[int]]:
         "O": [outer],
         "I": [inner],
         "T": wrapper[:1],
-        "S": node.pids("launcher.py process")[-1:],
+        "S": node.pids("launcher.pyc process")[-1:],
         "W": node.pids("script-0"),
         "O+I": [outer, inner],
-        "I+S": [inner, *node.pids("launcher.py process")[-1:]],
+        "I+S": [inner, *node.pids("launcher.pyc process")[-1:]],
     }
 
 
@@ -149,7 +157,7 @@ def test_a_killed_process_is_reported_as_killed_even_with_its_guard(node: Any) -
     node.start(command=node.script(STUBBORN))
     node.order(1)
     ready(node)
-    for pid in [*node.pids("launcher.py process"), *node.pids("script-0")]:
+    for pid in [*node.pids("launcher.pyc process"), *node.pids("script-0")]:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import eventually
+
 STEPS = """\
 import os, time
 path = os.environ['JOBCTL_PROGRESS_FILE']
@@ -158,11 +160,7 @@ def test_nodes_that_stood_still_too_say_where(node: Any) -> None:
     """The first node to call it a hang has everything restarted: the others tell before they end."""
     node.start(command=node.script(HUNG.format(ask="faulthandler.enable()")), hang_timeout=4.0)
     node.order(1)
-    node.until("running")
-    stack = node.dir / "logs" / "1" / "stack.0"
-    time.sleep(2.5)  # more than half of what makes a hang
+    since = eventually(lambda: node.report().get("progress_at"))
+    eventually(lambda: time.time() - since > 2.2)  # more than half of what makes a hang
     node.order(2)
-    deadline = time.monotonic() + 20
-    while not stack.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually((node.dir / "logs" / "1" / "stack.0").exists)
