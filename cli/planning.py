@@ -32,12 +32,14 @@ def planned(
     another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
     nodes of its range an elastic job gets, default as many as there is room for.
     """
-    from jobctl.jobs import job_of_name, plan_of
+    from jobctl.jobs import deployer_of, job_of_name, plan_of
 
-    old = job_of_name(compiled.spec.name).plan()
+    directory = job_of_name(compiled.spec.name)
+    old = directory.plan()
+    deployer = deployer_of(directory, compiled.target, reach_for(compiled, ssh_config, accept_new), old)
+    deployer.reach_out()
     services = {service.name: service.host.name for service in old.services} if old else {}
-    made = plan_of(compiled, count=count, services=services)
-    deployer = deployer_for(compiled, made, ssh_config, accept_new)
+    made = deployer.plan = plan_of(compiled, count=count, services=services)
     if made.target == "local":
         return made, deployer
     if old is None:

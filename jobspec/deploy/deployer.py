@@ -120,6 +120,9 @@ class Deployer(Handle, Protocol):
 
     image: Image | None
 
+    def reach_out(self) -> None:
+        """Connect in the background: there is something else to do first. What comes of it shows at the first use."""
+
     def newest(self) -> Control:
         """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
 

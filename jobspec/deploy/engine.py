@@ -19,6 +19,9 @@ TIMEOUT = 60  # seconds for an answer of the engine
 API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know would cost a request
 
 
+DIAL = ("system", "dial-stdio")
+
+
 def docker_command(setting: str | None) -> tuple[str, ...]:
     """Return how `docker` is called on a host, given `docker=` of the hosts file: `sudo`, an engine's URL, or None."""
     if setting is None:
@@ -32,6 +35,10 @@ class Engine:
     def __init__(self, transport: Transport, setting: str | None = None) -> None:
         self.transport, self.command = transport, docker_command(setting)
         self._client: docker.APIClient | None = None
+
+    def reach_out(self) -> None:
+        """Connect to the host, and dial its engine, in the background: there is something else to do first."""
+        self.transport.reach_out([*self.command, *DIAL])
 
     @contextmanager
     def asked(self, refused: Callable[[str], HostError] | None = None) -> Iterator[Any]:
@@ -63,7 +70,7 @@ def _client(transport: Transport, command: Sequence[str]) -> docker.APIClient:
     import docker
 
     client: Any = docker.APIClient(base_url="http://localhost:2375", version=API, timeout=TIMEOUT)
-    adapter = _adapter(lambda: transport.dial([*command, "system", "dial-stdio"]))
+    adapter = _adapter(lambda: transport.dial([*command, *DIAL]))
     client.mount("http+docker://", adapter)
     client.base_url = "http+docker://ssh"  # how the SDK knows that raw streams are channels
     found: docker.APIClient = client

@@ -23,6 +23,9 @@ class Here:
         """The host's name in the hosts file."""
         return self._name
 
+    def reach_out(self, argv: Sequence[str]) -> None:
+        """There is nothing to connect to."""
+
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds."""
         try:

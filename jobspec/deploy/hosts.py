@@ -7,6 +7,7 @@ could not be read again: files and containers of the job lie on its hosts.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, n
 from jobctl.jobspec.deploy.deployer import PLAYED, AllUnreachable, Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.events import Written
-from jobctl.jobspec.deploy.fanout import Outcome, fan_out
+from jobctl.jobspec.deploy.fanout import AT_ONCE, Outcome, fan_out
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.hostlock import Held, check, hold_on
@@ -93,6 +94,11 @@ class Hosts:
     def has_files(self) -> bool:
         """Say whether a host has a work directory of the job, as last observed."""
         return any(seen.there for seen in self._seen.values())
+
+    def reach_out(self) -> None:
+        """Connect to the hosts that are asked first, in the background: there is something else to do before."""
+        for site in itertools.islice(self.sites.values(), AT_ONCE):
+            site.engine.reach_out()
 
     # Observing.
 

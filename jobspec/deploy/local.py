@@ -81,6 +81,9 @@ class Local:
         """This machine."""
         return (HOST,)
 
+    def reach_out(self) -> None:
+        """There is nothing to connect to."""
+
     def has_files(self) -> bool:
         """Say whether there is a work directory."""
         return self.work.exists()

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ class Ssh:
         self._connection: fabric.Connection | None = None
         self._lock = threading.Lock()
         self._shells: list[paramiko.Channel] = []  # that wait for a command
+        self._early: Future[fabric.Connection] | None = None
+        self._dialled: dict[tuple[str, ...], paramiko.Channel] = {}
 
     @property
     def host(self) -> str:
@@ -86,12 +89,30 @@ class Ssh:
         channel.exec_command(quote(["sh"]))
         return channel
 
+    def reach_out(self, argv: Sequence[str]) -> None:
+        """Connect in the background, and start `argv` for who dials it first; what comes of it shows at the first use."""
+        self._early = Future()
+        threading.Thread(target=self._reach_out, args=(self._early, tuple(argv)), daemon=True).start()
+
+    def _reach_out(self, early: Future[fabric.Connection], argv: tuple[str, ...]) -> None:
+        try:
+            early.set_result(self._connect())
+        except Exception as error:  # of paramiko or a socket; told by whoever uses the connection
+            early.set_exception(error)
+            return
+        with contextlib.suppress(Exception):  # who dials it finds out why
+            self._dialled[argv] = self._dial(argv)
+
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return its channel, which is like a socket."""
         with self._problems(f"run {argv[0]}"):
-            channel = self._channel()
-            channel.exec_command(quote(argv))
-            return channel
+            channel = self._dialled.pop(tuple(argv), None)
+            return channel if channel is not None and not channel.closed else self._dial(argv)
+
+    def _dial(self, argv: Sequence[str]) -> paramiko.Channel:
+        channel = self._channel()
+        channel.exec_command(quote(argv))
+        return channel
 
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
@@ -104,6 +125,9 @@ class Ssh:
         """Close the connection."""
         with self._lock:
             connection, self._connection = self._connection, None
+            early, self._early = self._early, None
+        if early is not None and connection is None and early.done() and early.exception() is None:
+            connection = early.result()  # nobody has used it
         if connection is not None:
             _wake(connection)
             connection.close()
@@ -121,10 +145,16 @@ class Ssh:
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
                 self._shells.clear()
-                self._connection = connection = connect(self._host, self._options)
-                connection.open()
-                connection.transport.sock.settimeout(QUIET)
+                self._dialled.clear()
+                early, self._early = self._early, None
+                self._connection = early.result() if early is not None else self._connect()
             return self._connection
+
+    def _connect(self) -> fabric.Connection:
+        connection = connect(self._host, self._options)
+        connection.open()
+        connection.transport.sock.settimeout(QUIET)
+        return connection
 
     # Talking.
 

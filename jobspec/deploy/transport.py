@@ -46,6 +46,9 @@ class Transport(Protocol):
     def host(self) -> str:
         """The host's name in the hosts file."""
 
+    def reach_out(self, argv: Sequence[str]) -> None:
+        """Connect in the background, and start `argv` for who dials it first; what comes of it shows at the first use."""
+
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
 

@@ -22,6 +22,7 @@ from jobctl.jobspec.spec.hosts import Host
 
 from .fleet import Fleet
 from .host import USER
+from .jobs import eventually
 from .machine import IMAGE
 
 
@@ -134,7 +135,36 @@ def test_a_socket_to_a_command(transport: Transport) -> None:
     channel.close()
 
 
+def test_what_is_reached_out_for_early_is_there(transport: Transport) -> None:
+    transport.reach_out(["sh", "-c", "echo $PPID; exec cat"])
+    assert transport.run(["true"]).code == 0
+    channel = transport.dial(["sh", "-c", "echo $PPID; exec cat"])
+    channel.settimeout(10)
+    assert channel.recv(10).strip().isdigit()
+    channel.sendall(b"ping")
+    assert channel.recv(4) == b"ping"
+    channel.close()
+
+
 # SSH.
+
+
+def test_what_went_wrong_with_an_early_connection_is_said_at_the_first_use(hosts: Fleet, tmp_path: Path) -> None:
+    transport = ssh(hosts, config=config(hosts, tmp_path, UserKnownHostsFile=str(tmp_path / "known")))
+    transport.reach_out(["cat"])
+    assert refused(transport) == ("host-key-unknown", "h1: its host key is not known here")
+
+
+def test_an_early_connection_that_nobody_used_is_closed(hosts: Fleet) -> None:
+    transport = ssh(hosts)
+    transport.reach_out(["tail", "-f", "/dev/null"])
+
+    def is_there() -> bool:
+        return bool(hosts[0].run("pgrep", "-f", "tail -f /dev/nul[l]", check=False))
+
+    eventually(is_there)
+    transport.close()
+    eventually(lambda: not is_there())
 
 
 def test_one_connection_is_kept(hosts: Fleet) -> None:
