@@ -64,8 +64,6 @@ def planner(
     """
     known = framework(spec.framework)
     cluster = cluster_of(spec) if context.target == "kubernetes" else None
-    if not has_operator(cluster):
-        _refuse_without_folder(spec)
     most = spec.nodes.max if count is None else _counted(spec, count)
     roles = known.roles(spec)
     if cluster is not None:
@@ -107,16 +105,6 @@ def planner(
         cluster=cluster,
         needs=known.needs(spec),
     )
-
-
-def _refuse_without_folder(spec: Spec) -> None:
-    if spec.ps is not None and spec.ps.gloo and (spec.checkpoint is None or not spec.checkpoint.shared):
-        raise PlanError(
-            "gloo-without-checkpoint",
-            "with `ps.gloo` trainers meet through files, and no folder is known that all hosts see",
-            ("ps", "gloo"),
-            "add `checkpoint: /path/that/all/hosts/see`, or leave `gloo` out",
-        )
 
 
 def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:

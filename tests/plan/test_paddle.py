@@ -266,7 +266,7 @@ def test_trainers_meet_through_files_of_the_checkpoint_directory(gloo: int, afte
     for checkpoint in ("", "checkpoint: {dir: /own, shared: false}\n"):
         with pytest.raises(PlanError) as error:
             make(text + checkpoint, "a\nb\nc\n")
-        assert error.value.code == "gloo-without-checkpoint"
+        assert error.value.code == "no-shared-folder"
 
 
 def old(*more: tuple[str, object]) -> tuple[tuple[str, object], ...]:
