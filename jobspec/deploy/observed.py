@@ -281,16 +281,13 @@ def describe_failure(node: ObservedNode) -> str:
 
 def failure_words(failure: Failure) -> str:
     """Say in a few words what failed, without naming the node."""
-    if failure.kind == "launcher":
-        return failure.reason or LAUNCHER_KILLED
-    if failure.kind in ("hang", "setup", "start", "exhausted", "fenced", "host"):
-        return failure.reason or failure.kind
+    if failure.exit_code is None or failure.kind in ("setup", "start", "exhausted"):
+        return failure.reason or (LAUNCHER_KILLED if failure.kind == "launcher" else failure.kind)
     kind = "rank" if failure.role == "trainer" else failure.role
     who = "a process" if failure.rank is None else f"{kind} {failure.rank}"
-    code = failure.exit_code
-    if code is not None and code > 128:
-        return f"{who} was killed by {_signal_name(code - 128)}"
-    return f"{who} exited with code {code}"
+    if failure.exit_code > 128:
+        return f"{who} was killed by {_signal_name(failure.exit_code - 128)}"
+    return f"{who} exited with code {failure.exit_code}"
 
 
 def _signal_name(number: int) -> str:

@@ -78,6 +78,13 @@ def test_a_killed_process_is_told_by_its_signal() -> None:
     assert decision.cause == "node 1: rank 1 was killed by SIGKILL"
 
 
+@pytest.mark.parametrize("kind", ["fenced", "hang", "host", "launcher", "lost", "process"])
+def test_what_has_no_exit_code_is_told_by_its_reason(kind: str) -> None:
+    found = failure(kind=kind, rank=None, exit_code=None, reason="it is gone")
+    decision = decide(job(node(0), node(1, "failed", failure=found)), POLICY, NOW)
+    assert decision == Restart("node 1: it is gone", found, 0.0)
+
+
 def test_the_first_failure_is_the_cause() -> None:
     late = failure(node=0, rank=0, at=991.0, exit_code=1)
     seen = job(node(0, "failed", failure=late), node(1, "failed", failure=failure()))
