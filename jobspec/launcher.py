@@ -2442,7 +2442,7 @@ class Run:
             log.write(overview(order, self.launch))
             log.flush()
             self.own_lines = log.tell()  # what follows is the framework's launcher's
-        self.lookout = Lookout(log.name, self.own_lines, self.launch.get("lost", ""))
+        self.lookout = Lookout(log.name, self.own_lines, self.launch)
         self.go_on()
 
     # Slots and environment.
@@ -2623,8 +2623,10 @@ class Run:
         for pid, code in reap().items():
             self.ended[pid] = (code, now)
         processes = [self.process(local) for local in range(self.launch["nproc"])]
-        changed = processes != self.processes
+        changed, before = processes != self.processes, self.restarts()
         self.processes = processes
+        if self.restarts() > before:
+            self.hang.at = None  # loading may take long, the next time too
         if changed:
             self.keep_files()
         return self.hang.look(self.progress_dir, now) or changed
@@ -2707,7 +2709,7 @@ class Run:
         if first is not None and self.launch.get("regroups"):
             self.because = self.reason(first)
             codes = [self.ended[child.pid][0] for child in self.children if child.pid in self.ended]
-            return first if any(codes) else None
+            return first if any(codes) else self.lost()
         if first is not None:
             return first
         ended = [pair for child in self.children for pair in [self.ended.get(child.pid)] if pair and pair[0] != 0]
@@ -2715,7 +2717,11 @@ class Run:
             return self.launcher_failure(*ended[0])
         if self.hang.hangs(time.time()):
             return Failure("hang", None, None, None, None, time.time())
-        line = self.lookout.look()
+        return self.lost()
+
+    def lost(self) -> Optional[Failure]:
+        """Return that the framework's launcher cannot go on although it lives, None while it can."""
+        line = self.lookout.look(time.monotonic())
         return Failure("lost", None, None, None, "launch.log", time.time(), [line]) if line else None
 
     def process_failure(self, process: Json) -> Failure:
@@ -2744,7 +2750,7 @@ class Run:
         if failure.kind == "hang":
             return "no progress for %.0f s (hang_timeout)" % self.hang.limit()
         if failure.kind == "lost":
-            return "the framework's launcher has lost the others for good: %s" % failure.tail[0]
+            return "the framework's launcher %s: %s" % (self.lookout.why, failure.tail[0])
         whys = [p["guard_why"] for p in self.processes if p.get("guard_why")]
         if failure.kind == "start" and whys:
             return str(whys[0])
@@ -2812,22 +2818,41 @@ class Run:
 
 
 class Lookout:
-    """Looks in a log that grows for a line that says that whoever writes it cannot go on."""
+    """Looks in the log of a framework's launcher for lines that say that it cannot go on, and `why` that is so."""
 
-    def __init__(self, path: str, start: int, pattern: str) -> None:
-        self.path, self.read, self.pattern = path, start, re.compile(pattern) if pattern else None
+    def __init__(self, path: str, start: int, launch: Json) -> None:
+        self.path, self.read = path, start
+        self.lost: str = launch.get("lost", "")
+        stall: Sequence[Any] = launch.get("stall") or ("", "", 0.0)
+        self.begins, self.ends, self.limit = str(stall[0]), str(stall[1]), float(stall[2])
+        self.waits: Optional[Tuple[str, float]] = None  # the line that says that it waits, and since when
+        self.why = ""
 
-    def look(self) -> Optional[str]:
-        """Return the first such line of what was written since the last look; whole lines are looked at."""
-        if self.pattern is None or os.path.getsize(self.path) <= self.read:
+    def look(self, now: float) -> Optional[str]:
+        """Return the line that says so, None while there is none."""
+        for line in self.lines():
+            if self.lost and re.search(self.lost, line):
+                self.why = "has lost the others for good"
+                return line
+            if self.begins and re.search(self.begins, line):
+                self.waits = line, now
+            elif self.begins and re.search(self.ends, line):
+                self.waits = None
+        if self.waits is None or now - self.waits[1] <= self.limit:
             return None
+        self.why = "has waited for the others for %g s" % self.limit
+        return self.waits[0]
+
+    def lines(self) -> List[str]:
+        """Return the whole lines that were written since the last look."""
+        if not (self.lost or self.begins) or os.path.getsize(self.path) <= self.read:
+            return []
         with open(self.path, "rb") as file:
             file.seek(self.read)
             text = file.read(LOOKOUT_BYTES)
         whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == LOOKOUT_BYTES else b"")
         self.read += len(whole)
-        lines = whole.decode("utf-8", "replace").splitlines()
-        return next((line.strip() for line in lines if self.pattern.search(line)), None)
+        return [line.strip() for line in whole.decode("utf-8", "replace").splitlines()]
 
 
 def of_role(order: Json, role: Optional[str]) -> List[Json]:

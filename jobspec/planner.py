@@ -332,6 +332,7 @@ class _Builder:
             rejoin=start.rejoin,
             circle=self.circle,
             lost=start.lost,
+            stall=start.stall,
             rejoin_after=start.rejoin_after,
             apart=start.apart,
             meets=start.meets,

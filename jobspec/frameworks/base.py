@@ -68,6 +68,7 @@ class Start:
     regroups: bool = False
     rejoin: int | None = None
     lost: str = ""
+    stall: tuple[str, str, float] | None = None
     rejoin_after: float = 0.0
     apart: bool = False
     meets: bool = False

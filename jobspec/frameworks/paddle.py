@@ -107,6 +107,10 @@ _DECIDED = frozenset(
 # over (paddle/distributed/launch/controllers/master.py, `_heartbeat`), and all wait for all.
 _LOST = r"requested lease not found"
 
+# It waits for exactly as many as there were when it last looked, whoever comes or goes meanwhile (`sync_peers`, ibid.): if
+# that is another number than the others', for ever. Else for no longer than another one takes to end its processes (30 s).
+_STALL = (r"Waiting peer start", r"Run Pod", 40.0)
+
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 RULES = (
@@ -180,6 +184,7 @@ class Paddle:
             regroups=elastic,
             rejoin=spec.recovery.max_restarts if elastic else None,
             lost=_LOST if elastic else "",
+            stall=_STALL if elastic else None,
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -159,6 +159,8 @@ class Launch:
     rejoin: int | None = None  # how often a process that failed may start again while all others go on; None: never
     circle: int | None = None  # the port at which launchers without a supervisor agree among themselves; None: not so
     lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
+    # What its lines look like that say that it waits for the others, and no more, and for how many seconds it may.
+    stall: tuple[str, str, float] | None = None
     rejoin_after: float = 0.0  # seconds after its end before which it is not
     apart: bool = False  # whether the framework's launcher gives each process a session of its own
     meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous

@@ -78,13 +78,23 @@ def test_a_framework_launcher_that_ends_at_once(node: Any) -> None:
     assert (report["failure"]["kind"], report["failure"]["tail"]) == ("start", ["wrong option"])
 
 
-def test_a_framework_launcher_that_says_that_it_cannot_go_on(node: Any) -> None:
-    """It would go on for ever; what it said before it is not looked at again, nor half a line."""
-    says = "echo peer lease found; printf 'no lea'; sleep 0.3; echo 'se found: <5>'; exec sleep 600"
-    report = failure(node, start=["sh", "-c", says], lost="no lease (found|left)", regroups=True, rejoin=3)
+@pytest.mark.parametrize("process", ["", 'RANK=0 LOCAL_RANK=0 "$@"; '])
+def test_a_framework_launcher_that_says_that_it_cannot_go_on(node: Any, process: str) -> None:
+    """It would go on for ever, also where it has ended its process; half a line is not looked at."""
+    says = f"echo peer lease found; {process}printf 'no lea'; sleep 0.3; echo 'se found: <5>'; exec sleep 600"
+    start = ["sh", "-c", says, "sh", {"slot": "process"}]
+    report = failure(node, start=start, command=["false"], lost="no lease (found|left)", regroups=True, rejoin=3)
     assert report["reason"] == "the framework's launcher has lost the others for good: no lease found: <5>"
     found = report["failure"]
     assert (found["kind"], found["exit_code"], found["tail"]) == ("lost", None, ["no lease found: <5>"])
+
+
+def test_a_framework_launcher_that_waits_for_ever(node: Any) -> None:
+    """The first time it has waited for less than it may."""
+    says = "echo waits for one; echo trouble; echo runs; sleep 1; echo waits for two; echo trouble; exec sleep 600"
+    report = failure(node, start=["sh", "-c", says], stall=["^waits", "^runs", 0.5], regroups=True, rejoin=3)
+    assert report["reason"] == "the framework's launcher has waited for the others for 0.5 s: waits for two"
+    assert (report["failure"]["kind"], report["failure"]["tail"]) == ("lost", ["waits for two"])
 
 
 def test_a_framework_that_is_not_installed(node: Any) -> None:

@@ -67,6 +67,18 @@ def test_before_the_first_step_nothing_hangs(node: Any) -> None:
     assert process.wait(20) == 0
 
 
+def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(node: Any) -> None:
+    steps = "import os, sys, time\nif os.path.exists('again'): time.sleep(1.5); sys.exit()\n"
+    steps += (
+        "open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('7'); open('again', 'w'); time.sleep(0.3); sys.exit(1)"
+    )
+    start = ["sh", "-c", 'export RANK=0 LOCAL_RANK=0; "$@"; "$@"', "sh", {"slot": "process"}]
+    process = node.start(start=start, command=node.script(steps), regroups=True, rejoin=3, hang_timeout=0.8)
+    node.order(1)
+    assert process.wait(20) == 0, node.report()
+    assert node.report()["again"] == 1
+
+
 def test_progress_begins_anew_with_a_generation(node: Any) -> None:
     node.start(
         command=node.script(

@@ -216,7 +216,10 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     assert node.launch.start == elastic("10.0.0.9:2379", "2:3")
     assert dict(node.launch.env)["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] == "python"
     assert (node.launch.regroups, node.launch.rejoin, node.container.restart) == (True, 3, "on-failure")
-    assert node.launch.lost == "requested lease not found"
+    assert (node.launch.lost, node.launch.stall) == (
+        "requested lease not found",
+        ("Waiting peer start", "Run Pod", 40.0),
+    )
     assert (len(plan.nodes), plan.min_nodes, plan.max_nodes) == (2, 2, 3)
 
 
