@@ -58,6 +58,17 @@ def _trainers_exceed(spec: Spec) -> bool:
     return devices is not None and -(-spec.ps.trainers // spec.nodes.max) > devices
 
 
+def _waits(spec: Spec) -> bool:
+    """Say whether a job of paddle is to wait for nodes for a time of its own."""
+    return spec.framework == "paddle" and spec.paddle is not None and spec.paddle.elastic_timeout is not None
+
+
+def _regroups(spec: Spec) -> bool:
+    """Say whether paddle's launchers agree by themselves on who takes part."""
+    legacy = spec.paddle is not None and spec.paddle.launcher == "legacy"
+    return spec.etcd is not None and spec.mode != "ps" and not legacy
+
+
 def _other_blocks(spec: Spec) -> list[str]:
     names = ("torch", "paddle", "mindspore")
     return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
@@ -195,6 +206,14 @@ RULES: tuple[Rule, ...] = (
     Rule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
          "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),
+    Rule("unused-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
+         lambda s: _waits(s) and not _regroups(s) and not (is_elastic(s) and s.etcd is None),
+         "nobody waits for other nodes here: alone paddle's launchers with etcd do", "add `etcd: {managed: {}}`, or leave it out",
+         at_key=True),
+    Rule("fixed-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
+         lambda s: _waits(s) and _regroups(s) and not is_elastic(s),
+         "paddle does not go on with fewer nodes than this fixed number, and waits ten times as long for them",
+         'give a range of nodes, e.g. `nodes: "2:4"`, or leave it out', at_key=True),
 )
 # fmt: on
 

@@ -89,6 +89,8 @@ CODES: dict[str, tuple[str, str]] = {
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
     "paddle-one-endpoint": ("warning", "several etcd endpoints with paddle, which uses the first"),
     "long-elastic-timeout": ("warning", "an elastic timeout above two minutes"),
+    "unused-elastic-timeout": ("warning", "an elastic timeout where paddle's launchers do not regroup"),
+    "fixed-elastic-timeout": ("warning", "an elastic timeout for a fixed number of nodes"),
     "file-not-found": ("warning", "a script, directory, env file or secret file that is not there"),
     # Targets and hosts.
     "image-missing": ("error", "a target with containers and no `image`"),
