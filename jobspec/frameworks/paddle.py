@@ -114,6 +114,8 @@ _STALL = (r"Waiting peer start", r"Run Pod", 40.0)
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 RULES = (
+    # Its launcher ends with the first question that etcd does not answer, as while a new leader is elected.
+    Rule(r"^(etcd3\.exceptions|grpc\._channel)\._?\w+(Error|TimedOut|Rendezvous)\b", None, "restart"),
     Rule(r"No module named 'etcd3'", None, "fail", "Paddle speaks to etcd through it: `setup: pip install etcd3`"),
     Rule(
         r"(cannot import name|has no attribute) '(CommContext|DistFleetWrapper)'",

@@ -129,7 +129,7 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
         return GiveUp(f"{words}; a failed `setup` is not retried", failure)
     if failure.kind == "exhausted":
         return GiveUp(words, failure)
-    if failure.kind == "start":
+    if failure.kind == "start" and (rule is None or rule.do != "restart"):
         return GiveUp(f"{words}; what cannot be started is not retried", failure)
     if rule is None and any(_is_a_bug(failure, other) for other in _without_progress(failure, before)):
         return GiveUp(f"{words}, again, before any progress: a bug, not a fault", failure)

@@ -135,6 +135,8 @@ def test_max_duration() -> None:
 
 
 WORDS = "node 1: rank 1 exited with code 7"
+NOT_STARTED, ENDED = failure(kind="start", rank=None, progress=None, reason="it ended"), "node 1: it ended"
+NO_LEADER = replace(NOT_STARTED, tail=("etcd3.exceptions.ConnectionFailedError: etcd connection failed",))
 
 
 @pytest.mark.parametrize(
@@ -219,6 +221,10 @@ WORDS = "node 1: rank 1 exited with code 7"
             replace(POLICY, rules=(Rule(None, 7, "restart"),)),
             Restart(WORDS, failure(generation=2), 1.0),
         ),
+        # What cannot be started: only a rule has it tried again.
+        (NOT_STARTED, [], POLICY, GiveUp("node 1: it ended; what cannot be started is not retried", NOT_STARTED)),
+        (NOT_STARTED, [], replace(POLICY, rules=(Rule("boom", None, "restart"),)), Restart(ENDED, NOT_STARTED, 0.0)),
+        (NO_LEADER, [], POLICY, Restart(ENDED, NO_LEADER, 0.0)),
     ],
 )
 def test_judge(now: Failure, earlier: list[Failure], policy: Recovery, decision: object) -> None:
