@@ -2501,7 +2501,10 @@ class Run:
         )
         if self.slots["checkpoint_dir"]:
             environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
-        pass_by_proxies(environ, [m["address"] for m in order["members"]])
+        meeting = [
+            endpoint.rpartition(":")[0].strip("[]") for endpoint in (launch.get("etcd") or {}).get("endpoints", ())
+        ]
+        pass_by_proxies(environ, [*(m["address"] for m in order["members"]), *meeting])
         environ["JOBCTL_PROCESS"] = json.dumps(self.task())
         return environ
 
@@ -3127,7 +3130,7 @@ def is_scrubbed(name: str, patterns: Sequence[str]) -> bool:
 
 
 def pass_by_proxies(environ: Dict[str, str], addresses: Sequence[str]) -> None:
-    """Where `environ` has proxies, have them left out on the way to the job's own nodes.
+    """Where `environ` has proxies, have them left out on the way to the job's own nodes, and to its etcd.
 
     Some clients read the variables in capitals, some the others, so both get the addresses, beside their own.
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.tools.etcd import etcd
 from tests.tools.frameworks import Name, python_of
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
 
@@ -29,12 +30,12 @@ env: {{OMP_NUM_THREADS: "1", STEPS: "${{STEPS}}", DELAY: "${{DELAY}}"}}
 def start(jobs: Any) -> Callable[..., Any]:
     """Makes a job of a script and more of a spec, on the environment with that Paddle."""
 
-    def made(paddle: Name, script: str, more: str = "", *, steps: int, delay: float) -> Any:
+    def made(paddle: Name, script: str, more: str = "", *, steps: int, delay: float, name: str = "learner") -> Any:
         python = python_of(paddle)
         directory: Path = jobs.directory
         (directory / "checkpoints").mkdir(exist_ok=True)
         (directory / "train.py").write_text(script)
-        (directory / "job.yaml").write_text(SPEC.format(name="learner", directory=directory) + more)
+        (directory / "job.yaml").write_text(SPEC.format(name=name, directory=directory) + more)
         path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
         jobs.environ = {name: value for name, value in jobs.environ.items() if name != "PYTHONHOME"}
         jobs.set(PATH=path, STEPS=str(steps), DELAY=str(delay))
@@ -162,21 +163,42 @@ def test_a_paddle_without_parameter_servers_is_not_tried_again(start: Any) -> No
     assert jobs.status()["generation"] == 1
 
 
-def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any) -> None:
-    """Paddle's launchers regroup by themselves through etcd; one that dies is started again, and joins them."""
-    more = "etcd: {managed: {}}\npaddle: {elastic_timeout: 10s}\nrecovery: {max_restarts: 9}\n"
-    jobs = start("paddle", COLLECTIVE, more, steps=100000, delay=0.05)
-    jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu")
-    state = eventually(lambda: goes_on(jobs, 0), 120)
-    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
-    eventually(lambda: restarts(jobs, 1) == 1, 60)
-    reached = eventually(lambda: goes_on(jobs, furthest(state)), 120)
-    for pid, line in jobs.processes().items():
-        if "--control" in line and "node-2" in line:
-            os.kill(pid, signal.SIGKILL)
-    eventually(lambda: any("its launcher was killed" in event["message"] for event in jobs.events()), 60)
-    eventually(lambda: goes_on(jobs, furthest(reached)), 120)
-    assert sorted(p["rank"] for node in jobs.status()["nodes"] for p in node["processes"]) == [0, 1, 2]
+COUNT = """\
+import os, time
+for step in range(100000):
+    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
+    time.sleep(0.05)
+"""
+
+
+def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp_path: Path) -> None:
+    """Paddle's launchers regroup by themselves through etcd; one that dies is started again, and joins them.
+
+    Another job in that etcd, whose name begins with this one's, does not notice; nor do proxies.
+    """
+    with etcd(tmp_path / "etcd") as cluster:
+        more = f"etcd: {{endpoints: {cluster.endpoints}}}\nrecovery: {{max_restarts: 9}}\n"
+        jobs = start("paddle", COLLECTIVE, more, steps=100000, delay=0.05, name="p10")
+        jobs.set(http_proxy="http://10.9.9.9:1")
+        (jobs.directory / "count.py").write_text(COUNT)
+        jobs.ok("up", "--set", "nodes=1", "--set", "devices=cpu", "--set", "script=count.py")
+        start("paddle", COLLECTIVE, f"{more}paddle: {{elastic_timeout: 10s}}\n", steps=100000, delay=0.05, name="p1")
+        jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu")
+        state = eventually(lambda: goes_on(jobs, 0), 120)
+        assert state["replicas"] == "3[2:3]"
+        os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+        eventually(lambda: restarts(jobs, 1) == 1, 60)
+        reached = eventually(lambda: goes_on(jobs, furthest(state)), 120)
+        for pid, line in jobs.processes().items():
+            if "--control" in line and "p1/" in line and "node-2" in line:
+                os.kill(pid, signal.SIGKILL)
+        eventually(lambda: any("its launcher was killed" in event["message"] for event in jobs.events()), 60)
+        eventually(lambda: goes_on(jobs, furthest(reached)), 120)
+        assert sorted(p["rank"] for node in jobs.status()["nodes"] for p in node["processes"]) == [0, 1, 2]
+        jobs.ok("down", "p1")
+        other = json.loads(jobs.ok("status", "p10", "-o", "json"))
+        assert [(n["state"], n["restarts"], n["progress"] > 100) for n in other["nodes"]] == [("running", 0, True)]
+        jobs.ok("down", "p10")
 
 
 def furthest(state: dict[str, Any]) -> int:
