@@ -101,6 +101,8 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
         "ETCD_DATA_DIR": f"{data}/{sha256(cluster.encode()).hexdigest()[:8]}",
         "ETCD_AUTO_COMPACTION_RETENTION": "1h",
         "ETCD_LOGGER": "zap",
+        # It speaks to other members alone, and engines may give each container proxies.
+        "NO_PROXY": "*",
     }
     labels = (
         ("jobctl.job", spec.name),

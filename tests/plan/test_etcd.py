@@ -81,6 +81,7 @@ def test_members_are_on_distinct_hosts() -> None:
     env = dict(member.env)
     assert (member.name, member.image, member.restart) == ("jobctl-job-etcd-1", "my/etcd", "unless-stopped")
     assert env["ETCD_INITIAL_CLUSTER"] == "etcd-0=http://a:4001,etcd-1=http://10.0.0.2:4001,etcd-2=http://c:4001"
+    assert env["NO_PROXY"] == "*"
     assert (env["ETCD_LISTEN_CLIENT_URLS"], env["ETCD_ADVERTISE_CLIENT_URLS"]) == ("http://10.0.0.2:4000",) * 2
     # A name is nothing to listen at.
     assert dict(plan.services[0].container.env)["ETCD_LISTEN_PEER_URLS"] == "http://0.0.0.0:4001"
