@@ -232,8 +232,24 @@ def test_check_finds_what_a_paddle_lacks(tmp_path: Path, hosts: Fleet) -> None:
     assert built.lacks() == [("warning", "ps-core-missing", said)]
 
 
+@pytest.fixture
+def behind_proxies(hosts: Fleet) -> Iterator[None]:
+    """Has the engines' clients give every container proxies, as companies do."""
+    folders = [host.home / ".docker" for host in hosts.hosts]
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text('{"proxies": {"default": {"httpProxy": "http://10.9.9.9:1"}}}')
+    yield
+    for folder in folders:
+        (folder / "config.json").unlink()
+
+
+@pytest.mark.usefixtures("behind_proxies")
 def test_elastic(tmp_path: Path, hosts: Fleet) -> None:
-    """A container is killed, a host is cut off for good, and given back: 3 nodes train, then 2, then 3."""
+    """A container is killed, a host is cut off for good, and given back: 3 nodes train, then 2, then 3.
+
+    Their names mean 127.0.1.1 on the hosts, and what they say to each other and to etcd must not go to the proxies.
+    """
     job = Elastic(tmp_path / "elastic", hosts, "elastic", "paddle", COLLECTIVE, ELASTIC)
     text = (job.code / "job.yaml").read_text().replace("nodes: 3", 'nodes: "2:3"')
     (job.code / "job.yaml").write_text(text.replace("host_timeout: 5s", "host_timeout: 10s"))
@@ -241,12 +257,18 @@ def test_elastic(tmp_path: Path, hosts: Fleet) -> None:
         up = job.up()
         assert up.returncode == 0, up.stderr
         reached = job.goes_on(3, 0)
+        names = [host.run("getent", "hosts", host.name).split()[0] for host in hosts.hosts]
+        proxies = [
+            host.docker("exec", f"jobctl-elastic-{n}", "printenv", "http_proxy") for n, host in enumerate(hosts.hosts)
+        ]
+        assert (names, [proxy.strip() for proxy in proxies]) == (["127.0.1.1"] * 3, ["http://10.9.9.9:1"] * 3)
         job.home(1).docker("kill", "jobctl-elastic-1")
         reached = job.goes_on(3, reached)
         away, before = job.home(2), job.status()["generation"]
         away.pull_cable()
         eventually(lambda: job.status()["generation"] > before)  # it is left out: before, all may look as it was
         reached = job.goes_on(2, reached)
+        assert job.status()["replicas"] == "2[2:3]"
         away.plug_cable()
         job.goes_on(3, reached)
         assert int((job.checkpoints / "state").read_text().split()[0]) > reached
