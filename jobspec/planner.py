@@ -80,6 +80,7 @@ def planner(
     build = _Builder(spec, known, context, etcd, cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     _refuse_unequal(nodes, build.starts)
+    _refuse_neighbours(nodes)
     _refuse_unshared(spec, nodes)
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
     return types.Plan(
@@ -129,6 +130,17 @@ def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -
             f"{other.host.name} {many}",
             ("devices",),
             f"say `devices: {{kind: …, count: {few}}}`, or leave the processes to jobctl",
+        )
+
+
+def _refuse_neighbours(nodes: Sequence[types.Node]) -> None:
+    alone = [node for node in nodes if node.launch.one_port for _ in range(node.launch.nproc)]
+    if len(alone) > len({node.host.address for node in alone}):
+        raise PlanError(
+            "too-many-servers",
+            f"old programs know one port for all servers, so each of the {len(alone)} needs a host of its own",
+            ("ps", "servers"),
+            "have at most one server on each host",
         )
 
 
@@ -336,6 +348,7 @@ class _Builder:
             rejoin_after=start.rejoin_after,
             apart=start.apart,
             meets=start.meets,
+            one_port=start.one_port,
             elsewhere=start.elsewhere,
         )
 

@@ -262,7 +262,8 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     if lost:
         return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
     if len(running) == len(members) and members:
-        return "running", None
+        held = (f"node {node.node}: {node.reason}" for node in running if node.state == "running" and node.reason)
+        return "running", next(held, None)
     waiting = [node for node in members if not (_current(observed, node) and node.state in ("running", "exited"))]
     why = next((node.reason for node in waiting if node.reason), None)
     generation = observed.control.generation

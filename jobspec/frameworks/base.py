@@ -72,6 +72,7 @@ class Start:
     rejoin_after: float = 0.0
     apart: bool = False
     meets: bool = False
+    one_port: bool = False
     elsewhere: tuple[str, ...] = ()
     equal: bool = False
 

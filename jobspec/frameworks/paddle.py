@@ -151,7 +151,10 @@ if int(paddle.__version__.split(".")[0] or 3) >= 3: sys.exit("with `ps.gloo: 2`,
 )
 _RUN_CHECK = Need(
     "framework-broken",
-    "import paddle; paddle.utils.run_check()",
+    """import paddle
+try: run_check = paddle.utils.run_check
+except AttributeError: from paddle.fluid.install_check import run_check
+run_check()""",
     "`paddle.utils.run_check()` fails in the image: does it fit the devices and their driver?",
     deep=True,
 )
@@ -214,7 +217,8 @@ class Paddle:
         brings_etcd3 = any("etcd3" in command for command in spec.setup)
         return (
             *((_ETCD3,) if spec.etcd and spec.ps is None and not _is_old(spec) and not brings_etcd3 else ()),
-            *((_SERVERS,) if spec.ps is not None else ()),
+            # In those of Paddle 1 it has another name, and is always there.
+            *((_SERVERS,) if spec.ps is not None and not _is_old(spec) else ()),
             *((_GLOO_RACE,) if spec.ps is not None and spec.ps.gloo == 2 else ()),
             _RUN_CHECK,
         )
@@ -336,6 +340,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         scrub=_SCRUBBED,
         process_env=_PROCESS_ENV + (() if server else _selected(spec, seat)),
         listens=True,
+        one_port=server and _is_old(spec),
         after="" if server or ps.gloo == _ALL else "server",
         until="trainer" if server else "",
         # What synchronous trainers or servers hold of the model is lost with one of them; who has met through gloo has
@@ -350,7 +355,7 @@ _PS_ENV: tuple[tuple[str, Value], ...] = (
     ("PADDLE_TRAINER_ENDPOINTS", Slot("trainers")),
     ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
     ("POD_IP", Slot("address")),
-    # The names of the Fluid time, which knows one port for all servers.
+    # The names of the Fluid time, which knows one port for all servers: see `one_port` in `_role`.
     ("PADDLE_TRAINERS", Slot("trainer_count")),
     ("PADDLE_PSERVER_IPS", Slot("server_addresses")),
     ("PADDLE_CURRENT_IP", Slot("address")),

@@ -69,18 +69,32 @@ def with_ports(
     """Return members with a port for each process that is to have one, after that of the rendezvous; `free` is asked by host.
 
     A process that the others meet at has that of the rendezvous. Trainers go last, so that servers of all hosts have the
-    same ports: programs of the Fluid time know but one.
+    same ports, as far as these are free; those that must have the same get one that is free on all their hosts.
     Raises LookupError where there is none.
     """
+    nodes = tuple(nodes)
     listening = {node.index: meeting if node.launch.meets else meeting + 1 for node in nodes if node.launch.listens}
+    alike = {node.index for node in nodes if node.launch.one_port}
+    sharing = {member.node: member.host for member in joining if member.node in alike}
     given: dict[str, set[int]] = {}
     found: dict[int, tuple[int, ...]] = {}
+    if sharing:
+        port = _common(meeting + 1, set(sharing.values()), free)
+        found = dict.fromkeys(sharing, (port,))
+        given = {host: {port} for host in sharing.values()}
     for member in sorted(joining, key=lambda member: "trainer" in member.roles):
-        if member.node in listening:
+        if member.node in listening.keys() - found.keys():
             taken = given.setdefault(member.host, set())
             first = listening[member.node]
             found[member.node] = tuple(_take(taken, first, member.host, free) for _ in range(member.nproc))
     return tuple(replace(member, ports=found.get(member.node, ())) for member in joining)
+
+
+def _common(first: int, hosts: Iterable[str], free: Callable[[str, int], bool]) -> int:
+    for port in range(first, min(first + PORTS, 65536)):
+        if all(free(host, port) for host in hosts):
+            return port
+    raise LookupError(f"no port from {first} on is free on all of {', '.join(sorted(hosts))}")
 
 
 def _take(taken: set[int], first: int, host: str, free: Callable[[str, int], bool]) -> int:

@@ -164,6 +164,7 @@ class Launch:
     rejoin_after: float = 0.0  # seconds after its end before which it is not
     apart: bool = False  # whether the framework's launcher gives each process a session of its own
     meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous
+    one_port: bool = False  # whether the role's processes listen at the same port, each at an address of its own
     elsewhere: tuple[str, ...] = ()  # variable and value of a process that it starts too, but that another node runs
 
 

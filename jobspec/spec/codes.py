@@ -126,6 +126,7 @@ LATER: dict[str, str] = {
     "nodes-out-of-range": "`scale` to a number of nodes that the spec does not allow",
     "devices-unknown": "nothing says how many devices a host has",
     "no-shared-folder": "`ps.gloo`, or MindSpore's `recovery: native`, without a shared checkpoint directory, in which their processes meet",
+    "too-many-servers": "several servers on one host, and old programs (`launcher: legacy`), which know one port for all of them",
     "unequal-nodes": "nodes of different size under msrun, which counts on as many workers on each",
     "no-host-for-role": "no host of the job takes nodes of a role that it has",
     "no-room": "a node is on a host that has no room for it any more",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jobctl.jobspec.deploy.control import Control, Ledger, Result
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Container, Devices, Failure, HostRef, Launch, Node, Plan, Recovery, Rendezvous
@@ -265,3 +265,9 @@ def test_steps(case: str) -> None:
     wanted, observed, text = CASES[case]
     lines = [line.strip() for line in text.strip().splitlines()]
     assert [str(step) for step in reconcile(wanted, observed)] == lines
+
+
+def test_a_running_job_says_what_its_nodes_wait_for() -> None:
+    assert phase(RUNNING) == ("running", None)
+    waiting = with_node(1, reason="waits for server 10.0.0.1:20001")
+    assert phase(waiting) == ("running", "node 1: waits for server 10.0.0.1:20001")

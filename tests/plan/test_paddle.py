@@ -196,6 +196,27 @@ def test_ports_that_are_taken_on_a_host_are_passed_over_there() -> None:
     assert [second.members[1].ports, second.members[4].ports] == [(29_001,), (29_000,)]
 
 
+OLD_PS = PS + "paddle: {launcher: legacy}\n"
+
+
+def test_servers_of_old_programs_have_one_port_on_all_hosts() -> None:
+    """Such a program knows but one; on this machine servers are at different addresses."""
+    hosts = "a\nb\nc\n"
+    plan, first = make(OLD_PS, hosts), first_generation(make(OLD_PS, hosts))
+    taken = {("b", port) for port in range(20_000, 29_000)} | {("a", 29_000)}
+    second = next_generation(first, plan.nodes, grace=0.0, free=lambda host, port: (host, port) not in taken)
+    assert [second.members[node].ports for node in (3, 4)] == [(29_001,), (29_001,)]
+    (one,), (other,) = (member.ports for member in first_generation(make(OLD_PS)).members if "server" in member.roles)
+    assert one == other
+
+
+@pytest.mark.parametrize("hosts", ["", "a\nb roles=trainer\nc roles=trainer\n"])
+def test_two_servers_of_old_programs_on_one_host(hosts: str) -> None:
+    with pytest.raises(PlanError) as error:
+        make(OLD_PS.replace("servers: 2", "servers: 4") if not hosts else OLD_PS, hosts)
+    assert error.value.code == "too-many-servers"
+
+
 def test_nodes_of_other_frameworks_have_no_ports() -> None:
     assert {member.ports for member in first_generation(make("nodes: 2\n")).members} == {()}
 
@@ -320,6 +341,7 @@ def test_who_takes_part_of_an_old_paddle_is_decided_here(nodes: str, level: str)
         ("etcd: {managed: {}}\n", ["etcd-client-missing"]),
         ("etcd: {managed: {}}\nsetup: pip install etcd3\n", []),
         (PS, ["ps-core-missing"]),
+        (OLD_PS, []),
         (PS.replace("trainers: 4", "trainers: 4, gloo: 2") + "checkpoint: /shared\n", ["ps-core-missing", "gloo-race"]),
     ],
 )

@@ -201,14 +201,44 @@ def cases() -> dict[str, Plan]:
         found[f"{target}-etcd"] = _with_etcd(target)
     found["compose-mindspore-native"] = _mindspore("gpu", "mindspore: {recovery: native, node_timeout: 60s}\n")
     found["ssh-mindspore-npu"] = _mindspore("npu", "mindspore: {launcher: msrun}\n", "ssh")
+    found |= {f"{target}-{name}": planned(text, target) for target, name, text in FLUID}
     found["local-etcd"] = replace(_with_etcd("local"), nodes=(_at_home(_with_etcd("local").nodes[0]),))
     return found
 
 
+# Programs of Paddle 1, whose Python is too old for the launcher: it has one of its own, and they the image's.
+_FLUID = """\
+name: fluid
+framework: paddle
+paddle: {launcher: legacy}
+image: paddlepaddle/paddle:1.8.5
+command: [python, -u, train.py]
+code: .
+container: {python: /opt/python3.11/bin/python3}
+volumes: ["/opt/python3.11:/opt/python3.11:ro"]
+network: {interface: eth0}
+checkpoint: /mnt/fluid
+nodes: 2
+"""
+_PSERVER = f"{_FLUID}devices: cpu:2\nmode: ps\nps: {{servers: 2, trainers: 4, sync: true}}\n"
+_NCCL2 = f"{_FLUID}devices: gpu:2\n"
+FLUID: tuple[tuple[Target, str, str], ...] = (
+    ("compose", "fluid-pserver", _PSERVER),
+    ("ssh", "fluid-pserver", _PSERVER),
+    ("compose", "fluid-nccl2", _NCCL2),
+    ("ssh", "fluid-nccl2", _NCCL2),
+)
+
+
 def _mindspore(kind: str, options: str, target: Target = "compose") -> Plan:
-    """A scheduler and workers on two hosts of two devices, as the planner makes them of a spec."""
+    """A scheduler and workers."""
     text = f"name: lenet\nframework: mindspore\nimage: ms:1\nscript: train.py\ncode: .\nnodes: 2\ndevices: {kind}:2\n"
-    loaded = load_text(Path("/specs/job.yaml"), f"{text}checkpoint: /mnt/lenet\n{options}", environ={})
+    return planned(f"{text}checkpoint: /mnt/lenet\n{options}", target)
+
+
+def planned(text: str, target: Target) -> Plan:
+    """What the planner makes of a spec on two hosts of two devices."""
+    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     hosts = parse_hosts("gpu01 addr=10.0.0.1 slots=2\ngpu02 addr=10.0.0.2 slots=2\n", "hosts.txt").hosts
     return planner(loaded.spec, hosts, None, Context(target, "/specs", "ada@desk", "1.0"))

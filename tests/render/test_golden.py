@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
-from plans import cases, plan
+from plans import FLUID, cases, plan
 
+from jobctl.jobspec.launcher import Run
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import launcher, render
+from jobctl.jobspec.render.payload import launch_json
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "render"
+ENVIRONMENTS = GOLDEN.parent / "environments"
 CASES = cases()
 
 
@@ -41,6 +47,46 @@ def _record(directory: Path, found: dict[str, bytes]) -> None:
 
 def test_every_recorded_case_is_rendered() -> None:
     assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(CASES)
+
+
+class Told(Run):
+    """The processes of a node, told who they are, and never started."""
+
+    def go_on(self) -> None:
+        """Start nothing."""
+
+
+class Launcher:
+    """As much of a launcher as its processes' environment comes from."""
+
+    def __init__(self, folder: Path, launch: Any) -> None:
+        self.dir, self.launch = str(folder), launch
+
+    def secret_values(self) -> dict[str, str]:
+        """None here."""
+        return {}
+
+
+@pytest.mark.parametrize(("target", "name", "spec"), FLUID, ids=[f"{target}-{name}" for target, name, _ in FLUID])
+def test_programs_of_the_fluid_time_get_their_environment(
+    target: Any, name: str, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """environments/NAME.txt: the spec, and what each process finds. What the image says of its place does not arrive."""
+    monkeypatch.setattr(os, "environ", {"PADDLE_TRAINER_ID": "7", "TRAINING_ROLE": "OF-THE-IMAGE"})
+    wanted = CASES[f"{target}-{name}"]
+    order = json.loads(rendered(wanted)["control.json"][1])
+    parts = [spec]
+    for node, member in zip(wanted.nodes, order["members"], strict=True):
+        run = Told(Launcher(tmp_path / str(node.index), json.loads(launch_json(node.launch))), order, member)
+        for local in range(node.launch.nproc):
+            found = sorted(run.process_environ(local).items())
+            lines = [f"{key}={value}\n" for key, value in found if key != "JOBCTL_PROCESS"]
+            parts.append(f"--- {node.role} {local} of node {node.index}\n" + "".join(lines))
+    path, text = ENVIRONMENTS / f"{name}.txt", "".join(parts)
+    if request.config.getoption("--update-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
 
 
 def test_same_plan_same_bytes() -> None:

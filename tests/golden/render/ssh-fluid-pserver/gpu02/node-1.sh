@@ -1,0 +1,50 @@
+#!/bin/sh
+# Starts the container of one node of a job with this host's Docker Engine. Written by jobctl.
+# Paths of the job are relative to this file. Running it again changes nothing.
+# shellcheck disable=SC1003,SC2016 # every value is meant literally
+set -eu
+dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+image=paddlepaddle/paddle:1.8.5
+
+set -- \
+  --name jobctl-fluid-1 \
+  --hostname fluid-1 \
+  --add-host fluid-1:10.0.0.2 \
+  --label jobctl.job=fluid \
+  --label jobctl.node=1 \
+  --label jobctl.role=trainer \
+  --label jobctl.owner=ada@desk \
+  --mount 'type=bind,"source='"$dir/"'node-1",target=/jobctl/node' \
+  --mount 'type=bind,"source='"$dir/"'launcher.py",target=/jobctl/launcher.py,readonly' \
+  --mount 'type=bind,"source='"$dir/"'run",target=/jobctl/run,readonly' \
+  --mount 'type=bind,"source='"$dir/"'code",target=/workspace' \
+  --network host \
+  --init \
+  --restart no \
+  --stop-timeout 50 \
+  --pull missing \
+  --entrypoint '' \
+  --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
+  --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
+  --ulimit memlock=-1:-1 \
+  --log-driver json-file \
+  --log-opt max-file=3 \
+  --log-opt max-size=10m \
+  --workdir /workspace \
+  --env 'JOBCTL_LAUNCH={"node":1,"host":"gpu02","role":"trainer","nproc":2,"start":[],"command":["python","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_PSERVERS_IP_PORT_LIST",{"slot":"servers"}],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_PSERVER_IPS",{"slot":"server_addresses"}],["PADDLE_CURRENT_IP",{"slot":"address"}],["PADDLE_WITH_GLOO","0"],["TRAINING_ROLE","TRAINER"],["PADDLE_TRAINING_ROLE","TRAINER"],["PADDLE_ROLE","TRAINER"],["FLAGS_enable_pir_api","0"]],"log_name":"workerlog","devices":["cpu:0","cpu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["PADDLE_PSERVER_PORT",{"slot":"server_port"}]],"listens":true,"after":"server"}' \
+  -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
+
+name=jobctl-fluid-1
+spec=a5f4a39c6576c55747e0e7c296ecf5e0d17bbf461588919cf8a0162de3e79262
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+case $found in
+none)
+  mkdir -p -- "$dir/"node-1
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=a5f4a39c6576c55747e0e7c296ecf5e0d17bbf461588919cf8a0162de3e79262 "$@"
+  ;;
+"$spec") exec docker start -- "$name" ;;
+*)
+  echo "container $name runs something else; remove it first: docker rm --force $name" >&2
+  exit 1
+  ;;
+esac
