@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from jobctl.jobspec.importing import values
 from jobctl.jobspec.importing.devices import Seats
@@ -93,7 +93,8 @@ TABLE = Table("paddle.distributed.launch", (
     option("--use_paddlecloud", value=False), option("--use_gpu"),
     _told("FLAGS_START_PORT", _PORTS), _told("PADDLE_PORT", _PORTS), _told("PADDLE_PSERVER_PORT", _PORTS),
     _told("PADDLE_GLOO_RENDEZVOUS"), _told("PADDLE_GLOO_HTTP_ENDPOINT"), _told("PADDLE_GLOO_FS_PATH"),
-    _told("PADDLE_TRAINER_ID"), _told("PADDLE_CURRENT_ENDPOINT"), _told("PADDLE_RANK_IN_NODE"),
+    _told("PADDLE_TRAINER_ID"), _told("PADDLE_CURRENT_ENDPOINT"), _told("PADDLE_CURRENT_IP"),
+    _told("PADDLE_RANK_IN_NODE"),
     _told("PADDLE_GLOBAL_RANK"), _told("PADDLE_GLOBAL_SIZE"), _told("PADDLE_LOCAL_RANK"), _told("PADDLE_LOCAL_SIZE"),
     _told("POD_NAME"), _told("PADDLE_LAUNCH_WITH_ARGS"),
     option("--auto_parallel_config", why=_SCRIPT, variable="PADDLE_AUTO_PARALLEL_CONFIG"),
@@ -145,6 +146,8 @@ def read(parts: Parts, draft: Draft) -> Seats:
     draft.set("framework", "paddle")
     if parts.get("legacy", values.truth):
         draft.set("paddle.launcher", "legacy")
+    elif "servers" in parts and parts.written("servers").startswith("PADDLE_PSERVER_IPS="):
+        draft.set("paddle.launcher", "legacy", "a program of Paddle 1, which knows one port for all servers")
     draft.name = parts.word("job_id")
     ps = _is_ps(parts)
     endpoints = _endpoints(parts, "trainers"), _endpoints(parts, "servers")
@@ -177,6 +180,8 @@ def _hosts(parts: Parts, draft: Draft, endpoints: tuple[Endpoints, Endpoints], p
     trainers, servers = ([host for host, _ in listed] for listed in endpoints)
     if ps and (trainers or servers):
         draft.name_hosts(_with_roles(trainers, servers))
+        if not trainers and draft.hosts:
+            draft.check("nothing names the trainers' hosts: those of the servers are taken")
         return
     ips = parts.get("ips", values.host_names) or ()
     draft.name_hosts(values.host_lines(ips or dict.fromkeys(trainers)))
@@ -187,12 +192,12 @@ def _hosts(parts: Parts, draft: Draft, endpoints: tuple[Endpoints, Endpoints], p
     draft.name_hosts(values.host_lines(parts.get("host", values.host_names) or ()))
 
 
-def _with_roles(trainers: Iterable[str], servers: Iterable[str]) -> list[HostLine]:
-    """Return the hosts, with roles where they differ."""
+def _with_roles(trainers: Sequence[str], servers: Sequence[str]) -> list[HostLine]:
+    """Return the hosts, with roles where they differ; where trainers run may be nowhere said."""
     names = list(dict.fromkeys((*servers, *trainers)))
     both = {name: tuple(role for role, those in (("server", set(servers)), ("trainer", set(trainers))) if name in those)
             for name in names}  # fmt: skip
-    alike = set(both.values()) == {("server", "trainer")}
+    alike = not trainers or set(both.values()) == {("server", "trainer")}
     return [HostLine(line.name, roles=() if alike else both[line.name]) for line in values.host_lines(names)]
 
 
@@ -212,7 +217,7 @@ def _nodes(parts: Parts, draft: Draft, ps: bool) -> None:
     given = "nnodes" if "nnodes" in parts else "np"
     said = parts.get(given, values.node_range)
     hosts = sum(host.nodes for host in draft.hosts.values() if host.takes_nodes)
-    named = hosts if "ips" in parts or "trainers" in parts else 0
+    named = hosts if any(part in parts for part in ("ips", "trainers", "servers")) else 0
     least, most = said or (max(named, 1),) * 2
     if least != most and (ps or draft.get("etcd") is None):
         why = "parameter servers need a fixed number of nodes" if ps else "without etcd Paddle waits for all of them"
