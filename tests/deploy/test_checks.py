@@ -7,13 +7,19 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from jobctl.jobspec.deploy import probe
-from jobctl.jobspec.deploy.checks import OF_ALL
+from jobctl.jobspec.deploy.checks import OF_ALL, OF_ONE
 from jobctl.jobspec.deploy.findings import Finding, Seat, Survey
+from jobctl.jobspec.plan.context import Context
+from jobctl.jobspec.plan.types import Node
+from jobctl.jobspec.planner import planner
+from jobctl.jobspec.spec.hosts import parse_hosts
+from jobctl.jobspec.spec.load import load_text
 
 
 class Place:
@@ -68,6 +74,32 @@ def test_of_two_hosts_apart_the_later_one_gives_way() -> None:
 
 def test_a_host_with_another_fault_hides_nobody() -> None:
     assert reached(a={"b": "refused"}, b=None, c={"b": "refused"}) == [("a", "ok", None), ("c", "ok", None)]
+
+
+def nodes(text: str) -> tuple[Node, ...]:
+    """The nodes of a job on a host of eight devices."""
+    base = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
+    loaded = load_text(Path("/specs/job.yaml"), base + text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    hosts = parse_hosts("a slots=8\n", "hosts.txt").hosts
+    return planner(loaded.spec, hosts, None, Context("compose", "/specs", "me@here", "1.0")).nodes
+
+
+@pytest.mark.parametrize(
+    ("text", "seen", "driver", "said"),
+    [
+        ("devices: gpu\n", 8, None, ("ok", None, "8 of kind `gpu` in a container")),
+        ("devices: gpu\n", 7, None, ("error", "devices-missing", "a container sees 7 of 8 devices of kind `gpu`")),
+        ("devices: {kind: gpu, ids: '6,7'}\n", 2, None, ("ok", None, "2 of kind `gpu` in a container")),
+        ("devices: gpu\n", 0, "no devices were found", ("error", "driver-broken", "no devices were found")),
+        ("devices: cpu:2\n", 0, None, None),
+    ],
+)
+def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, driver: str | None, said: Any) -> None:
+    seat = Seat(cast(Any, Place("a")), nodes(text), probe={"devices": seen, "driver": driver})
+    (check,) = (check for check in OF_ONE if check.__name__ == "_devices")
+    found = [(finding.verdict, finding.code, finding.message) for finding in check(Survey(None, [seat]), seat)]
+    assert found == ([said] if said else [])
 
 
 def meeting(me: str, peer: str, port: int, patience: float = 60.0) -> subprocess.Popen[str]:
