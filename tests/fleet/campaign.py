@@ -1,6 +1,6 @@
 """A job of real nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--framework torch|torch-ps|mindspore]
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--framework torch|torch-ps|mindspore|paddle|paddle-ps]
 
 After each fault the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
 disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind.
@@ -110,6 +110,66 @@ while True:
     if votes[1]:
         break
 """
+# The same with Paddle.
+PADDLE = """\
+import paddle, paddle.distributed as dist
+dist.init_parallel_env()
+rank, world = dist.get_rank(), dist.get_world_size()
+step, loss = load()
+while True:
+    wait()
+    votes = paddle.to_tensor([1.0, float(rank == 0 and ends())])
+    dist.all_reduce(votes)
+    assert float(votes[0]) == world
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    report(step, rank)
+    if rank == 0 and (step % 5 == 0 or votes[1] > 0):
+        save(step, loss)
+    if votes[1] > 0:
+        break
+"""
+# Servers of Paddle hold weights alone. Trainer 0 keeps the loss, and makes a step when each of the others has made one.
+PADDLE_SERVED = """\
+import numpy as np, paddle
+import paddle.distributed.fleet as fleet
+paddle.enable_static()
+fleet.init()
+x, y = paddle.static.data("x", [None, 4], "float32"), paddle.static.data("y", [None, 1], "float32")
+cost = paddle.mean(paddle.nn.functional.square_error_cost(paddle.static.nn.fc(x, 1), y))
+strategy = fleet.DistributedStrategy()
+strategy.a_sync = True
+fleet.distributed_optimizer(paddle.optimizer.SGD(0.01), strategy).minimize(cost)
+if fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+    sys.exit()
+exe = paddle.static.Executor(paddle.CPUPlace())
+exe.run(paddle.static.default_startup_program())
+fleet.init_worker()
+rank, world, numbers = fleet.worker_index(), fleet.worker_num(), np.ones((4, 4), "float32")
+def seen(of):
+    try:
+        return open(os.path.join(kept, "seen-%d" % of)).read()
+    except FileNotFoundError:
+        return ""
+(step, loss), ended, before = load(), False, [""] * world
+while not ended:
+    wait()
+    exe.run(feed={"x": numbers, "y": numbers.sum(1, keepdims=True)}, fetch_list=[cost])
+    ended = ends()
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    report(step, rank)
+    if rank:
+        with open(os.path.join(kept, "seen-%d" % rank), "w") as file:
+            file.write(repr(time.time()))
+        continue
+    while not ends() and any(seen(of) in ("", before[of]) for of in range(1, world)):
+        time.sleep(0.01)
+    before = [seen(of) for of in range(world)]
+    if step % 5 == 0 or ended:
+        save(step, loss)
+fleet.stop_worker()
+"""
 # Trainers that do not look at each other have server 0 make the steps, which saves.
 SERVED = """\
 import threading
@@ -160,6 +220,8 @@ WORKS = {
     "torch": Work(TORCH, "framework: torch\n"),
     "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", hang=30),
     "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
+    "paddle": Work(PADDLE, "framework: paddle\n", "paddle", 20),
+    "paddle-ps": Work(PADDLE_SERVED, "framework: paddle\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", "paddle-ps", 20),
 }
 SPEC = f"""\
 name: counter

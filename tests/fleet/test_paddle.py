@@ -99,6 +99,11 @@ class Learner(Jobs):
         top = self.home(node).docker("top", f"jobctl-{self.name}-{node}", "-eo", "pid,args").splitlines()
         os.kill(next(int(line.split()[0]) for line in top if line.endswith("-u train.py")), signal.SIGKILL)
 
+    def table(self, node: int) -> list[str]:
+        """The first lines of a node's log, without what aligns their columns."""
+        (log,) = self.home(node).home.glob(f".jobctl/*/{self.name}/node-{node}/logs/1/launch.log")
+        return [" ".join(line.split()) for line in log.read_text().splitlines()[:7]]
+
     def down(self) -> None:
         """Take it down, and see that nothing is left."""
         done = self.run("down", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
@@ -149,7 +154,8 @@ def test_collective(learner: Any) -> None:
 def test_parameter_servers_side_by_side(learner: Any) -> None:
     """Two jobs on the same hosts: in one of them everything dies once, the other does not notice, and ends well.
 
-    A host of that uses the port that its servers get on the others.
+    A host of that uses the port that its servers get on the others. Last, when the other has ended, a host with a trainer
+    and a server loses power, and comes back.
     """
     job, other = learner("wide", "paddle-ps", SERVED, PS), learner("deep", "paddle-ps", SERVED, PS)
     wanted, taken = port_of("deep", 1) + 1, job.fleet[1]
@@ -171,6 +177,8 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
         (3, "server", "h1", 1),
         (4, "server", "h10", 1),
     ]
+    addresses = [host.address for host in job.fleet.hosts]
+    assert job.table(3) == told(addresses, port_of("wide", 1))
     job.kill_process(1)  # a trainer
     eventually(lambda: job.status()["nodes"][1]["restarts"] == 1)
     job.trains(1, 20)
@@ -189,6 +197,26 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
     lines = [json.loads(line) for line in other.ok("logs", "-o", "json").splitlines()]
     finals = sorted(line["line"].split()[:3] for line in lines if line["line"].startswith("final "))
     assert finals == [["final", str(rank), "4"] for rank in range(4)]
+    lost = job.home(4)
+    lost.power_off()
+    eventually(lambda: job.phase() == "degraded")
+    lost.power_on()
+    state = job.trains(4, 10)
+    assert [node["host"] for node in state["nodes"]] == ["h1", "h10", "h11", "h1", "h10"]
+
+
+def told(addresses: list[str], port: int) -> list[str]:
+    """What the log of each node shows of the whole job."""
+    one, ten, eleven = addresses
+    rows = [
+        ("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "PORTS"),
+        ("0", "trainer", "h1", one, "0-1", f"{port + 2},{port + 3}"),
+        ("1", "trainer", "h10", ten, "2", str(port + 2)),
+        ("2", "trainer", "h11", eleven, "3", str(port + 1)),
+        ("3", "server", "h1", one, "0", str(port + 1)),
+        ("4", "server", "h10", ten, "1", str(port + 1)),
+    ]
+    return [f"wide, generation 1: 5 nodes, which meet at {one}:{port}", *(" ".join(row) for row in rows)]
 
 
 ELASTIC = f"etcd: {{managed: {{replicas: 3, image: {ETCD_IMAGE}}}}}\npaddle: {{elastic_timeout: 10s}}\n"
@@ -225,7 +253,7 @@ def test_check_finds_what_a_paddle_lacks(tmp_path: Path, hosts: Fleet) -> None:
         spec = job.code / "job.yaml"
         spec.write_text(spec.read_text().replace("nodes: 3", "nodes: 1"))
     told = "with `ps.gloo: 2`, trainers of Paddle 3.0.0 do not wait for servers"
-    assert served.lacks() == [("error", "gloo-race", told)]
+    assert served.lacks("--deep") == [("ok", None, "paddle 3.0.0"), ("error", "gloo-race", told)]
     told = "the image has no `etcd3`, through which Paddle speaks to etcd"
     assert alone.lacks() == [("error", "etcd-client-missing", told)]
     said = "Paddle 3.3.1 in the image was built without parameter servers (unless `setup` brings it)"
