@@ -71,9 +71,9 @@ def planner(
     else:
         local = context.target == "local"
         places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
-        tasks = _dealt(roles, places)
+        tasks = _dealt(roles, places, hosts)
         if placement and roles != ALIKE:
-            tasks = _moved(tasks, hosts, placement)
+            tasks = _moved(tasks, roles, hosts, placement)
     members = () if cluster is not None else etcd_members(spec, hosts, context, services or {})
     # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there.
     etcd = None if cluster is not None and not has_operator(cluster) else etcd_of(spec, context, members)
@@ -208,14 +208,16 @@ def _rooms(host: Host) -> list[_Place]:
     return [_Place(ref, share, host.interface, host.roles) for share in _split(slots, host.nodes)]
 
 
-def _dealt(roles: Sequence[Role], places: Sequence[_Place]) -> list[_Task]:
+def _dealt(roles: Sequence[Role], places: Sequence[_Place], hosts: Sequence[Host]) -> list[_Task]:
     """Deal the processes of each role to places, one after the other, as many times round as it takes."""
     tasks = []
     for role in roles:
         if role.total is None:
             tasks += [_Task(role.name, place) for place in places]
             continue
-        able = [place for place in places if place.takes(role.name)] or (list(places) if role.anywhere else [])
+        able = [place for place in places if place.takes(role.name)]
+        if role.anywhere:
+            able = _kept(hosts, role.name) or able or list(places)
         if not able:
             raise PlanError(
                 "no-host-for-role",
@@ -228,13 +230,22 @@ def _dealt(roles: Sequence[Role], places: Sequence[_Place]) -> list[_Task]:
     return tasks
 
 
-def _moved(tasks: Sequence[_Task], hosts: Sequence[Host], placement: Mapping[int, str]) -> list[_Task]:
+def _kept(hosts: Sequence[Host], role: str) -> list[_Place]:
+    """Return the places of hosts whose lines name a role, whether or not they take others."""
+    return [place for host in hosts if role in host.roles and not host.spare for place in _rooms(host)]
+
+
+def _moved(
+    tasks: Sequence[_Task], roles: Sequence[Role], hosts: Sequence[Host], placement: Mapping[int, str]
+) -> list[_Task]:
     """Return tasks on the hosts where their nodes are; a host has room for a node of each role."""
     found, taken = [], set[tuple[str, int]]()
+    anywhere = {role.name for role in roles if role.anywhere}
     rooms = [(number, place) for host in hosts for number, place in enumerate(_rooms(host))]
     for index, task in enumerate(tasks):
         name = placement.get(index, task.place.host.name)
-        here = [(n, place) for n, place in rooms if place.host.name == name and place.takes(task.role)]
+        able = [(n, place) for n, place in rooms if place.takes(task.role) or task.role in anywhere]
+        here = [(n, place) for n, place in able if place.host.name == name]
         free = [(n, place) for n, place in here if (f"{name} {task.role}", n) not in taken]
         if not free:
             raise PlanError("no-room", f"node {index} is on {name}, which the hosts file has no room on")

@@ -46,8 +46,14 @@ def test_the_scheduler_has_the_port_of_the_rendezvous() -> None:
 
 
 def test_a_host_can_be_kept_for_the_scheduler() -> None:
-    plan = make("nodes: 2\n", "a roles=trainer\nb roles=trainer,scheduler\n")
-    assert summary(plan)[2] == (2, "scheduler", "b", 1)
+    for hosts, host in (("a\nb roles=trainer,scheduler\n", "b"), ("a\nb\nc roles=scheduler\n", "c")):
+        plan = make("nodes: 2\n", hosts)
+        assert summary(plan) == [(0, "trainer", "a", 1), (1, "trainer", "b", 1), (2, "scheduler", host, 1)]
+
+
+def test_a_scheduler_stays_where_it_is_though_no_host_names_it() -> None:
+    hosts = "a roles=trainer\nb roles=trainer\n"
+    assert make("nodes: 2\n", hosts, {0: "a", 1: "b", 2: "a"}) == make("nodes: 2\n", hosts)
 
 
 def test_the_scheduler_moves_with_its_host() -> None:
