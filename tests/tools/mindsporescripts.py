@@ -1,5 +1,7 @@
 """What jobs of MindSpore train in tests, on this machine and on hosts."""
 
+import math
+
 # Agrees with all ranks at each step how many they are; the loss depends on the step alone. Rank 0 saves.
 COLLECTIVE = """\
 import math, os, time
@@ -25,3 +27,11 @@ while step < int(os.environ["STEPS"]):
     open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
 print("final", rank, world, step, loss.hex(), os.environ["JOBCTL_ROLE_RANK"], flush=True)
 """
+
+
+def undisturbed(steps: int) -> str:
+    """Return what a run of COLLECTIVE that nothing disturbed has after so many steps, and how many those are."""
+    loss = 1.0
+    for step in range(steps):
+        loss = math.sin(loss * 1.7 + step)
+    return f"{steps} {loss.hex()}"
