@@ -208,6 +208,10 @@ def _names_resolve(run: Survey, seat: Seat) -> Found:
             "own-name-unresolved",
             hint,
         )
+    if seat.probe is not None and seat.probe["silent"]:
+        text = "in a container, whoever is asked for the name of an address does not answer, and PyTorch asks at each start"
+        hint = "mend /etc/resolv.conf there, or wait less: `env: {RES_OPTIONS: 'timeout:1 attempts:1'}`"
+        yield Finding(seat.name, "names", "warning", text, "dns-silent", hint)
 
 
 def _room(run: Survey, seat: Seat) -> Found:

@@ -7,6 +7,7 @@ Prints one JSON object. Standard library only, Python 3.8 or later; imports noth
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -24,6 +25,7 @@ Json = Dict[str, Any]
 CALLS = 16  # peers that are called at the same time
 ANSWER = 2.0  # seconds within which a peer answers
 AGAIN = 0.05  # seconds between two calls
+SILENCE = 3.0  # seconds after which whoever is asked for a name is taken not to answer
 DEVICES = {
     "gpu": r"nvidia\d+",
     "xpu": r"xpu\d+",
@@ -89,6 +91,20 @@ def resolves(name: str) -> str | None:
         return str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
     except OSError:
         return None
+
+
+def silent(address: str) -> bool:
+    """Say whether nobody answers who is asked for the name of an address, written as PyTorch does it for each connection to its store."""
+    answered = threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(OSError):  # that there is none is an answer
+            # Not getnameinfo, during which no other thread of Python goes on.
+            socket.gethostbyaddr("::ffff:%s" % address if "." in address else address)
+        answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    return not answered.wait(SILENCE)
 
 
 class Meeting:
@@ -181,6 +197,7 @@ def main() -> None:
         "memlock": memlock(),
         "shm": size_of("/dev/shm"),
         "name": resolves(socket.gethostname()),
+        "silent": bool(task["address"]) and silent(task["address"]),
         "paths": {path: access(path, write) for path, write in task["paths"]},
         "module": version_of(task["module"]) if task["module"] else None,
         "lacks": [lacks(test) for test in task["tests"]],

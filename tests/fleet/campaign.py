@@ -207,7 +207,7 @@ class Work:
     train: str
     spec: str
     environment: Name | None = None
-    hang: int = 8  # seconds; the end of rpc takes longer than that where nothing resolves addresses, as on these hosts
+    hang: int = 8  # seconds; on a busy machine as many interpreters as torch ps has take longer than that to end
 
     def lends(self) -> dict[str, Path]:
         """Return the folders that the hosts have to see."""

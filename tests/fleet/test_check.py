@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .fleet import Fleet, fleet
-from .jobs import SPEC, Jobs
+from .jobs import SPEC, Jobs, eventually
 from .machine import IMAGE, sh
 
 
@@ -139,6 +139,25 @@ def test_interface_and_names(jobs: Jobs) -> None:
     codes = found(jobs)
     assert ("h1", "interface", "no-such-interface") in codes
     assert ("h1", "names", "name-unresolved") in codes
+
+
+def test_a_dns_server_that_does_not_answer(jobs: Jobs, tmp_path: Path) -> None:
+    server = jobs.fleet[1]
+    server.start(
+        "dns", ["python3", "-c", "import socket, time; s = socket.socket(type=2); s.bind(('', 53)); time.sleep(600)"]
+    )
+    eventually(lambda: ":53 " in server.run("ss", "-lun"))
+    (tmp_path / "resolv.conf").write_text(f"nameserver {server.address}\n")
+    spec = SPEC + f'volumes: ["{tmp_path}/resolv.conf:/etc/resolv.conf:ro"]\n'
+    try:
+        jobs.spec(spec)
+        assert found(jobs) == [(host, "names", "dns-silent") for host in ("h1", "h2")]
+        jobs.spec(spec + 'env: {{RES_OPTIONS: "timeout:1 attempts:1"}}\n')
+        assert found(jobs) == []
+    finally:
+        listener = server.processes.pop("dns")
+        listener.kill()
+        listener.wait()
 
 
 def test_mtu(jobs: Jobs) -> None:
