@@ -9,7 +9,6 @@ from pathlib import Path
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner import planner
-from jobctl.jobspec.spec.diagnostics import has_errors
 from jobctl.jobspec.spec.load import Loaded, load_spec, load_text
 from jobctl.jobspec.spec.target_checks import check_target
 
@@ -20,18 +19,24 @@ OPERATORS = ("none", "paddle-operator", "kubeflow", "trainer")
 OTHERWISE = {("paddle-resnet-elastic", "paddle-operator"): ("etcd={endpoints: [etcd:2379]}",)}
 
 
+def refusals(loaded: Loaded) -> str:
+    """Return the codes of the errors by which `validate` refuses a spec for a cluster, nothing if it takes it."""
+    found = [*loaded.diagnostics, *check_target(loaded, "kubernetes")]
+    return " ".join(sorted({one.code for one in found if one.severity == "error"}))
+
+
 def planned(loaded: Loaded) -> Plan | None:
     """Return the plan of a spec for a cluster, None where `validate` refuses it. Its code is said to be empty."""
-    if loaded.spec is None or has_errors([*loaded.diagnostics, *check_target(loaded, "kubernetes")]):
+    if loaded.spec is None or refusals(loaded):
         return None
     plan = planner(loaded.spec, (), None, Context("kubernetes", "/home/ada/job", "ada@desk", "0.1.0"))
     return plan if plan.code is None else replace(plan, code=replace(plan.code, version="0" * 16, archive="H4sIAA=="))
 
 
-def of_example(name: str, operator: str) -> Plan | None:
-    """Return the plan of an example below an operator, None where the operator does not run it."""
+def example(name: str, operator: str) -> Loaded:
+    """Return an example below an operator."""
     overrides = (f"kubernetes.operator={operator}", *OTHERWISE.get((name, operator), ()))
-    return planned(load_spec(ROOT / "examples" / name / "job.yaml", environ={}, overrides=overrides))
+    return load_spec(ROOT / "examples" / name / "job.yaml", environ={}, overrides=overrides)
 
 
 def of_text(text: str) -> Plan:
@@ -135,7 +140,8 @@ kubernetes: {operator: OPERATOR}
 
 def cases() -> Mapping[str, Plan]:
     """Return the plans of which the manifests are recorded."""
-    examples = {f"{name}-{operator}": of_example(name, operator) for name in EXAMPLES for operator in OPERATORS}
+    pairs = [(name, operator) for name in EXAMPLES for operator in OPERATORS]
+    examples = {f"{name}-{operator}": planned(example(name, operator)) for name, operator in pairs}
     return {
         **{name: plan for name, plan in examples.items() if plan is not None},
         "everything-none": everything("none", "torch"),

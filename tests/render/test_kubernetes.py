@@ -15,7 +15,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from clusters import EXAMPLES, OPERATORS, cases, everything, of_example, of_text
+from clusters import EXAMPLES, OPERATORS, cases, everything, example, of_text, refusals
 from jsonschema import Draft202012Validator
 
 from jobctl.jobspec.plan.generation import first_generation
@@ -62,19 +62,22 @@ def test_every_recorded_case_is_rendered() -> None:
     assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(CASES)
 
 
-def test_every_example_runs_without_an_operator_or_says_why_not() -> None:
-    """A range of nodes needs an operator that sees to it; everything else runs in any cluster."""
-    runs = {name: [o for o in OPERATORS if of_example(name, o) is not None] for name in EXAMPLES}
-    assert runs == {
-        "mindspore-lenet": ["none"],
-        "paddle-resnet": ["none", "paddle-operator", "kubeflow"],
-        "paddle-resnet-elastic": ["paddle-operator"],
-        "paddle-resnet-static": ["none", "paddle-operator", "kubeflow"],
-        "paddle-wide-deep": ["none", "paddle-operator"],
-        "torch-elastic": ["kubeflow"],
-        "torch-resnet": ["none", "kubeflow", "trainer"],
-        "torch-wide-deep": ["none"],
-    }
+def test_every_example_is_a_case_below_each_operator_or_is_refused_with_the_reason() -> None:
+    framework, mode, nodes = "operator-framework", "operator-mode", "operator-range"
+    refused = {name: {o: refusals(example(name, o)) for o in OPERATORS} for name in EXAMPLES}
+    assert {name: tuple(found.values()) for name, found in refused.items()} == {
+        #                        none   paddle-operator         kubeflow   trainer
+        "mindspore-lenet":       ("",    framework,              framework, framework),
+        "paddle-resnet":         ("",    "",                     "",        framework),
+        "paddle-resnet-elastic": (nodes, "", f"kubernetes-etcd {nodes}", f"kubernetes-etcd {framework} {nodes}"),
+        "paddle-resnet-static":  ("",    "",                     "",        framework),
+        "paddle-wide-deep":      ("",    "",                     mode,      f"{framework} {mode}"),
+        "torch-elastic":         (nodes, f"{framework} {nodes}", "",        nodes),
+        "torch-resnet":          ("",    framework,              "",        ""),
+        "torch-wide-deep":       ("",    framework,              mode,      mode),
+    }  # fmt: skip
+    taken = {f"{name}-{o}" for name, found in refused.items() for o, codes in found.items() if not codes}
+    assert taken == {case for case in CASES if case.startswith(tuple(EXAMPLES))}
 
 
 # The two manifests of PaddlePaddle's documentation on deployment come out of two short specs.
