@@ -66,12 +66,13 @@ def plan(
     """
     from jobctl.bringup import Options, change_of, show_steps
     from jobctl.clusters import changes_in_cluster
-    from jobctl.jobs import Where, as_started, compile_job
+    from jobctl.jobs import Where, as_started, compile_job, refuse_move
     from jobctl.outcome import tell_failures
     from jobctl.planning import explain_plan, planned
 
     where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
+    refuse_move(compiled)
     handle: Handle
     change: Steps
     if compiled.target == "kubernetes":
@@ -126,12 +127,13 @@ def up(
     Example: jobctl up examples/torch-resnet/job.yaml --follow
     """
     from jobctl.bringup import Options, up_job
-    from jobctl.jobs import Where, as_started, compile_job
+    from jobctl.jobs import Where, as_started, compile_job, refuse_move
     from jobctl.outcome import raise_code
     from jobctl.planning import planned, reach_for
 
     where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
+    refuse_move(compiled)
     options = Options(dry_run, follow, fresh, not no_supervise, not skip_check, break_lock, recreate, take_over, output)
     if compiled.target == "kubernetes":
         from jobctl.clusters import up_in_cluster
@@ -224,6 +226,8 @@ def stop(
     break_lock: BreakLock = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
     """SIGTERM to every rank; `up` resumes.
@@ -232,11 +236,17 @@ def stop(
 
     Example: jobctl stop my-job
     """
+    from jobctl.clusters import stop_in_cluster
     from jobctl.ending import stop_job
-    from jobctl.jobs import Reached, supervised_job
+    from jobctl.jobs import Reached, running_job, supervised_job
+    from jobctl.jobspec.deploy.cluster.cluster import Cluster
 
-    deployer = supervised_job(job, "stop", Reached(hosts, ssh_config, accept_new))
-    stop_job(deployer, timeout, break_lock, take_over, output)
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    handle = running_job(job, reached)
+    if isinstance(handle, Cluster):
+        stop_in_cluster(handle, timeout, break_lock, take_over, output)
+    else:
+        stop_job(supervised_job(job, "stop", reached), timeout, break_lock, take_over, output)
 
 
 @command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,9 @@ from jobctl import console
 from jobctl.bringup import (
     Options,
     about,
+    grace_of,
     locked,
+    refuse_owner,
     secrets_of,
     show_steps,
     source_of,
@@ -19,7 +22,7 @@ from jobctl.bringup import (
 )
 from jobctl.console import Failed
 from jobctl.options import Format
-from jobctl.outcome import Applied, finish_up, raise_code, wait_until_up
+from jobctl.outcome import SETTLED, Applied, finish_up, raise_code, report, wait_until_up
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
@@ -35,10 +38,6 @@ _REFUSED = {
     "scale": ("the number of pods is part of what it is made from", "change `nodes` in the spec, then `jobctl up`"),
     "drill": ("jobctl has no recovery of its own to rehearse", "`kubectl delete pod` shows what the operator does"),
     "supervise": ("no supervisor of jobctl's runs, nor could it do anything", "`jobctl status --watch` follows it"),
-    "stop": (
-        "a job that was stopped has no pods to resume",
-        "`jobctl down` ends it, `up` begins again from its checkpoint",
-    ),
     "restart --node": ("it decides which pods go on", "`kubectl delete pod` ends one, `jobctl restart` all of them"),
     "run": (
         "a pod beside the job is not jobctl's to make",
@@ -105,7 +104,7 @@ def changes_in_cluster(compiled: Compiled, where: Where) -> tuple[Plan, Cluster,
     """Return what `up` would do."""
     plan, cluster = cluster_for(compiled, where)
     _refuse_move(cluster)
-    return plan, cluster, ClusterChange(_change(cluster, plan, Options()))
+    return plan, cluster, ClusterChange(_change(cluster, plan, Options(), _readable(compiled)))
 
 
 def up_in_cluster(compiled: Compiled, where: Where, options: Options) -> int:
@@ -117,7 +116,7 @@ def up_in_cluster(compiled: Compiled, where: Where, options: Options) -> int:
         )
     plan, cluster = cluster_for(compiled, where)
     _refuse_move(cluster)
-    change = _change(cluster, plan, options)
+    change = _change(cluster, plan, options, _readable(compiled))
     if options.dry_run:
         show_steps({"job": plan.job}, ClusterChange(change), options.output)
         return 0
@@ -141,14 +140,21 @@ def _refuse_move(cluster: Cluster) -> None:
         )
 
 
-def _change(cluster: Cluster, plan: Plan, options: Options, anew: str | None = None) -> Change:
+def _readable(compiled: Compiled) -> dict[str, str]:
+    """Return the values of the secrets that can be read here: `plan` and a second `up` do without the others."""
+    from jobctl.jobspec.deploy.secrets import readable_secrets
+
+    return readable_secrets(compiled.spec.secrets, compiled.directory, console.environ())
+
+
+def _change(cluster: Cluster, plan: Plan, options: Options, secrets: dict[str, str], anew: str | None = None) -> Change:
     """Look at what there is to do. Ends with 5 if it is about someone else's objects."""
     from jobctl.jobs import owner
     from jobctl.jobspec.deploy.cluster.cluster import Foreign
 
     cause = anew or ("`--recreate`" if options.recreate else None)
     try:
-        change = cluster.change(plan, anew=cause, force=options.take_over)
+        change = cluster.change(plan, secrets, anew=cause, force=options.take_over)
     except Foreign as foreign:
         raise Failed(foreign.message, 5, foreign.hint) from foreign
     others = sorted(cluster.owners(change) - {owner()})
@@ -183,7 +189,7 @@ def _refuse_unfit(cluster: Cluster, plan: Plan, options: Options) -> None:
 def _apply(cluster: Cluster, compiled: Compiled, plan: Plan, options: Options) -> Applied:
     from jobctl.jobspec.deploy.cluster.cluster import dump_cluster
 
-    change = _change(cluster, plan, options)  # once more: another command may have had the lock
+    change = _change(cluster, plan, options, _readable(compiled))  # once more: another command may have had the lock
     secrets = secrets_of(compiled) if change.steps else {}
     warn_of_another_spec(cluster, compiled)
     cluster.job.create()
@@ -225,8 +231,48 @@ def restart_in_cluster(cluster: Cluster, node: str | None, break_it: bool, take_
         raise Failed(f"job `{name}` was not brought up from here", 2, "`jobctl up --recreate` makes its pods anew")
     options = replace(Options(), break_lock=break_it, take_over=take_over, output=output)
     with locked(cluster, "restart", break_it):
-        change = _change(cluster, plan, options, "`jobctl restart`")
+        change = _change(cluster, plan, options, {}, "`jobctl restart`")
         if any(step.kind in ("create", "change") for step in change.steps):
             raise Failed(f"job `{name}` is not in the cluster as it was brought up", 2, "`jobctl up` mends that first")
         _carry_out(cluster, change, {}, options)
     raise_code(wait_until_up(cluster, output, {}))
+
+
+def stop_in_cluster(cluster: Cluster, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
+    """Have no pod of the job run, and keep everything else in place."""
+    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.observed import phase
+
+    name = cluster.job.name
+    with locked(cluster, "stop", break_it):
+        observed = cluster.observe()
+        refuse_owner(cluster, observed, take_over)
+        if not cluster.has_files():
+            raise Failed(f"job `{name}` is not up: there is nothing to stop", 2)
+        now, _ = phase(observed)
+        if now in SETTLED:
+            console.say(f"job `{name}` is {now} already")
+        else:
+            _refuse_queued(cluster)
+            try:
+                with Progress(quiet=output is Format.json) as progress:
+                    cluster.tell = progress.show
+                    logs = cluster.stop(grace_of(cluster, timeout))
+            except DeployError as error:
+                raise Failed(error.message, 4, error.hint) from error
+            events.record(cluster.job.events, time.time(), "stopped", "job stopped by the user")
+            kept = f"; its logs are in {logs}" if logs else ""
+            console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
+    if output is Format.json:
+        report(cluster)
+
+
+def _refuse_queued(cluster: Cluster) -> None:
+    """End with 2 where Kueue would have the job go on at once: it alone says when pods of what is in its queues run."""
+    if cluster.queued():
+        raise Failed(
+            f"Kueue decides when pods of job `{cluster.job.name}` run, and would start them again at once",
+            2,
+            "`kubectl kueue stop workload` (`active: false` of its Workload) keeps it stopped; `jobctl down` ends it",
+        )

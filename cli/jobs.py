@@ -237,6 +237,23 @@ def compile_job(
     return checked.compiled
 
 
+def refuse_move(compiled: Compiled) -> None:
+    """End with 2 if the job is up on another kind of target: it would train twice, and only one of the two be known."""
+    name = compiled.spec.name
+    before = (job_of_name(name).about() or {}).get("target")
+    if before is not None and _place(before) != _place(compiled.target):
+        raise Failed(
+            f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
+            2,
+            f"`jobctl down {name}` first; its checkpoints stay",
+        )
+
+
+def _place(target: str) -> str:
+    """Return a word for where jobs of a target run: `compose` and `ssh` start the same containers."""
+    return "hosts" if target in ("compose", "ssh") else target
+
+
 def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:
     """Print diagnostics with source lines and carets, on stderr unless told otherwise."""
     from jobctl.jobspec.spec.diagnostics import render_text

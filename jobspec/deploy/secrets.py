@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,15 @@ class SecretMissing(Exception):
 def read_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the values of `secrets` by name; files are relative to the spec's `directory`. Raises SecretMissing."""
     return {secret.name: _read(secret, directory, environ) for secret in secrets}
+
+
+def readable_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of those of `secrets` that can be read here."""
+    found = {}
+    for secret in secrets:
+        with contextlib.suppress(SecretMissing):
+            found[secret.name] = _read(secret, directory, environ)
+    return found
 
 
 def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:

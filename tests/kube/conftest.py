@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.main import main
 from kube.server import ApiServer
-from kube.store import CORE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
+from kube.store import CORE, KUBEFLOW_PADDLE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
 from kube.world import World
 
 SPEC = """\
@@ -62,7 +62,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def api(certificate: Path) -> Iterator[ApiServer]:
     pytest.importorskip("kubernetes")
-    server = ApiServer(certificate, (*CORE, PADDLE, PYTORCH, TRAIN_JOB, RUNTIME))
+    server = ApiServer(certificate, (*CORE, PADDLE, KUBEFLOW_PADDLE, PYTORCH, TRAIN_JOB, RUNTIME))
     yield server
     server.close()
 

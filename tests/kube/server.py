@@ -306,6 +306,9 @@ class Handler(BaseHTTPRequestHandler):
         elif request.verb == "watch":
             self._watch(request)
         elif request.verb == "patch":
+            if self.headers["Content-Type"] == "application/merge-patch+json":
+                self._json(200, store.merge(served, inside, name, body, f"{request.query['fieldManager']}-update"))
+                return
             assert self.headers["Content-Type"] == "application/apply-patch+yaml"
             manager, force = request.query["fieldManager"], request.query.get("force") == "true"
             dry = request.query.get("dryRun") == "All"

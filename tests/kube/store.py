@@ -69,6 +69,7 @@ CORE = (
 )
 PADDLE = Served("batch.paddlepaddle.org", "v1", "PaddleJob", "paddlejobs")
 OLD_PADDLE = Served("batch.paddlepaddle.org", "v1beta1", "PaddleJob", "paddlejobs")
+KUBEFLOW_PADDLE = Served("kubeflow.org", "v1", "PaddleJob", "paddlejobs")
 PYTORCH = Served("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
 TRAIN_JOB = Served("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
 RUNTIME = Served("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes")
@@ -109,6 +110,7 @@ class Store:
         self.changed = threading.Condition()
         self.lingering = 0.05  # seconds that what is deleted in the foreground takes to go
         self.made: list[Callable[[Record], None]] = []  # controllers, told of what is created
+        self.altered: list[Callable[[Record], None]] = []  # and of what is changed in part
 
     def find(self, group: str, version: str, plural: str) -> Served:
         for one in self.served:
@@ -191,6 +193,23 @@ class Store:
                 controller(made)
         return made.thing, before is None
 
+    def merge(self, served: Served, namespace: str, name: str, body: Object, manager: str) -> Object:
+        """Change parts of an object (RFC 7386), and tell controllers."""
+        with self.changed:
+            record = self.get(served, namespace, name)
+            uid = (body.get("metadata") or {}).get("uid")
+            if uid not in (None, record.thing["metadata"]["uid"]):
+                raise Refused(409, "Conflict", "the UID in the precondition does not match")
+            record.thing = copy.deepcopy(record.thing)
+            for path, value in leaves(body):
+                _set(record.thing, path, value)
+                record.owners[path] = manager
+            self._note("MODIFIED", record)
+            changed = copy.deepcopy(record)
+        for controller in self.altered:
+            controller(changed)
+        return changed.thing
+
     def _new(self, served: Served, namespace: str, name: str) -> Record:
         meta = {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": stamp()}
         thing: Object = {"apiVersion": served.api_version, "kind": served.kind, "metadata": meta}
@@ -255,12 +274,18 @@ class Store:
 
     def _finalize(self, record: Record) -> None:
         with self.changed:
+            self.drop_owned(record)
+            self._remove(record)
+
+    def drop_owned(self, record: Record) -> None:
+        """Remove what was made for an object, and for that."""
+        with self.changed:
             uid = record.thing["metadata"]["uid"]
             for other in list(self.records.values()):
                 owners = other.thing["metadata"].get("ownerReferences", ())
                 if any(owner["uid"] == uid for owner in owners):
+                    self.drop_owned(other)
                     self._remove(other)
-            self._remove(record)
 
     def _remove(self, record: Record) -> None:
         key = self._key(record.served, record.namespace, record.thing["metadata"]["name"])

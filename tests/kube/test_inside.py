@@ -134,10 +134,14 @@ def test_a_pod_that_comes_later_is_followed_too(jobctl: Any, world: World, api: 
     assert jobctl("status", "resnet", "-o", "json").json["nodes"][1]["restarts"] == 1
 
 
+def _running(world: World) -> list[Any]:
+    return [pod for pod in world.pods() if pod["status"].get("phase") == "Running"]
+
+
 def test_up_follow_streams_and_ends_with_the_result(jobctl: Any, world: World, api: ApiServer) -> None:
     def work() -> None:
         deadline = time.monotonic() + 20
-        while len(world.pods()) < 2 and time.monotonic() < deadline:
+        while len(_running(world)) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
         api.print(ONE, "boom")
         world.end(ONE, 3, "boom")

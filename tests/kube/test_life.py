@@ -9,7 +9,7 @@ from typing import Any
 
 from kube.conftest import SPEC
 from kube.server import ApiServer
-from kube.store import Object, Record, Store, stamp
+from kube.store import Object, Record, Store
 from kube.world import World
 
 UP = ("up", "--target", "kubernetes")
@@ -224,6 +224,33 @@ def test_secrets_are_in_the_cluster_and_nowhere_else(
     assert jobctl("plan").code == 0
 
 
+def test_a_secret_whose_value_changed_makes_the_job_anew(
+    jobctl: Any, world: World, api: ApiServer, here: Path, monkeypatch: Any
+) -> None:
+    for name in ("HF_TOKEN", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, f"first {name}")
+    Path("job.yaml").write_text(SPEC + "secrets: [HF_TOKEN, WANDB_API_KEY]\n")
+    assert jobctl(*UP).code == 0
+    monkeypatch.setenv("WANDB_API_KEY", "second")
+    monkeypatch.delenv("HF_TOKEN")  # of what cannot be read, nothing is said
+    told = jobctl("plan")
+    assert (told.code, told.out.splitlines()) == (
+        10,
+        [
+            "replace Job resnet: Secret resnet-secrets changed",
+            "change Secret resnet-secrets: `data.WANDB_API_KEY` differs",
+        ],
+    )
+    assert jobctl("up").code == 2  # all are needed once anything is sent
+    monkeypatch.setenv("HF_TOKEN", "first HF_TOKEN")
+    before = api.store.get(api.served("Job"), "ml", "resnet").thing["metadata"]["uid"]
+    done = jobctl("up")
+    after = api.store.get(api.served("Job"), "ml", "resnet").thing["metadata"]["uid"]
+    assert (done.code, before != after, jobctl("plan").code) == (0, True, 0)
+    assert not [path for path in here.rglob("*") if path.is_file() and b"second" in path.read_bytes()]
+    assert "second" not in told.out + told.err + done.out + done.err + "".join(api.requests)
+
+
 def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     job = api.store.get(api.served("Job"), "ml", "resnet").thing
@@ -268,7 +295,7 @@ def test_a_conflict_names_the_field_and_who_set_it(jobctl: Any, world: World, ap
 
 def test_commands_that_mean_nothing_in_a_cluster_say_why(jobctl: Any, world: World) -> None:
     jobctl(*UP)
-    for argv in (("scale", "resnet", "3"), ("drill", "resnet", "-y"), ("supervise", "resnet"), ("stop", "resnet")):
+    for argv in (("scale", "resnet", "3"), ("drill", "resnet", "-y"), ("supervise", "resnet")):
         ran = jobctl(*argv)
         assert (ran.code, ran.err.startswith(f"error: there is no `{argv[0]}` on target `kubernetes`: ")) == (2, True)
     assert jobctl("restart", "resnet", "--node", "1").code == 2
@@ -285,18 +312,26 @@ def test_a_job_is_not_brought_up_in_two_places(jobctl: Any, world: World, api: A
     )
 
 
-def test_an_operator_of_roles(jobctl: Any, world: World, api: ApiServer) -> None:
-    Path("job.yaml").write_text(
-        "name: wide\nframework: paddle\nmode: ps\nimage: paddle:3\nmodule: train\nps: {servers: 1, trainers: 2}\n"
-        "checkpoint: /ck\nkubernetes: {operator: paddle-operator}\n"
+def test_a_job_that_waits_in_a_queue_is_starting_and_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Kueue has suspended it: that is neither an end, nor anybody's to change but Kueue's."""
+    Path("job.yaml").write_text(SPEC + "kubernetes: {queue: long}\n")
+    world.queues = True
+
+    def admit() -> None:
+        deadline = time.monotonic() + 20
+        while not api.store.list(api.served("Job"), "ml") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)  # long enough for `up` to see it wait
+        world.suspend(api.store.records["batch", "jobs", "ml", "resnet"], False)
+
+    threading.Thread(target=admit).start()
+    assert jobctl(*UP).code == 0
+    world.suspend(api.store.records["batch", "jobs", "ml", "resnet"], True)  # preempted
+    state = jobctl("status", "resnet", "-o", "json").json
+    assert (state["phase"], state["reason"]) == ("starting", "it is suspended: Job suspended")
+    assert jobctl("plan").code == 0
+    refused = jobctl("stop", "resnet")
+    assert (refused.code, refused.err.splitlines()[0]) == (
+        2,
+        "error: Kueue decides when pods of job `resnet` run, and would start them again at once",
     )
-    ran = jobctl(*UP)
-    assert ran.code == 0, ran.err
-    nodes = jobctl("status", "wide", "-o", "json").json["nodes"]
-    assert [(node["node"], node["role"], node["container"]) for node in nodes] == [
-        (0, "trainer", "wide-worker-0"),
-        (1, "trainer", "wide-worker-1"),
-        (2, "server", "wide-ps-0"),
-    ]
-    api.store.patch(api.served("PaddleJob"), "ml", "wide", phase="Completed", completionTime=stamp())
-    assert jobctl("wait", "wide").code == 0

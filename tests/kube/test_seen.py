@@ -20,6 +20,17 @@ def main(kind: Kind, **status: Any) -> Object:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": {}, "status": status}
 
 
+def held(kind: Kind, *path: str, queue: str = "", **status: Any) -> Object:
+    """Return an object that was told to let no pod run, by a switch below `path` of its spec."""
+    made = main(kind, **status)
+    below = made["spec"]
+    for key in path:
+        below = below.setdefault(key, {})
+    below["suspend"] = True
+    made["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return made
+
+
 def condition(name: str, message: str = "", status: str = "True") -> Object:
     return {"type": name, "status": status, "message": message}
 
@@ -43,7 +54,12 @@ RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
         (main(JOB, conditions=[condition("Complete")]), ("succeeded", None)),
         (main(JOB, conditions=[condition("Complete", status="False")]), ("running", None)),
         (main(JOB, conditions=[condition("Failed", "deadline")]), ("failed", "deadline")),
-        (main(JOB, conditions=[condition("Suspended", "in a queue")]), ("stopped", "it is suspended: in a queue")),
+        (held(JOB, conditions=[condition("Suspended", "by ada")]), ("stopped", "it is suspended: by ada")),
+        (held(JOB, queue="long", conditions=[condition("Suspended")]), ("starting", "it is suspended")),
+        (held(JOB), ("stopped", "it is suspended")),
+        (held(JOB, conditions=[condition("Complete")]), ("succeeded", None)),
+        (main(JOB, conditions=[condition("Suspended")]), ("running", None)),  # it has just been told to go on
+        (held(PYTORCH_JOB, "runPolicy"), ("stopped", "it is suspended")),
         (main(PYTORCH_JOB, conditions=[condition("Created"), condition("Succeeded")]), ("succeeded", None)),
         (main(PYTORCH_JOB, conditions=[condition("Restarting", "1 of 3")]), ("restarting", "1 of 3")),
         (main(PADDLE_JOB, phase="Completed"), ("succeeded", None)),

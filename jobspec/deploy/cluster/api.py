@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 FIELD_MANAGER = "jobctl"
 APPLY = "application/apply-patch+yaml"  # JSON is YAML
+MERGE = "application/merge-patch+json"
 CONNECT = 5.0  # seconds to connect
 ANSWER = 30.0  # seconds without a byte of an answer
 AGAIN = (0.2, 0.5, 1.0)  # seconds before a request is made again whose connection broke
@@ -80,6 +81,12 @@ class Api:
         if dry_run:
             query["dryRun"] = "All"
         return self._ask("PATCH", call, query, manifest, APPLY)
+
+    def merge(self, thing: Object, change: Object) -> None:
+        """Change what `change` says of an object, and nothing else. Raises ApiError 409 if it is another by now."""
+        key, uid = key_of(thing), thing["metadata"]["uid"]
+        call = Call("patch", self.kind_of(thing), self.namespace, key.name)
+        self._ask("PATCH", call, {"fieldManager": FIELD_MANAGER}, {**change, "metadata": {"uid": uid}}, MERGE)
 
     def create(self, kind: Kind, body: Object) -> Object:
         """Create an object that is only asked about, as reviews are."""

@@ -23,21 +23,24 @@ from jobctl.jobspec.deploy.cluster.kinds import (
     MAIN,
     OWNER_ANNOTATION,
     POD,
+    QUEUE_LABEL,
     Key,
     Kind,
     Object,
     annotations_of,
     is_made_by_another,
+    is_suspended,
     key_of,
     known_kind,
     labels_of,
     selector,
+    suspension,
 )
-from jobctl.jobspec.deploy.cluster.manifests import is_main, is_secrets, manifests, with_secrets
+from jobctl.jobspec.deploy.cluster.manifests import is_main, manifests, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.cluster.mirror import Mirror
 from jobctl.jobspec.deploy.cluster.preflight import Preflight
 from jobctl.jobspec.deploy.cluster.problems import ApiError
-from jobctl.jobspec.deploy.cluster.seen import Pod, observe, parse_pod
+from jobctl.jobspec.deploy.cluster.seen import Pod, is_over, observe, parse_pod
 from jobctl.jobspec.deploy.cluster.session import Session
 from jobctl.jobspec.deploy.cluster.steps import There, steps
 from jobctl.jobspec.deploy.collect import free_name
@@ -166,8 +169,8 @@ class Cluster:
 
     # Bringing up.
 
-    def change(self, plan: Plan, *, anew: str | None = None, force: bool = False) -> Change:
-        """Look at what is there, and return what there is to do. Raises Foreign."""
+    def change(self, plan: Plan, secrets: Mapping[str, str], *, anew: str | None = None, force: bool = False) -> Change:
+        """Look at what is there, and return what there is to do. `secrets` are the values known here. Raises Foreign."""
         want = self._manifests(plan)
         self.plan = plan
         there = self.objects()
@@ -179,9 +182,9 @@ class Cluster:
                 self._refuse_foreign(found, force)
                 there[key] = found
         would = {
-            key_of(thing): self.api.apply(thing, dry_run=True, force=force)
+            key: self.api.apply(with_known_secrets(thing, there[key], secrets), dry_run=True, force=force)
             for thing in want
-            if key_of(thing) in there and not is_main(thing) and not is_secrets(thing)
+            if (key := key_of(thing)) in there and not is_main(thing)
         }
         seen = There(there, would, phase(self.observe())[0])
         return Change(tuple(want), seen, steps(want, seen, anew))
@@ -223,26 +226,63 @@ class Cluster:
             if todo_now.kind != "replace":
                 note(todo_now)
             self.tell(f"{todo_now.kind} {todo_now.target}")
-            self.api.apply(thing, force=force)
+            made = self.api.apply(thing, force=force)
+            if is_main(thing) and is_suspended(made) and todo_now.kind == "change":
+                self.api.merge(made, suspension(made, False) or {})
+        self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of
 
     def _grace(self) -> float:
         return self.plan.stop_grace if self.plan else 30.0
+
+    # Stopping.
+
+    def queued(self) -> bool:
+        """Say whether Kueue decides when pods of the job run."""
+        return any(QUEUE_LABEL in labels_of(thing) for thing in self.objects().values() if is_main(thing))
+
+    def stop(self, grace: float) -> Path | None:
+        """Collect logs, and have no pod run; what the job consists of stays, but for what cannot be suspended."""
+        into = self._collect()
+        mains = [thing for thing in self.objects().values() if is_main(thing)]
+        for thing in mains:
+            change = suspension(thing, True)
+            if change is not None and not is_over(thing):
+                self.tell(f"suspending {key_of(thing)}")
+                self.api.merge(thing, change)
+        self._delete([thing for thing in mains if suspension(thing, True) is None], grace)
+        self._wait_for_ends(grace)
+        self._forget_looks()
+        return into
+
+    def _wait_for_ends(self, grace: float) -> None:
+        deadline = time.monotonic() + grace + GONE
+        while left := [pod.name for pod in self._listed_pods() if not pod.ended]:
+            if time.monotonic() > deadline:
+                raise self._stays(f"pods {', '.join(left[:5])}", ())
+            time.sleep(LOOK)
+
+    def _listed_pods(self) -> list[Pod]:
+        return [parse_pod(pod) for pod in self.api.find_all(POD, _chosen(self.job.name))[0]]
+
+    def _collect(self) -> Path | None:
+        """Write the logs of all pods to this machine's history, and return where."""
+        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        return into if podlogs.collect(self.api, self.pods(), self.plan, into) else None
 
     # Taking down.
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """Collect logs, delete what the job consists of, and wait until all of it and its pods are gone."""
-        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
-        count = podlogs.collect(self.api, self.pods(), self.plan, into)
+        into = self._collect()
         things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
         try:
             self._delete(things, grace)
             self._wait_for_pods(grace)
         except DeployError as error:
-            return (into if count else None), {"objects": error}
+            return into, {"objects": error}
         finally:
             self._forget_looks()
-        return (into if count else None), {}
+        return into, {}
 
     def _delete(self, things: Sequence[Object], grace: float) -> None:
         """Delete objects in their order, each with all that hangs on it. Raises DeployError."""

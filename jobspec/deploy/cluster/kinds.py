@@ -64,6 +64,34 @@ _ALL = (*MAIN, *BESIDE, POD, CLAIM, EVENT, QUOTA, NAMESPACE, NODE, DEPLOYMENT, R
 BUILT_IN = (JOB, SERVICE, CONFIG_MAP, SECRET, POD)
 
 
+# Where objects have the switch by which their controller ends all pods, and makes them again. paddle-operator has none.
+_SUSPEND: Mapping[Kind, tuple[str, ...]] = {
+    JOB: ("suspend",),
+    PYTORCH_JOB: ("runPolicy", "suspend"),
+    KUBEFLOW_PADDLE_JOB: ("runPolicy", "suspend"),
+    TRAIN_JOB: ("suspend",),
+}
+
+
+def suspension(thing: Mapping[str, Any], suspended: bool) -> Object | None:
+    """Return what merged into an object suspends it or has it go on, None if its controller cannot."""
+    path = _SUSPEND.get(known_kind(thing["apiVersion"], thing["kind"]) or POD)
+    if path is None:
+        return None
+    value: Any = suspended
+    for key in reversed(path):
+        value = {key: value}
+    return {"spec": value}
+
+
+def is_suspended(thing: Mapping[str, Any]) -> bool:
+    """Say whether an object's controller was told to let no pod of it run."""
+    value: Any = thing.get("spec") or {}
+    for key in _SUSPEND.get(known_kind(thing["apiVersion"], thing["kind"]) or POD, ("",)):
+        value = (value or {}).get(key)
+    return value is True
+
+
 def known_kind(api_version: str, kind: str) -> Kind | None:
     """Return what is known of a kind, None for others."""
     return next((known for known in _ALL if (known.api_version, known.kind) == (api_version, kind)), None)
@@ -106,6 +134,7 @@ ROLE_LABEL = "jobctl.role"
 MANAGED_LABEL = "app.kubernetes.io/managed-by"
 SPEC_ANNOTATION = "jobctl.spec"
 OWNER_ANNOTATION = "jobctl.owner"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # who has it is suspended while it waits in its queue, by Kueue
 FRAMEWORK_ANNOTATION = "jobctl.framework"
 
 

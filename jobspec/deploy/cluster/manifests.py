@@ -30,8 +30,18 @@ def is_secrets(manifest: Mapping[str, Any]) -> bool:
 
 def with_secrets(objects: Sequence[Object], secrets: Mapping[str, str]) -> list[Object]:
     """Return the objects with the values of secrets, which are nowhere but in memory and in the cluster."""
-    data = {name: b64encode(value.encode()).decode() for name, value in secrets.items()}
-    return [{**thing, "data": data} if is_secrets(thing) else thing for thing in objects]
+    return [{**thing, "data": _data(secrets)} if is_secrets(thing) else thing for thing in objects]
+
+
+def with_known_secrets(manifest: Object, now: Mapping[str, Any], secrets: Mapping[str, str]) -> Object:
+    """Return a manifest, that of the secrets with their values as far as they are known: others are what they are now."""
+    if not is_secrets(manifest):
+        return manifest
+    return {**manifest, "data": {**(now.get("data") or {}), **_data(secrets)}}
+
+
+def _data(secrets: Mapping[str, str]) -> Object:
+    return {name: b64encode(value.encode()).decode() for name, value in secrets.items()}
 
 
 def is_main(thing: Mapping[str, Any]) -> bool:

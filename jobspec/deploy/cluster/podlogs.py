@@ -63,7 +63,6 @@ class Writer:
 
 # How our launcher begins what it repeats of its processes (Echo in launcher.py).
 _ECHO = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
-_LAUNCHER = "node"  # the container that our launcher runs in, see render/kubernetes.py
 
 
 def _kept_at(line: Line) -> Path:
@@ -80,7 +79,7 @@ def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
     for pod in pods:
         number = index[pod.role, pod.number]
         node = planned.get(number)
-        if pod.container == _LAUNCHER:
+        if pod.launcher:
             found[pod.uid] = Writer(number, None, "", node.launch.nproc if node else 1, echoed=True)
         elif node is not None and node.launch.nproc == 1:
             found[pod.uid] = Writer(number, pod.number, f"{node.launch.log_name}.0")

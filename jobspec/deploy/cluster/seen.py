@@ -14,9 +14,11 @@ from typing import Any
 from jobctl.jobspec.deploy.cluster.kinds import (
     OWNER_ANNOTATION,
     PADDLE_JOB,
+    QUEUE_LABEL,
     ROLE_LABEL,
     Object,
     annotations_of,
+    is_suspended,
     labels_of,
 )
 from jobctl.jobspec.deploy.control import Control, Ledger
@@ -25,12 +27,15 @@ from jobctl.jobspec.plan.types import Failure, Plan
 
 # Where the number of a pod within its role stands: of indexed Jobs (also those of the trainer), and of kubeflow.
 _INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
+_REPLICA_LABEL = "training.kubeflow.org/replica-type"
 _NUMBER_AT_END = re.compile(r"-(\d+)$")  # paddle-operator's pods: JOB-worker-0
 
 # The roles of kubeflow's and paddle-operator's replicas, where a pod does not say what it is to jobctl.
-_ROLE_LABELS = ("training.kubeflow.org/replica-type", "paddle-res-type")
+_ROLE_LABELS = (_REPLICA_LABEL, "paddle-res-type")
 _ROLES = {"worker": "trainer", "master": "trainer", "ps": "server"}
 _ORDER = ("trainer", "server", "scheduler")  # of nodes, where no plan says another
+
+_LAUNCHER = "/jobctl/launcher"  # where it is mounted, see render/kubernetes.py
 
 # What phases of paddle-operator mean (PaddleJobPhase of its API).
 _PADDLE: dict[str, Phase] = {
@@ -53,7 +58,6 @@ _CONDITIONS: dict[str, Phase] = {
     "Complete": "succeeded",
     "Succeeded": "succeeded",
     "Failed": "failed",
-    "Suspended": "stopped",
     "Restarting": "restarting",
 }
 
@@ -81,6 +85,7 @@ class Pod:
     last_words: str = ""
     restarts: int = 0
     leaving: bool = False
+    launcher: bool = False  # whether our launcher runs in it, which repeats what its processes print
 
     @property
     def ended(self) -> bool:
@@ -130,6 +135,7 @@ def parse_pod(pod: Object) -> Pod:
         last_words=last.get("message") or "",
         restarts=told.get("restartCount") or 0,
         leaving=meta.get("deletionTimestamp") is not None,
+        launcher=_runs_launcher(spec),
     )
 
 
@@ -143,8 +149,12 @@ def role_of(pod: Object) -> str:
 
 
 def number_of(pod: Object) -> int:
-    """Return a pod's number within its role, as its labels have it, or else its name."""
+    """Return a pod's number within its role, as it was told, as its labels have it, or else its name."""
     labels = labels_of(pod)
+    # The first worker beside a master has index 0 too, and is told that its rank is 1.
+    rank = _variable(pod, "RANK") if _REPLICA_LABEL in labels else ""
+    if rank.isdigit():
+        return int(rank)
     for label in _INDEX_LABELS:
         if labels.get(label, "").isdigit():
             return int(labels[label])
@@ -152,9 +162,21 @@ def number_of(pod: Object) -> int:
     return int(found.group(1)) if found else 0
 
 
+def _variable(pod: Object, name: str) -> str:
+    """Return a variable of a pod's container; empty if it has none, or refers to something."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    found = (one.get("value") for one in containers[0].get("env") or () if one["name"] == name)
+    return next(found, None) or ""
+
+
 def _main_container(spec: Mapping[str, Any]) -> str:
     containers = spec.get("containers") or [{"name": ""}]
     return str(containers[0]["name"])
+
+
+def _runs_launcher(spec: Mapping[str, Any]) -> bool:
+    containers = spec.get("containers") or [{}]
+    return any(mount["mountPath"] == _LAUNCHER for mount in containers[0].get("volumeMounts") or ())
 
 
 def _at(told: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -345,17 +367,18 @@ def said_of(main: Object) -> tuple[Phase | None, str | None]:
     status = main.get("status") or {}
     if (main["apiVersion"], main["kind"]) == (PADDLE_JOB.api_version, PADDLE_JOB.kind):
         return _PADDLE.get(status.get("phase") or ""), None
-    true = [c for c in status.get("conditions") or () if c.get("status") == "True"]
-    for name, phase in _CONDITIONS.items():
-        for condition in true:
-            if condition["type"] == name:
-                return phase, _condition_words(condition, phase)
-    return None, None
+    true = {c["type"]: c for c in status.get("conditions") or () if c.get("status") == "True"}
+    found = next((name for name in _CONDITIONS if name in true), None)
+    phase = _CONDITIONS[found] if found else None
+    if is_suspended(main) and phase not in ("succeeded", "failed"):
+        words = _words(true.get("Suspended") or {})
+        # Kueue suspends what waits in its queue: that is no end.
+        queued = QUEUE_LABEL in labels_of(main)
+        return ("starting" if queued else "stopped"), f"it is suspended{f': {words}' if words else ''}"
+    return phase, _words(true[found]) if found else None
 
 
-def _condition_words(condition: Mapping[str, Any], phase: Phase) -> str | None:
-    if phase == "stopped":
-        return f"it is suspended: {condition.get('message') or condition.get('reason') or 'nobody says why'}"
+def _words(condition: Mapping[str, Any]) -> str | None:
     return condition.get("message") or condition.get("reason") or None
 
 
@@ -375,6 +398,9 @@ def _under_way(
     if failed or any(phase == "restarting" for phase, _ in told):
         words = [f"node {node.node}: {node.reason}" for node in failed]
         return "restarting", "; ".join(words[:3]) or next((why for p, why in told if p == "restarting"), None)
+    queued = next((why for phase, why in told if phase == "starting" and why), None)
+    if queued:
+        return "starting", queued
     needed = plan.min_nodes if plan is not None and plan.elastic else len(nodes)
     waiting = [node for node in nodes if node.state in ("pending", "starting")]
     if going and len(going) >= needed:

@@ -19,6 +19,7 @@ from jobctl.jobspec.deploy.cluster.kinds import (
     Object,
     annotations_of,
     is_made_by_another,
+    is_suspended,
     key_of,
 )
 from jobctl.jobspec.deploy.cluster.manifests import is_main
@@ -79,6 +80,8 @@ def _main(thing: Object, there: There, cause: str | None) -> Iterator[Step]:
         return
     if annotations_of(now).get(SPEC_ANNOTATION) != annotations_of(thing).get(SPEC_ANNOTATION):
         cause = "the spec changed"
+    elif cause is None and there.phase == "stopped" and is_suspended(now):
+        yield _step("change", thing, "the job was stopped")
     elif cause is None and there.phase in ("failed", "stopped"):
         cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
     if cause is not None:
