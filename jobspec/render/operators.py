@@ -188,7 +188,7 @@ def runs(plan: Plan, node: Node) -> Runs:
     # Launchers take a script itself, and start it with the interpreter that runs them.
     script = any(isinstance(value, Slot) and value.slot == "process_script" for value in launch.start)
     argv = [*command, *map(escaped, _without_interpreter(launch.command) if script else launch.command)]
-    argv = [*_setup(launch.setup), *argv]
+    argv = [*_setup(launch.setup), *_after_servers(plan, node), *argv]
     env = {name: _fill(value, fills) for name, value in launch.env}
     return Runs(
         name=_CONTAINERS.get(operator, ""),
@@ -215,6 +215,32 @@ def _setup(commands: tuple[str, ...]) -> tuple[str, ...]:
         return ()
     text = "\n".join([*commands, 'exec "$@"'])
     return ("/bin/sh", "-ec", escaped(text), "sh")
+
+
+# paddle-operator starts servers and trainers at the same time, and a trainer that finds a server's port closed fails.
+_WAIT = """\
+import os, socket, sys, time
+end = time.time() + float(sys.argv[1])
+for place in os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(","):
+    host, _, port = place.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host, int(port)), 5).close()
+            break
+        except OSError as error:
+            if time.time() > end:
+                sys.exit("server %s does not answer: %s" % (place, error))
+            time.sleep(0.5)
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+
+def _after_servers(plan: Plan, node: Node) -> tuple[str, ...]:
+    """Return what waits for all servers of the job before it becomes the trainer."""
+    # With `gloo: 2` servers wait for trainers, and trainers of the versions that know it for servers.
+    if plan.mode != "ps" or node.role != "trainer" or of(plan).gloo == 2:
+        return ()
+    return (node.container.python, "-c", escaped(_WAIT), f"{plan.rendezvous.timeout:g}")
 
 
 def _about(plan: Plan, node: Node) -> Object:

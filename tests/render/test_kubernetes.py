@@ -7,7 +7,11 @@ Core objects are checked against the API server's own schemas, custom ones again
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from clusters import EXAMPLES, OPERATORS, cases, everything, example, of_text, refusals
+from clusters import EXAMPLES, OPERATORS, SERVED, cases, everything, example, of_text, refusals
 from jsonschema import Draft202012Validator
 
 from jobctl.jobspec.plan.generation import first_generation
@@ -78,6 +82,32 @@ def test_every_example_is_a_case_below_each_operator_or_is_refused_with_the_reas
     }  # fmt: skip
     taken = {f"{name}-{o}" for name, found in refused.items() for o, codes in found.items() if not codes}
     assert taken == {case for case in CASES if case.startswith(tuple(EXAMPLES))}
+
+
+def test_below_paddle_operator_trainers_wait_for_servers() -> None:
+    """It starts all at once, and Paddle's trainers fail where nobody listens yet."""
+    (made,) = objects(CASES["served-paddle-operator"])
+    worker, server = (made["spec"][role]["template"]["spec"]["containers"][0] for role in ("worker", "ps"))
+    assert (server["command"], server["args"]) == (["python3"], ["-u", "/train.py"])
+    assert worker["args"][-3:] == ["python3", "-u", "/train.py"]
+
+    def run(*patience: str) -> tuple[int, str, str]:
+        argv = [sys.executable, *worker["args"][:2], *(patience or worker["args"][2:3]), "echo", "trains"]
+        places = {**os.environ, "PADDLE_PSERVERS_IP_PORT_LIST": f"127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"}
+        done = subprocess.run(argv, env=places, capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout, done.stderr
+
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        ports = [one.getsockname()[1], other.getsockname()[1]]
+        code, said, problem = run("0")
+        assert (code, said, problem.startswith(f"server 127.0.0.1:{ports[1]} does not answer: ")) == (1, "", True)
+        other.listen()
+        assert run() == (0, "trains\n", "")
+    # Where servers wait for trainers, both begin.
+    both = of_text(SERVED.replace("FRAMEWORK", "paddle").replace("OPERATOR", "paddle-operator").replace(
+        "INTRANET", "Host").replace("servers: 2", "gloo: 2, servers: 2"))  # fmt: skip
+    assert objects(both)[0]["spec"]["worker"]["template"]["spec"]["containers"][0]["args"] == ["-u", "/train.py"]
 
 
 # The two manifests of PaddlePaddle's documentation on deployment come out of two short specs.
