@@ -2,38 +2,68 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent)]
+from tests.fleet.fleet import fleet
+from tests.fleet.machine import missing
+from tests.tools.frameworks import Name, python_of
 
-from pods import Cluster, needs_namespaces  # noqa: E402
+from .containers import Containers
+from .controllers import pods_of
+from .namespaces import Namespaces, lacking
+from .pods import Cluster, Machine
 
-# Tests run side by side in several processes: each takes networks of its own.
-_NETWORKS = (number % 250 + 2 for number in itertools.count(os.getpid() * 29))
+FRAMEWORKS: tuple[Name, ...] = ("paddle", "paddle-ps", "mindspore")
+
+
+@pytest.fixture(scope="module")
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """Return where the pods of a module run: where its `PODS` says, or JOBCTL_PODS.
+
+    Where there can be no fleet, pods that would be containers are namespaces, unless JOBCTL_FLEET=required.
+    """
+    wanted = os.environ.get("JOBCTL_PODS") or request.module.PODS
+    required = os.environ.get("JOBCTL_FLEET") == "required"
+    problem = missing()
+    if sysconfig.get_python_version() != "3.11":
+        problem = "the image's Python is 3.11, and cannot import what is installed for another"
+    if wanted == "containers" and problem and required:
+        pytest.fail(problem)
+    if wanted == "containers" and not problem:
+        lends = {name: python_of(name).parents[1] / "lib" / "python3.11" / "site-packages" for name in FRAMEWORKS}
+        with fleet(2, lends=lends) as made:
+            yield Containers(made)
+        return
+    if why := lacking():
+        (pytest.fail if required else pytest.skip)(why)
+    yield Namespaces()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+def cluster(tmp_path: Path, machine: Machine) -> Iterator[Callable[..., Cluster]]:
     """Return what renders a spec and makes a cluster for it; nothing of it is left behind."""
-    problem = needs_namespaces()
-    if problem:
-        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
     made: list[Cluster] = []
 
     def make(
-        spec: Path, *more: str, secrets: dict[str, str] | None = None, environ: dict[str, str] | None = None
+        spec: Path,
+        framework: Name | None = None,
+        secrets: dict[str, str] | None = None,
+        environ: dict[str, str] | None = None,
+        **more: str,
     ) -> Cluster:
         out = tmp_path / "rendered"
-        argv = [sys.executable, "-m", "jobctl", "render", str(spec), "--target", "kubernetes", "--out", str(out), *more]
-        subprocess.run(argv, check=True, env={**os.environ, **(environ or {})})
-        made.append(Cluster(tmp_path, out / "manifests", next(_NETWORKS), secrets))
+        told = {**machine.overrides(framework), **more}
+        overrides = [word for key, value in told.items() for word in ("--set", f"{key}={value}")]
+        argv = [sys.executable, "-m", "jobctl", "render", str(spec), "--target", "kubernetes", "--out", str(out)]
+        subprocess.run([*argv, *overrides], check=True, env={**os.environ, **(environ or {})})
+        made.append(Cluster(tmp_path, out / "manifests", machine, pods_of, secrets))
         return made[-1]
 
     yield make

@@ -1,27 +1,40 @@
 """The examples, trained for real in the pods of each operator that runs them: with what it would tell them, and no more.
 
-Whether the controllers do what is played here only a cluster can tell; what they tell pods is written down in their sources.
+The pods are containers on the hosts of a fleet. Whether the controllers do what is played here only a cluster can tell;
+what they tell pods is written down in their sources.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pods import Cluster
 
-from tests.tools.frameworks import Name, python_of
+from tests.tools.frameworks import Name
 
+from .pods import Cluster
+
+PODS = "containers"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = {
     "torch-resnet": "[--epochs=2, --checkpoint-every=20, --min-accuracy=0.5]",
     "paddle-resnet": "[--epochs=2, --batch-size=64, --checkpoint-every=20, --min-accuracy=0.3]",
     "paddle-wide-deep": "[--ps-mode=async, --epochs=3, --batch-size=16, --checkpoint-every=28, --min-accuracy=0.8]",
     "torch-elastic": "[--epochs=3, --batch-size=32, --learning-rate=0.05, --min-accuracy=0.5]",
+    "mindspore-lenet": "[--epochs=2, --checkpoint-every=15, --min-accuracy=0.2]",
 }
 Make = Callable[..., Cluster]
+
+
+def start(cluster: Make, folder: Path, example: str, framework: Name | None, **more: str) -> Cluster:
+    """Start the pods of an example, which keeps its checkpoints in a new folder."""
+    folder.mkdir()
+    told = {"args": SHORT[example], "env.OMP_NUM_THREADS": '"1"', **more}
+    spec = EXAMPLES / example / "job.yaml"
+    made = cluster(spec, framework, environ={"CHECKPOINT_DIR": str(folder)}, **told)
+    made.start()
+    return made
 
 
 @pytest.mark.parametrize(
@@ -36,23 +49,14 @@ Make = Callable[..., Cluster]
         ("paddle-resnet", "kubeflow", "paddle"),
         ("paddle-wide-deep", "none", "paddle-ps"),
         ("paddle-wide-deep", "paddle-operator", "paddle-ps"),
+        ("mindspore-lenet", "none", "mindspore"),
     ],
 )
 def test_it_trains_to_the_end(
     cluster: Make, tmp_path: Path, example: str, operator: str, framework: Name | None
 ) -> None:
-    python = str(python_of(framework)) if framework else sys.executable
     folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    told = {
-        "kubernetes.operator": operator,
-        "container.python": python,
-        "args": SHORT[example],
-        "env.OMP_NUM_THREADS": '"1"',
-    }
-    overrides = [word for key, value in told.items() for word in ("--set", f"{key}={value}")]
-    made = cluster(EXAMPLES / example / "job.yaml", *overrides, environ={"CHECKPOINT_DIR": str(folder)})
-    made.start()
+    made = start(cluster, folder, example, framework, **{"kubernetes.operator": operator})
     codes = made.finish(180.0, but="-ps-")
     assert set(map(tuple, codes.values())) == {(0,)}, made.story()
     assert any(folder.iterdir())
@@ -61,12 +65,8 @@ def test_it_trains_to_the_end(
 
 def test_a_lost_pod_costs_the_work_since_the_last_checkpoint(cluster: Make, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
-    folder.mkdir()
     args = "[--epochs=6, --checkpoint-every=10, --min-accuracy=0.5]"
-    told = {"container.python": sys.executable, "args": args, "env.OMP_NUM_THREADS": '"1"'}
-    overrides = [word for key, value in told.items() for word in ("--set", f"{key}={value}")]
-    made = cluster(EXAMPLES / "torch-resnet" / "job.yaml", *overrides, environ={"CHECKPOINT_DIR": str(folder)})
-    made.start()
+    made = start(cluster, folder, "torch-resnet", None, args=args)
     made.until(lambda: any(folder.iterdir()), 120.0)
     made.pods[1].kill()
     assert made.finish(180.0) == {"torch-resnet-0": [0], "torch-resnet-1": [137, 0]}, made.story()

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pods import Cluster, circle_of, kill_process, runs
 
-HEAD = f"""\
+from .pods import Cluster, circle_of, kill_process, runs
+
+PODS = "namespaces"  # so many that containers would take minutes; JOBCTL_PODS=containers has them all the same
+HEAD = """\
 name: demo
 framework: torch
-image: none
-command: [{sys.executable}, -u, work.py]
+command: [python3, -u, work.py]
 per: node
-code: {{source: ., target: /workspace}}
+code: {source: ., target: /workspace}
 nodes: NODES
 checkpoint: CHECKPOINT
-recovery: {{max_restarts: 2, host_timeout: 10s, rules: [{{exit: 3, do: fail}}]}}
+recovery: {max_restarts: 2, host_timeout: 10s, rules: [{exit: 3, do: fail}]}
 stop_grace_period: 1s
-container: {{python: {sys.executable}}}
 """
 
 # Prints who it is, and whom all agree on; ends when the test says so.
@@ -219,3 +218,18 @@ def test_all_obey_what_one_of_them_reads_in_the_control_file(cluster: Make, here
     order(made, command="finish", began=2.0)
     assert made.finish() == {f"demo-{i}": [0] for i in range(3)}
     assert not (here.parent / "checkpoint" / "end").exists()
+
+
+def test_a_job_that_is_suspended_ends_and_begins_again_later(cluster: Make, here: Path) -> None:
+    made = cluster(spec(here, 2))
+    made.start()
+    begun(made, here, 1, 2)
+    # Asked to end, launchers end by themselves, and as what no Job controller takes for a failure of the job.
+    assert made.suspend() == [143, 143]
+    for path in (here.parent / "checkpoint").iterdir():
+        path.unlink()
+    made.start()
+    begun(made, here, 1, 2)
+    say(here, "end")
+    assert made.finish() == {"demo-0": [0], "demo-1": [0]}
+    assert [pod.attempt for pod in made.pods] == [2, 2]
