@@ -240,8 +240,12 @@ def compile_job(
 def refuse_move(compiled: Compiled) -> None:
     """End with 2 if the job is up on another kind of target: it would train twice, and only one of the two be known."""
     name = compiled.spec.name
-    before = (job_of_name(name).about() or {}).get("target")
-    if before is not None and _place(before) != _place(compiled.target):
+    directory = job_of_name(name)
+    before = (directory.about() or {}).get("target")
+    if before is None or _place(before) == _place(compiled.target):
+        return
+    # What has ended on this machine leaves nothing behind that anyone would have to find again.
+    if before != "local" or any(node.alive for node in deployer_of(directory, before, None).observe().nodes):
         raise Failed(
             f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
             2,
