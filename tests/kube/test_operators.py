@@ -93,15 +93,6 @@ CASES = [
         "paddle-operator",
         "paddle",
         "PaddleJob",
-        ("demo-worker-0", "demo-worker-1"),
-        {"phase": "Completed"},
-        group="batch.paddlepaddle.org",
-        suspends=False,
-    ),
-    Case(
-        "paddle-operator",
-        "paddle",
-        "PaddleJob",
         ("demo-worker-0", "demo-worker-1", "demo-ps-0"),
         {"phase": "Completed"},
         more=ROLES,
@@ -110,7 +101,7 @@ CASES = [
         suspends=False,
     ),
 ]
-IDS = [f"{case.operator}-{case.framework}{'-ps' * bool(case.more)}" for case in CASES]
+IDS = [f"{case.operator}-{case.framework}" for case in CASES]
 
 
 def things(api: ApiServer) -> list[str]:
