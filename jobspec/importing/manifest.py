@@ -6,7 +6,7 @@ goes to the block `kubernetes`, so that the spec's manifests are again those tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -257,9 +257,18 @@ def _toleration(given: Json) -> dict[str, str]:
 # The container, as `docker run` would start it.
 
 
+_OWN_WORDS = 4  # before a trainer's: the interpreter, -c, what it runs, and how long that waits (render/operators.py)
+
+
+def _is_waiting(argv: Sequence[Any]) -> bool:
+    """Say whether jobctl itself has put something before a trainer's command, which the spec then needs no more."""
+    return len(argv) > _OWN_WORDS and argv[1] == "-c" and str(argv[2]).startswith("# jobctl: ")
+
+
 def _command(draft: Draft, pod: Json) -> Command:
     container = pod["containers"][0]
-    argv = [*_words(container.get("command") or ()), *_words(container.get("args") or ())]
+    given = [*(container.get("command") or ()), *(container.get("args") or ())]
+    argv = list(_words(given[_OWN_WORDS:] if _is_waiting(given) else given))
     if not argv:
         argv = list(_NO_COMMAND)
         draft.remarks["script"] = "put what the image runs by itself here: the manifest names no command"

@@ -218,7 +218,9 @@ def _setup(commands: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # paddle-operator starts servers and trainers at the same time, and a trainer that finds a server's port closed fails.
+# `import` knows it by its first line.
 _WAIT = """\
+# jobctl: wait for all servers
 import os, socket, sys, time
 end = time.time() + float(sys.argv[1])
 for place in os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(","):
