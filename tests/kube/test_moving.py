@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -32,20 +30,19 @@ time.sleep(0 if runs == 2 else 600)
 """
 
 
-def run(*argv: str, cwd: Path) -> tuple[int, list[str]]:
-    line = [sys.executable, "-m", "jobctl", *argv]
-    done = subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=120, env=dict(os.environ))
-    return done.returncode, (done.stdout + done.stderr).splitlines()
+def test_to_a_cluster_and_back(jobctl: Any, world: World, tmp_path: Path, monkeypatch: Any) -> None:
+    def run(*argv: str) -> tuple[int, list[str]]:
+        ran = jobctl(*argv)
+        return ran.code, (ran.out + ran.err).splitlines()
 
-
-def test_to_a_cluster_and_back(world: World, here: Path, tmp_path: Path) -> None:
     job, kept = tmp_path / "job", tmp_path / "checkpoints"
     job.mkdir()
+    monkeypatch.chdir(job)
     (job / "train.py").write_text(TRAIN)
     (job / "job.yaml").write_text(SPEC.replace("CHECKPOINTS", str(kept)))
 
-    assert run("validate", "job.yaml", "--target", "kubernetes", cwd=job)[0] == 0
-    assert run("render", "job.yaml", "--target", "kubernetes", "--out", "../rendered", cwd=job)[0] == 0
+    assert run("validate", "job.yaml", "--target", "kubernetes")[0] == 0
+    assert run("render", "job.yaml", "--target", "kubernetes", "--out", "../rendered")[0] == 0
     assert sorted(path.name for path in (tmp_path / "rendered" / "manifests").iterdir()) == [
         "01-configmap-resnet-code.yaml",
         "02-configmap-resnet-launcher.yaml",
@@ -53,30 +50,30 @@ def test_to_a_cluster_and_back(world: World, here: Path, tmp_path: Path) -> None
         "04-service-resnet.yaml",
         "05-job-resnet.yaml",
     ]
-    code, stream = run("render", "job.yaml", "--target", "kubernetes", cwd=job)
+    code, stream = run("render", "job.yaml", "--target", "kubernetes")
     whole = list(yaml.load_all("\n".join(stream), yaml.CSafeLoader))
     assert (code, [one["kind"] for one in whole]) == (0, ["ConfigMap", "ConfigMap", "ConfigMap", "Service", "Job"])
 
     try:
-        assert run("up", cwd=job)[0] == 0
+        assert run("up")[0] == 0
         for command in ("up", "plan"):  # it would train twice
-            assert run(command, "--target", "kubernetes", cwd=job) == (
+            assert run(command, "--target", "kubernetes") == (
                 2,
                 [
                     "error: job `resnet` is up on target `local`, and would be brought up on target `kubernetes` too",
                     "hint: `jobctl down resnet` first; its checkpoints stay",
                 ],
             )
-        assert run("down", cwd=job)[0] == 0
-        code, lines = run("up", "job.yaml", "--target", "kubernetes", cwd=job)
+        assert run("down")[0] == 0
+        code, lines = run("up", "job.yaml", "--target", "kubernetes")
         assert (code, lines[-1].partition(".")[0]) == (0, "job `resnet` runs: 1 node")
         assert len(world.pods()) == 1
-        assert run("up", cwd=job) == (0, ["job `resnet` is running as the spec says; nothing to do"])
-        assert run("up", "--target", "local", cwd=job)[0] == 2
-        assert (run("down", "resnet", cwd=job)[0], world.pods()) == (0, [])
-        assert run("up", cwd=job)[0] == 0
-        assert run("wait", "--timeout", "60", cwd=job)[0] == 0
-        assert run("plan", "--target", "kubernetes", cwd=job)[0] == 10  # nothing of it runs here any more
+        assert run("up") == (0, ["job `resnet` is running as the spec says; nothing to do"])
+        assert run("up", "--target", "local")[0] == 2
+        assert (run("down", "resnet")[0], world.pods()) == (0, [])
+        assert run("up")[0] == 0
+        assert run("wait", "--timeout", "60")[0] == 0
+        assert run("plan", "--target", "kubernetes")[0] == 10  # nothing of it runs here any more
     finally:
-        run("down", cwd=job)
+        run("down")
     assert (kept / "runs").read_text() == "2"
