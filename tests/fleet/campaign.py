@@ -221,7 +221,7 @@ WORKS = {
     "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", hang=30),
     "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
     "paddle": Work(PADDLE, "framework: paddle\n", "paddle", 20),
-    "paddle-ps": Work(PADDLE_SERVED, "framework: paddle\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", "paddle-ps", 20),
+    "paddle-ps": Work(PADDLE_SERVED, "framework: paddle\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", "paddle-ps", 30),
 }
 SPEC = f"""\
 name: counter
