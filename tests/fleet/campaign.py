@@ -1,6 +1,6 @@
 """A job of real nodes that one thing after another happens to, and the page of what it survived.
 
-    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--framework torch|torch-ps|mindspore|paddle|paddle-ps]
+    python -m tests.fleet.campaign --seed 1 --faults 100 [--elastic] [--etcd] [--framework NAME]
 
 After each fault the job has to train on by itself; at the end its loss must be, bit for bit, that of a run which nothing
 disturbed, no node may ever have trained twice at a time, and `down` must leave nothing behind.
@@ -110,7 +110,7 @@ while True:
     if votes[1]:
         break
 """
-# The same with Paddle.
+# The same with Paddle, fixed or elastic; a world of one has no group.
 PADDLE = """\
 import paddle, paddle.distributed as dist
 dist.init_parallel_env()
@@ -119,7 +119,8 @@ step, loss = load()
 while True:
     wait()
     votes = paddle.to_tensor([1.0, float(rank == 0 and ends())])
-    dist.all_reduce(votes)
+    if world > 1:
+        dist.all_reduce(votes)
     assert float(votes[0]) == world
     step, loss = step + 1, math.sin(loss * 1.7 + step)
     report(step, rank)
@@ -208,6 +209,8 @@ class Work:
     spec: str
     environment: Name | None = None
     hang: int = 8  # seconds; on a busy machine as many interpreters as torch ps has take longer than that to end
+    patience: int = 120  # seconds to the tenth step after a fault
+    regroups: bool = False  # whether who takes part is the framework's own matter, in an elastic job with etcd
 
     def lends(self) -> dict[str, Path]:
         """Return the folders that the hosts have to see."""
@@ -222,6 +225,9 @@ WORKS = {
     "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
     "paddle": Work(PADDLE, "framework: paddle\n", "paddle", 20),
     "paddle-ps": Work(PADDLE_SERVED, "framework: paddle\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", "paddle-ps", 30),
+    "paddle-elastic": Work(
+        PADDLE, "framework: paddle\npaddle: {{elastic_timeout: 10s}}\n", "paddle", 30, 300, regroups=True
+    ),
 }
 SPEC = f"""\
 name: counter
@@ -260,7 +266,7 @@ class Campaign(Jobs):
         etcd: bool = False,
         work: Work = WORKS["torch"],
     ) -> None:
-        self.timeout = ETCD_TIMEOUT if etcd else TIMEOUT
+        self.timeout, self.patience = ETCD_TIMEOUT if etcd else TIMEOUT, work.patience
         # No framework is in the image: the environment that this runs in, or another, is mounted into the containers.
         spec = (work.spec + SPEC).replace("PACKAGES", str(made.lent(work.environment or "packages")))
         spec = spec.replace("TIMEOUT", str(self.timeout)).replace("HANG", str(work.hang))
@@ -331,7 +337,7 @@ class Campaign(Jobs):
         """Wait until it has made ten more steps."""
         step = self.step()
         try:
-            eventually(lambda: self.step() >= step + 10, 120)
+            eventually(lambda: self.step() >= step + 10, self.patience)
         except AssertionError:
             raise AssertionError(f"stuck at step {step}:\n{self.run('events').stdout}") from None
 
@@ -352,6 +358,11 @@ class Campaign(Jobs):
         events = self.directory / "state/jobs/counter/events.jsonl"
         begun = [json.loads(line) for line in events.read_text().splitlines() if '"generation"' in line]
         return any(event.get("event") == "generation" and event["generation"] > since for event in begun)
+
+    def failures(self) -> int:
+        """How many failures were told of."""
+        events = self.directory / "state/jobs/counter/events.jsonl"
+        return sum(json.loads(line)["event"] == "failure" for line in events.read_text().splitlines())
 
     def generation(self) -> int:
         """The number of the newest generation."""
@@ -455,15 +466,17 @@ class Campaign(Jobs):
         ]
 
     def rank_stands_still(self, host: Host, node: int) -> None:
-        number = self.generation()
+        before = self.failures()
         (self.checkpoints / f"stop-{node}").touch()
-        eventually(lambda: self.moved_on(number))
+        eventually(lambda: self.failures() > before)
         (self.checkpoints / f"stop-{node}").unlink()
 
 
 def campaign(seed: int, count: int, *, elastic: bool = False, etcd: bool = False, framework: str = "torch") -> Campaign:
     """Run a campaign on a fleet of its own, and return it."""
-    work, size = WORKS[framework], NODES + (0 if elastic else 1)
+    work = WORKS[framework]
+    elastic, etcd = elastic or work.regroups, etcd or work.regroups
+    size = NODES + (0 if elastic else 1)
     with fleet(size, lends=work.lends()) as made, tempfile.TemporaryDirectory() as directory:
         one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd, work=work)
         try:
