@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ from jobctl.jobspec.deploy import vitals
 from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.launcher import Lease
 
-from .world import Bugs, Sim, Twice
+from .world import POLICY, Bugs, Sim, Twice
 
 KINDS = (
     "isolate",
@@ -33,7 +34,7 @@ KINDS = (
     "nap",
     "coup",
 )
-KINDS += ("fail", "fail", "slow")
+KINDS += ("fail", "fail", "slow", "refuse")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "400"))
 
 
@@ -43,11 +44,28 @@ def live(seed: int, bugs: Bugs | None = None) -> Sim:
     nodes = chance.choice((1, 2, 2, 3, 3, 4, 5))
     least = nodes if chance.random() < 0.6 else chance.randint(1, nodes)
     sim = Sim(nodes, chance.choice((0, 1, 1, 2)), seed, least=least, bugs=bugs)
+    sim.policy = replace(POLICY, max_restarts=chance.choice((1000, 1000, 0, 1, 2, 4)))
     sim.run(5.0)
     for _ in range(chance.randint(2, 8)):
         fault(sim, chance)
         sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)) * sim.timeout / 6)
     return sim
+
+
+def end(sim: Sim) -> str | None:
+    """Mend everything, and say what is wrong with how the world is after that."""
+    sim.heal(60.0)
+    ledger = sim.newest().ledger
+    if sim.counted() > sim.policy.max_restarts:
+        return f"{sim.counted()} restarts, of {sim.policy.max_restarts}"
+    if ledger.result is not None:
+        used_up = len(ledger.failures) > sim.policy.max_restarts
+        return "trains on after it has failed" if sim.any_trains() else None if used_up else ledger.result.reason
+    for _ in range(25):  # a host that could not start a node is left alone for 10 minutes
+        if sim.all_train():
+            return None
+        sim.heal(30.0)
+    return "does not train"
 
 
 def fault(sim: Sim, chance: random.Random) -> None:
@@ -74,6 +92,10 @@ def fault(sim: Sim, chance: random.Random) -> None:
         sim.slow = {host.name: (60.0, 4.5)}
         sim.run(12.0)
         sim.slow = {}
+    elif kind == "refuse":  # nothing can be started there, and a node is to be
+        host.refuses = sim.now + 40.0
+        other = chance.choice(list(sim.hosts.values()))
+        other.power_off()
     elif kind == "split":
         sim.partition({name: chance.random() < 0.5 for name in names})
     elif kind == "cut":
@@ -100,11 +122,10 @@ def fault(sim: Sim, chance: random.Random) -> None:
 def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
     for seed in range(batch, WORLDS, 8):
         try:
-            sim = live(seed)
-            sim.heal(60.0)
+            wrong = end(live(seed))
         except Twice as twice:
             raise AssertionError(f"seed {seed}: {twice}") from twice
-        assert sim.all_train(), f"seed {seed}"
+        assert wrong is None, f"seed {seed}: {wrong}"
 
 
 class CountsFromArrival(Lease):
@@ -196,3 +217,7 @@ def test_bugs_put_there_on_purpose_are_found(bugs: Bugs) -> None:
         except Twice:
             return
     pytest.fail("not found in 4000 worlds")
+
+
+def test_a_supervisor_that_forgets_what_it_has_spent_is_found() -> None:
+    assert any((wrong := end(live(seed, Bugs(forgets=True)))) and "restarts, of" in wrong for seed in range(200))

@@ -1,4 +1,4 @@
-"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real Lease, Vitals and `decide`.
+"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real Lease, Vitals, Ledger and `decide`.
 
 Time goes in ticks of DT. What a supervisor and a host say to each other is queued while the link between them is cut, as
 TCP does, and lost when that lasts; what launchers say to each other is lost at once. A paused machine does nothing, and its clock
@@ -12,17 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobctl.jobspec.deploy.control import Control, Ledger, age
+from jobctl.jobspec.deploy.control import NOTHING, Control, Ledger, Result, age, newest
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals
 from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide
-from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Repair, Restart, World
+from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, World
+from jobctl.jobspec.supervise.loop import UNFIT
 
 DT = 0.25
 CUT = 12.0  # seconds after which a supervisor gives up a connection
 POLICY = Recovery(1000, None, "replace", 6.0, None, None, ())
+NOT_COUNTED = "more nodes"  # why a generation began that costs nothing
 
 
 class Twice(AssertionError):
@@ -35,6 +37,7 @@ class Bugs:
 
     lease: type[Lease] = Lease
     vitals: type[Vitals] = Vitals
+    forgets: bool = False  # failures are not handed on with the generation that begins because of them
 
 
 class Launcher:
@@ -45,7 +48,8 @@ class Launcher:
         self.lease = sim.bugs.lease()
         self.trains = self.pending = self.fenced = self.failed = False
         self.seen: str | None = None
-        self.at = 0.0  # when it was fenced
+        self.at = 0.0  # when it was fenced, or failed
+        self.step: int | None = None
         self.next = 0.0
         self.echo: str | None = None
 
@@ -59,10 +63,14 @@ class Launcher:
             self.tick()
         if self.pending and self.lease.held(now):
             self.pending, self.trains = False, True
+        if self.trains:
+            self.step = int(now)
 
     def read_control(self) -> None:
         order = self.host.control
-        if order is None or order.rendezvous.id == self.seen:
+        if order is not None and order.command != "run":
+            self.trains = self.pending = self.fenced = self.failed = False
+        if order is None or order.rendezvous.id == self.seen or order.command != "run":
             return
         self.seen = order.rendezvous.id
         nodes = [member.node for member in order.members]
@@ -101,6 +109,8 @@ class Host:
     sim: Sim
     name: str
     control: Generation | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger(1.0))
+    refuses: float = 0.0  # until when no container can be started there
     begun: str | None = None  # the generation that its launcher began last
     on: bool = True
     paused: bool = False
@@ -156,7 +166,9 @@ class Supervisor:
         self.sim, self.machine, self.alive, self.paused = sim, machine, True, False
         self.vitals = sim.bugs.vitals(lambda: self.sim.now, f"{machine}{sim.count()}")
         self.links = {name: Link(whole=sim.is_whole(machine, name)) for name in sim.hosts}
-        self.control: Generation | None = None
+        self.control = NOTHING
+        self.unfit: dict[str, float] = {}  # hosts that could not start a node, and when
+        self.not_before: dict[str, float] = {}  # by the generation that failed
         self.began = sim.now
 
     def turn(self) -> None:
@@ -215,25 +227,43 @@ class Supervisor:
         return link.whole and link.open and host.acts and self.vitals.silent(name) is None
 
     def look(self) -> None:
-        found = [g for name, host in self.sim.hosts.items() if self.reaches(name) for g in host.generations()]
-        known = [g for g in (*found, self.control) if g]
-        if not known:
+        reached = [host for name, host in self.sim.hosts.items() if self.reaches(name)]
+        found = [Control(g, host.ledger) for host in reached for g in host.generations()]
+        self.control = newest([*found, self.control])
+        generation = self.control.generation
+        if generation is None:
             return
-        self.control = max(known, key=age)
-        self.vitals.expect(self.control)
-        observed = self.observe(self.control)
-        free = [n for n in self.sim.hosts if self.reaches(n) and n not in {m.host for m in self.control.members}]
-        planned = {m.node: m.host for m in self.control.members}
+        self.vitals.expect(generation)
+        self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
+        homes = {m.node: m.host for m in generation.members}
+        taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
         world = World(
-            self.vitals.cleared(), self.vitals.too_few(), tuple(free), planned, self.sim.least, 0.0, settled=True
+            self.vitals.cleared(),
+            self.vitals.too_few(),
+            tuple(host.name for host in reached if host.name not in taken),
+            self.sim.plan,
+            self.sim.least,
+            unfit=frozenset(self.unfit),
         )
-        decision = decide(observed, POLICY, self.sim.now, world)
+        decision = decide(self.observe(generation), self.sim.policy, self.sim.now, world)
         if isinstance(decision, Restart):
-            self.begin({**planned, **decision.moves}, decision.without)
-        elif isinstance(decision, Repair | Grow):
+            due = self.not_before.setdefault(generation.rendezvous.id, self.sim.now + decision.delay)
+            if self.sim.now >= due:
+                self.sim.plan |= decision.moves
+                ledger = self.control.ledger.with_failure(decision.failure)
+                excluded = tuple(sorted({*ledger.excluded, *decision.exclude}))
+                self.begin(
+                    {**homes, **decision.moves}, decision.without, replace(ledger, excluded=excluded), decision.cause
+                )
+        elif isinstance(decision, Grow):
+            more = {node: host for node, host in self.sim.plan.items() if node not in homes and host in decision.hosts}
+            self.begin({**homes, **more}, frozenset(), self.control.ledger, NOT_COUNTED)
+        elif isinstance(decision, Repair):
             self.tidy()
         elif isinstance(decision, GiveUp):
-            raise AssertionError(f"gave up: {decision.reason}")
+            self.give_up(decision)
+        elif isinstance(decision, Leave):
+            self.sim.end(self)
 
     def observe(self, generation: Generation) -> Observed:
         nodes = []
@@ -248,45 +278,83 @@ class Supervisor:
             ObservedNode(x.node, "trainer", name, "fenced", container="c")
             for name, host in self.sim.hosts.items()
             for x in host.launchers
-            if self.reaches(name) and name != {m.node: m.host for m in generation.members}.get(x.node)
+            if self.reaches(name) and name != self.homes(generation).get(x.node)
         ]
         outdated = [
             m.host
             for m in generation.members
             if self.reaches(m.host) and ((c := self.sim.hosts[m.host].control) is None or age(c) < age(generation))
         ]
-        ledger = Ledger(1.0)
-        return Observed(Control(generation, ledger), tuple(nodes), True, {}, tuple(outdated), tuple(strays))
+        unreachable = {name: "" for name in self.sim.hosts if not self.reaches(name)}
+        return Observed(self.control, tuple(nodes), True, unreachable, tuple(outdated), tuple(strays))
 
-    def begin(self, homes: dict[int, str], without: frozenset[int]) -> None:
-        ready = {node: host for node, host in homes.items() if node not in without and self.reaches(host)}
-        if len(ready) < self.sim.least:
+    def homes(self, generation: Generation) -> dict[int, str]:
+        """Where nodes belong: one that is left out stays where it is planned."""
+        return self.sim.plan | {m.node: m.host for m in generation.members}
+
+    def begin(self, homes: dict[int, str], without: frozenset[int], ledger: Ledger, cause: str) -> None:
+        """Begin a generation, if enough nodes stand ready, and more than before where that is what it is for."""
+        ready = {node: host for node, host in homes.items() if node not in without and self.can_start(node, host)}
+        before = self.control.generation
+        assert before is not None
+        if len(ready) < self.sim.least or (cause == NOT_COUNTED and len(ready) <= len(before.members)):
             return
-        assert self.control is not None
-        self.control = self.sim.generation(ready, self.control.number + 1)
+        generation = self.sim.generation(ready, before.number + 1)
+        self.control = Control(generation, self.control.ledger if self.sim.bugs.forgets else ledger)
         self.sim.restarts += 1
-        self.vitals.expect(self.control)
+        self.sim.causes.setdefault(generation.number, set()).add(cause)
+        self.vitals.expect(generation)
         self.tidy()
+
+    def can_start(self, node: int, name: str) -> bool:
+        """Say whether a node runs on a host, or can be started there."""
+        if not self.reaches(name):
+            return False
+        host = self.sim.hosts[name]
+        if any(x.node == node for x in host.launchers) or self.sim.now >= host.refuses:
+            return True
+        self.unfit[name] = self.sim.now
+        return False
+
+    def give_up(self, decision: GiveUp) -> None:
+        """End the job as failed, on all hosts that can be reached."""
+        assert self.control.generation is not None
+        ledger = self.control.ledger.with_failure(decision.failure) if decision.failure else self.control.ledger
+        result = Result("failed", decision.reason, self.sim.now)
+        generation = replace(self.control.generation, command="finish")
+        self.control = Control(generation, replace(ledger, result=result))
+        self.hand_over()
 
     def tidy(self) -> None:
         """Start what is missing, remove what belongs elsewhere, hand out the generation."""
-        assert self.control is not None
-        homes = {m.node: m.host for m in self.control.members}
+        assert self.control.generation is not None
+        homes = {m.node: m.host for m in self.control.generation.members}
         for name, host in self.sim.hosts.items():
             if not self.reaches(name):
                 continue
-            host.launchers = [x for x in host.launchers if homes.get(x.node, name) == name]
+            belongs = self.homes(self.control.generation)
+            host.launchers = [x for x in host.launchers if belongs.get(x.node) == name]
             for node, home in homes.items():
-                if home == name and not any(x.node == node for x in host.launchers):
+                missing = home == name and not any(x.node == node for x in host.launchers)
+                if missing and self.can_start(node, name):
                     host.launchers.append(self.sim.launcher(host, node))
-            if host.control is None or age(host.control) < age(self.control):
-                host.control = self.control
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give ledger and generation to all hosts that can be reached."""
+        generation = self.control.generation
+        for name, host in self.sim.hosts.items():
+            if self.reaches(name) and generation is not None:
+                host.ledger = newest([Control(None, host.ledger), Control(None, self.control.ledger)]).ledger
+                if host.control is None or age(host.control) < age(generation):
+                    host.control = generation
 
 
 def _observed(member: Member, launcher: Launcher | None, generation: Generation) -> ObservedNode:
     made = ObservedNode(member.node, "trainer", member.host, "running", launcher=1, generation=generation.number)
     if launcher is None:
         return replace(made, state="failed", launcher=None, generation=0)
+    made = replace(made, progress=launcher.step)
     if launcher.fenced or launcher.failed:
         kind = "fenced" if launcher.fenced else "launcher"
         failure = Failure(generation.number, launcher.at, member.node, member.host, None, None, kind, None, 0.0)
@@ -303,7 +371,10 @@ class Sim:
         self.now, self.chance, self.bugs = 0.0, random.Random(seed), bugs or Bugs()
         self.timeout = self.chance.choice((6.0, 6.0, 20.0))  # less, and more, than a lock takes to expire
         self.least = nodes if least is None else least
+        self.policy = POLICY
+        self.plan = {node: f"h{node}" for node in range(nodes)}  # where nodes are to be, as noted with the job
         self.numbers = self.restarts = 0
+        self.causes: dict[int, set[str]] = {}  # why generations began, by their numbers
         self.cuts: set[frozenset[str]] = set()
         self.late = 0.03  # how many of what is sent comes late
         self.slow: dict[str, tuple[float, float]] = {}  # hosts from and to which everything takes so long
@@ -406,7 +477,7 @@ class Sim:
         """Mend everything, and let somebody start a supervisor where there is none."""
         self.cuts, self.late = set(), 0.0
         for host in self.hosts.values():
-            host.on, host.paused = True, False
+            host.on, host.paused, host.refuses = True, False, 0.0
         for supervisor in self.supervisors:
             supervisor.paused = False
         for _ in range(round(seconds)):
@@ -414,12 +485,28 @@ class Sim:
                 self.supervise("s0")
             self.run(1.0)
 
+    def newest(self) -> Control:
+        """What is the newest on all hosts."""
+        return newest(Control(host.control, host.ledger) for host in self.hosts.values())
+
+    def counted(self) -> int:
+        """How many restarts led to the newest generation; two that were cut off from each other may both have begun one of a number."""
+        generation = self.newest().generation
+        last = generation.number if generation else 0
+        return sum(NOT_COUNTED not in causes for number, causes in self.causes.items() if number <= last)
+
     def all_train(self) -> bool:
-        newest = max((h.control for h in self.hosts.values() if h.control), key=age)
-        return all(
+        """Whether every node trains, in the newest generation."""
+        generation = self.newest().generation
+        return generation is not None and all(
             any(
-                x.trains and x.node == m.node and x.lease.generation == newest.rendezvous.id
-                for x in self.hosts[m.host].launchers
+                x.trains and x.node == node and x.lease.generation == generation.rendezvous.id
+                for host in self.hosts.values()
+                for x in host.launchers
             )
-            for m in newest.members
+            for node in self.plan
         )
+
+    def any_trains(self) -> bool:
+        """Whether any node does."""
+        return any(x.trains for host in self.hosts.values() for x in host.launchers)
