@@ -1,6 +1,6 @@
 """How long a job of two hosts takes from a fault to its first step after it, next to the physical bound.
 
-    sudo python benchmarks/recovery.py [--runs 10]
+    sudo python benchmarks/recovery.py [--runs 10] [--framework torch|mindspore]
 
 Needs root: hosts are network namespaces of this machine (tests/fleet), which share its cores. The bound is how long the same
 containers take to their first step when they are started by hand, with `docker run` on both hosts at once: the import of
@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from statistics import median
@@ -64,63 +65,112 @@ class Two(campaign.Campaign):
         return self.told(began, words) - began, resumed
 
 
-def by_hand(job: Two, made: Fleet, run: int) -> float:
-    """Start the containers of two nodes by hand; return how long they take to their first step."""
+def torchrun(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
+    """Return what is started where by hand: a torchrun for each node."""
+    started = []
+    for rank, host in enumerate(made.hosts[:2]):
+        argv = ["-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"]
+        argv += ["--master-addr", made[0].address, "--master-port", str(port), "counter.py"]
+        started.append((host, {"GLOO_SOCKET_IFNAME": "eth0"}, argv))
+    return started
+
+
+def cluster(made: Fleet, port: int) -> list[tuple[Host, dict[str, str], list[str]]]:
+    """Return the same of MindSpore: the workers, and the scheduler beside the first."""
+    common = {"MS_WORKER_NUM": "2", "MS_SCHED_HOST": made[0].address, "MS_SCHED_PORT": str(port)}
+    workers = [
+        (host, {**common, "MS_ROLE": "MS_WORKER", "MS_NODE_ID": str(rank), "MS_WORKER_IP": host.address})
+        for rank, host in enumerate(made.hosts[:2])
+    ]
+    scheduler = (made[0], {**common, "MS_ROLE": "MS_SCHED", "MS_NODE_ID": "sched"})
+    return [(host, env, ["counter.py"]) for host, env in (*workers, scheduler)]
+
+
+BY_HAND = {"torch": torchrun, "mindspore": cluster}
+
+
+def by_hand(job: Two, made: Fleet, run: int, framework: str) -> float:
+    """Start the containers of two nodes by hand, all at once; return how long they take to their first step."""
     folder = job.checkpoints / f"hand-{run}"
     folder.mkdir()
-    port, began = 29000 + run, time.time()
-    for rank, host in enumerate(made.hosts[:2]):
-        env = {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_NODE": str(rank), "JOBCTL_GENERATION": "0"}
-        env |= {"JOBCTL_PROGRESS_FILE": "/tmp/progress", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
+    mounts = ["-v", f"{folder}:{folder}", "-v", f"{job.code}:/code", "-w", "/code"]
+    mounts += ["-v", f"{made.lent(campaign.WORKS[framework].environment or 'packages')}:/packages:ro"]
+
+    def start(number: int, host: Host, own: dict[str, str], argv: list[str]) -> None:
+        env = {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_NODE": str(number), "JOBCTL_GENERATION": "0"}
+        env |= {"JOBCTL_PROGRESS_FILE": "/tmp/progress", "OMP_NUM_THREADS": "1", "PYTHONPATH": "/packages", **own}
         values = [word for name, value in env.items() for word in ("-e", f"{name}={value}")]
-        torchrun = ["python3", "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(rank)]
-        torchrun += ["--nproc-per-node", "1", "--master-addr", made[0].address, "--master-port", str(port)]
-        mounts = ["-v", f"{folder}:{folder}", "-v", f"{job.code}:/code", "-w", "/code"]
-        mounts += ["-v", f"{made.lent('packages')}:/packages:ro", "-e", "PYTHONPATH=/packages"]
-        name = ["-d", "--rm", "--network", "host", "--init", "--name", "hand"]
-        host.docker("run", *name, *mounts, *values, IMAGE, *torchrun, "counter.py")
+        name = ["-d", "--rm", "--network", "host", "--init", "--name", f"hand-{number}"]
+        host.docker("run", *name, *mounts, *values, IMAGE, "python3", *argv)
+
+    began, containers = time.time(), BY_HAND[framework](made, 29000 + run)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda one: start(one[0], *one[1]), enumerate(containers)))
     first = folder / "first-0"
     eventually(lambda: first.exists() and first.read_text())
+    for number, (host, *_) in enumerate(containers):
+        host.docker("kill", f"hand-{number}", check=False)
     for host in made.hosts[:2]:
-        host.docker("kill", "hand", check=False)
-        eventually(lambda host=host: "hand" not in host.docker("ps", "-a", "--format", "{{.Names}}"))
+        eventually(lambda host=host: "hand-" not in host.docker("ps", "-a", "--format", "{{.Names}}"))
     return float(first.read_text()) - began
+
+
+def scheduler_killed(job: Two) -> tuple[float, int]:
+    """Kill the scheduler's process; return after how long it was started again, and how many steps workers made in ten seconds."""
+    host, node = max(job.homes(), key=lambda home: home[1])
+    began, step = time.time(), job.step()
+    job.process_killed(host, node)
+    time.sleep(10.0)
+    steps = job.step() - step
+    return job.told(began, "started again") - began, steps
+
+
+def recover(job: Two, made: Fleet, bound: float, runs: int) -> None:
+    """Let each kind of fault happen that often, and print a line for it."""
+    for name, fault, words in (
+        ("process killed", job.process_killed, "was killed"),
+        ("container killed", job.container_killed, "was killed"),
+        ("host lost", lambda host, node: host.power_off(), "is not heard"),
+    ):
+        found = []
+        for _ in range(runs):
+            found.append(job.measure(fault, words))
+            job.trains_on()
+            for host in made.hosts:
+                if "sshd" not in host.processes:
+                    host.power_on()
+                    eventually(lambda: "remove node 1" in job.run("events").stdout)
+                    time.sleep(6.0)  # or the next host goes while this one is still seen to
+        noticed, resumed = (median(column) for column in zip(*found, strict=True))
+        over = resumed - bound
+        print(
+            f"{name}: noticed after {noticed:.2f} s, first step after {resumed:.1f} s: bound + {over:.1f} s",
+            flush=True,
+        )
 
 
 def main() -> None:
     """Measure, and print a line for each kind of fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10)
-    runs = parser.parse_args().runs
-    campaign.NODES = 2
-    with fleet(3) as made, TemporaryDirectory() as directory:
-        job = Two(Path(directory), made, 1, elastic=False)
-        bound = median(by_hand(job, made, run) for run in range(runs))
+    parser.add_argument("--framework", choices=sorted(BY_HAND), default="torch")
+    options = parser.parse_args()
+    runs, framework = options.runs, options.framework
+    work, campaign.NODES = campaign.WORKS[framework], 2
+    with fleet(3, lends=work.lends()) as made, TemporaryDirectory() as directory:
+        job = Two(Path(directory), made, 1, elastic=False, work=work)
+        bound = median(by_hand(job, made, run, framework) for run in range(runs))
         print(f"by hand: first step after {bound:.1f} s", flush=True)
         up = job.up("--skip-check")
         if up.returncode:
             sys.exit(up.stderr)
         job.trains_on()
-        for name, fault, words in (
-            ("process killed", job.process_killed, "was killed"),
-            ("container killed", job.container_killed, "was killed"),
-            ("host lost", lambda host, node: host.power_off(), "is not heard"),
-        ):
-            found = []
-            for _ in range(runs):
-                found.append(job.measure(fault, words))
-                job.trains_on()
-                for host in made.hosts:
-                    if "sshd" not in host.processes:
-                        host.power_on()
-                        eventually(lambda: "remove node 1" in job.run("events").stdout)
-                        time.sleep(6.0)  # or the next host goes while this one is still seen to
-            noticed, resumed = (median(column) for column in zip(*found, strict=True))
-            over = resumed - bound
-            print(
-                f"{name}: noticed after {noticed:.2f} s, first step after {resumed:.1f} s: bound + {over:.1f} s",
-                flush=True,
+        recover(job, made, bound, runs)
+        if framework == "mindspore":
+            again, steps = (
+                median(column) for column in zip(*(scheduler_killed(job) for _ in range(runs)), strict=True)
             )
+            print(f"scheduler killed: started again after {again:.2f} s; {steps:.0f} steps in the first ten seconds")
         holder = json.loads((job.directory / "state/jobs/counter/supervisor.lock").read_text())
         adopted = []
         for _ in range(runs):
