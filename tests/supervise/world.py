@@ -68,9 +68,11 @@ class Launcher:
 
     def read_control(self) -> None:
         order = self.host.control
-        if order is not None and order.command != "run":
-            self.trains = self.pending = self.fenced = self.failed = False
-        if order is None or order.rendezvous.id == self.seen or order.command != "run":
+        if order is not None and order.command == "finish":
+            self.host.launchers = [other for other in self.host.launchers if other is not self]
+            self.trains = self.pending = False
+            return
+        if order is None or order.rendezvous.id == self.seen:
             return
         self.seen = order.rendezvous.id
         nodes = [member.node for member in order.members]
@@ -140,7 +142,7 @@ class Host:
         if self.sim.now >= self.next:
             self.next = self.sim.now + 1.0
             self.send("t")
-        for launcher in self.launchers:
+        for launcher in list(self.launchers):
             launcher.turn()
 
     def power_off(self) -> None:
