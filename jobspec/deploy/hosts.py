@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,9 +97,13 @@ class Hosts:
 
     def reach_out(self) -> None:
         """Connect to the hosts that are asked first, in the background: there is something else to do before."""
+        # Both import paramiko, and threads that do so at the same time may see half of it.
+        import docker
+        import fabric
+
+        del docker, fabric
         for site in itertools.islice(self.sites.values(), AT_ONCE):
             site.engine.reach_out()
-        threading.Thread(target=_import_more, daemon=True).start()
 
     # Observing.
 
@@ -522,14 +525,6 @@ class Hosts:
     def _raise_if_all(self, outcome: Outcome[Site, T]) -> None:
         if outcome.failed and not outcome.done:
             raise next(iter(outcome.failed.values()))
-
-
-def _import_more() -> None:
-    """Import what is needed once hosts have answered, while they are about to."""
-    import docker
-    import jinja2
-
-    del docker, jinja2
 
 
 def _apply_service(site: Site, step: Step) -> None:
