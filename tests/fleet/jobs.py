@@ -55,9 +55,12 @@ resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 def eventually(look: Callable[[], T], seconds: float = 120.0) -> T:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
+    asked = time.monotonic()
     while not (value := look()):
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.1)
+        now = time.monotonic()
+        assert now < deadline, f"not within {seconds} s"
+        time.sleep(min(0.5, max(0.1, now - asked)))  # a command of jobctl's costs what is waited for its time
+        asked = time.monotonic()
     return value
 
 
