@@ -60,7 +60,7 @@ class Launcher:
     """As much of a launcher as its processes' environment comes from."""
 
     def __init__(self, folder: Path, launch: Any) -> None:
-        self.dir, self.launch = str(folder), launch
+        self.dir, self.launch, self.program = str(folder), launch, "launcher.py"
 
     def secret_values(self) -> dict[str, str]:
         """None here."""
