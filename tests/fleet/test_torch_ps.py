@@ -25,7 +25,7 @@ ps: {{{{servers: 2, trainers: 4}}}}
 image: {IMAGE}
 pull: never
 script: train.py
-args: [--epochs=10, --checkpoint-every=14, --step-delay=0.25]
+args: [--epochs=10, --checkpoint-every=14, --step-delay=0.4]
 code: .
 nodes: 3
 devices: cpu:2
@@ -100,13 +100,13 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
         done = job.run("wait", "--timeout", "400s", timeout=420.0)
         assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
         found = re.findall(r"final step=(\d+) loss=(\S+) accuracy=(\S+)", job.ok("logs"))
-        assert len(set(found)) == 1  # where the last death comes late, the end is reached twice
+        assert len(found) == 1
         assert int(found[0][0]) == 280
         assert float(found[0][1]) <= 0.15
         assert float(found[0][2]) >= 0.93
-        resumed = [int(step) for step in re.findall(r"resumed step=(\d+) of=280", job.ok("logs"))]
-        assert resumed == sorted(resumed)  # what dies before the first checkpoint begins from zero
-        assert 1 <= len(resumed) <= len(deaths) + 1
+        began = [int(step) for step in re.findall(r"(?:started|resumed) step=(\d+) of=280", job.ok("logs"))]
+        assert (began, len(began)) == (sorted(began), len(deaths) + 2)  # from zero where nothing was saved yet
+        assert began[-1] > 0
     finally:
         if "sshd" not in hosts[1].processes:
             hosts[1].power_on()

@@ -3,6 +3,7 @@
 import math
 
 # Agrees with all ranks at each step how many they are; the loss depends on the step alone. Rank 0 saves.
+# At the step HOLD all wait until there is a file `go`.
 COLLECTIVE = """\
 import math, os, time
 import mindspore as ms, numpy as np
@@ -17,6 +18,8 @@ if os.path.exists(path):
     step, loss = int(words[0]), float.fromhex(words[1])
 while step < int(os.environ["STEPS"]):
     time.sleep(float(os.environ["DELAY"]))
+    while step == int(os.environ.get("HOLD", "-1")) and not os.path.exists(os.environ["JOBCTL_CHECKPOINT_DIR"] + "/go"):
+        time.sleep(0.05)
     assert float(add(Tensor(np.ones(1, np.float32))).asnumpy()[0]) == world
     step, loss = step + 1, math.sin(loss * 1.7 + step)
     if rank == 0:
