@@ -155,16 +155,21 @@ def test_what_went_wrong_with_an_early_connection_is_said_at_the_first_use(hosts
     assert refused(transport) == ("host-key-unknown", "h1: its host key is not known here")
 
 
-def test_an_early_connection_that_nobody_used_is_closed(hosts: Fleet) -> None:
+@pytest.mark.parametrize("used", [True, False])
+def test_what_was_started_early_is_dialled_once_and_closed(hosts: Fleet, used: bool) -> None:
     transport = ssh(hosts)
     transport.reach_out(["tail", "-f", "/dev/null"])
 
-    def is_there() -> bool:
-        return bool(hosts[0].run("pgrep", "-f", "tail -f /dev/nul[l]", check=False))
+    def there() -> list[str]:
+        return hosts[0].run("pgrep", "-f", "^tail -f /dev/nul[l]", check=False).split()
 
-    eventually(is_there)
+    (early,) = eventually(there)
+    if used:
+        transport.dial(["tail", "-f", "/dev/null"])
+        transport.run(["true"])
+        assert there() == [early]
     transport.close()
-    eventually(lambda: not is_there())
+    eventually(lambda: not there())
 
 
 def test_one_connection_is_kept(hosts: Fleet) -> None:
