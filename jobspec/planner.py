@@ -83,13 +83,16 @@ def planner(
     _refuse_neighbours(nodes)
     _refuse_unshared(spec, nodes)
     digest = sha256(spec.model_dump_json().encode()).hexdigest()
+    # Ports come of it: the same example, run by two people on one machine, is two runs. A cluster has one, whoever applies it.
+    whose = f"{context.owner}\n{context.directory}\n" if cluster is None else ""
+    run = sha256(f"{whose}{digest}".encode()).hexdigest()[:8]
     return types.Plan(
         job=spec.name,
         framework=spec.framework,
         mode=spec.mode,
         target=context.target,
         owner=context.owner,
-        run_id=f"{spec.name}-{digest[:8]}",
+        run_id=f"{spec.name}-{run}",
         min_nodes=spec.nodes.min if roles == ALIKE else len(nodes),
         max_nodes=spec.nodes.max if roles == ALIKE else len(nodes),
         elastic=spec.nodes.min != spec.nodes.max,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 
 
@@ -17,3 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what takes long first: with two workers, a long file at the end would leave one of them idle."""
     rank = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path.parent.name, len(LONG)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Add what happened to the job of a test that failed, as `jobctl events` tells it."""
+    report = yield
+    jobs = getattr(item, "funcargs", {}).get("jobs")
+    if report.when == "call" and report.failed and hasattr(jobs, "ok"):
+        done = jobs.run("events")
+        report.sections.append(("jobctl events", done.stdout + done.stderr))
+    return report

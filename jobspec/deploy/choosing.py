@@ -55,7 +55,7 @@ def _next(
             f"port {port} of `rendezvous.port` is taken on {where}",
             "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
         )
-    port = next_port(plan.job, 1, lambda port: is_free(host, port))
+    port = next_port(plan.run_id, 1, lambda port: is_free(host, port))
     joining = with_ports(first.members, nodes, port, is_free)
     return replace(first, members=joining, rendezvous=replace(first.rendezvous, port=port))
 

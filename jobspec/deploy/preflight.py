@@ -212,7 +212,7 @@ class Preflight:
         if plan.rendezvous.port is not None:
             return 0 if any(plan.rendezvous.port in ports for ports in taken) else plan.rendezvous.port
         # Not the first generation's own: it might be in TIME_WAIT when that begins.
-        return next_port(f"{plan.job} check", 0, lambda port: not any(port in ports for ports in taken))
+        return next_port(f"{plan.run_id} check", 0, lambda port: not any(port in ports for ports in taken))
 
 
 def _source() -> str:

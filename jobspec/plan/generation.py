@@ -20,7 +20,7 @@ PORTS = 10_000
 
 def first_generation(plan: Plan) -> Generation:
     """Return the generation that `up` of a new job starts with; its port may be taken, see `next_port`."""
-    port = plan.rendezvous.port or port_of(plan.job, 1)
+    port = plan.rendezvous.port or port_of(plan.run_id, 1)
     return Generation(
         job=plan.job,
         run_id=plan.run_id,
@@ -45,7 +45,7 @@ def next_generation(
     nodes = tuple(nodes)
     joining = members(nodes)
     address, host = joining[0].address, joining[0].host
-    port = next_port(last.job, number, lambda port: free(host, port))
+    port = next_port(last.run_id, number, lambda port: free(host, port))
     joining = with_ports(joining, nodes, port, free)
     meeting = Meeting(address, port, f"{last.job}-{number}")
     return replace(last, number=number, command="run", grace=grace, members=joining, rendezvous=meeting)
@@ -105,18 +105,21 @@ def _take(taken: set[int], first: int, host: str, free: Callable[[str, int], boo
     raise LookupError(f"no free port on {host} from {first} on")
 
 
-def port_of(job: str, generation: int) -> int:
-    """Return the port that a generation tries first: spread, so that jobs rarely meet, and reproducible."""
-    digest = sha256(f"{job}\n{generation}".encode()).digest()
+def port_of(run_id: str, generation: int) -> int:
+    """Return the port that a generation tries first: spread, so that runs rarely meet, and reproducible.
+
+    Not by the name of the job: two of one name may begin at the same moment, and neither sees what the other will take.
+    """
+    digest = sha256(f"{run_id}\n{generation}".encode()).digest()
     return FIRST_PORT + int.from_bytes(digest[:4]) % PORTS
 
 
-def next_port(job: str, generation: int, free: Callable[[int], bool]) -> int:
+def next_port(run_id: str, generation: int, free: Callable[[int], bool]) -> int:
     """Return the first port from `port_of` upwards (around the range) that `free` accepts.
 
     Raises LookupError when there is none.
     """
-    first = port_of(job, generation) - FIRST_PORT
+    first = port_of(run_id, generation) - FIRST_PORT
     for step in range(PORTS):
         port = FIRST_PORT + (first + step) % PORTS
         if free(port):

@@ -59,7 +59,7 @@ def eventually(look: Callable[[], T], seconds: float = 120.0) -> T:
     while not (value := look()):
         now = time.monotonic()
         assert now < deadline, f"not within {seconds} s"
-        time.sleep(min(0.5, max(0.1, now - asked)))  # a command of jobctl's costs what is waited for its time
+        time.sleep(min(1.5, max(0.1, 2 * (now - asked))))  # a command of jobctl's costs what is waited for its time
         asked = time.monotonic()
     return value
 

@@ -133,10 +133,11 @@ def test_two_jobs_side_by_side_while_a_cable_is_out(tmp_path: Path, hosts: Fleet
             done = job.run("wait", "--timeout", "400s", timeout=420.0)
             assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
             assert job.status()["generation"] > 1
+            # MindSpore was once killed by SIGSEGV in its own teardown: then the last generation only says it once more.
             finals = [line.partition("final ")[2].split() for line in job.ok("logs").splitlines() if "final " in line]
-            assert sorted((words[:2], " ".join(words[2:4])) for words in finals) == [
-                ([str(rank), "2"], undisturbed(150)) for rank in (0, 1)
-            ]
+            assert {(*words[:2], " ".join(words[2:4])) for words in finals} == {
+                (str(rank), "2", undisturbed(150)) for rank in (0, 1)
+            }
     finally:
         hosts[1].plug_cable()
         for job in jobs:

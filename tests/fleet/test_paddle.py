@@ -99,6 +99,11 @@ class Learner(Jobs):
         top = self.home(node).docker("top", f"jobctl-{self.name}-{node}", "-eo", "pid,args").splitlines()
         os.kill(next(int(line.split()[0]) for line in top if line.endswith("-u train.py")), signal.SIGKILL)
 
+    def run_id(self) -> str:
+        """The run's id, as `plan` tells it."""
+        done = self.run("plan", "--explain", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
+        return re.findall(r"run id (\S+)", done.stdout)[0]
+
     def table(self, node: int) -> list[str]:
         """The first lines of a node's log, without what aligns their columns."""
         (log,) = self.home(node).home.glob(f".jobctl/*/{self.name}/node-{node}/logs/1/launch.log")
@@ -158,7 +163,7 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
     and a server loses power, and comes back.
     """
     job, other = learner("wide", "paddle-ps", SERVED, PS), learner("deep", "paddle-ps", SERVED, PS)
-    wanted, taken = port_of("deep", 1) + 1, job.fleet[1]
+    wanted, taken = port_of(other.run_id(), 1) + 1, job.fleet[1]
     taken.start("listener", ["python3", "-m", "http.server", str(wanted)])
     eventually(lambda: f":{wanted} " in taken.run("ss", "-ltn"))
     try:
@@ -178,7 +183,7 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
         (4, "server", "h10", 1),
     ]
     addresses = [host.address for host in job.fleet.hosts]
-    assert job.table(3) == told(addresses, port_of("wide", 1))
+    assert job.table(3) == told(addresses, port_of(job.run_id(), 1))
     job.kill_process(1)  # a trainer
     eventually(lambda: job.status()["nodes"][1]["restarts"] == 1)
     job.trains(1, 20)

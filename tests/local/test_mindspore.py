@@ -15,7 +15,7 @@ framework: mindspore
 script: train.py
 nodes: 2
 checkpoint: {directory}/checkpoints
-env: {{OMP_NUM_THREADS: "1", STEPS: "400", DELAY: "0.02", RANK_ID: "9"}}
+env: {{OMP_NUM_THREADS: "1", STEPS: "400", DELAY: "0.02", HOLD: "300", RANK_ID: "9"}}
 recovery: {{max_restarts: 5}}
 """
 
@@ -48,9 +48,12 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     assert [node["processes"][0]["pid"] for node in state["nodes"][:2]] == workers
     os.kill(workers[1], signal.SIGKILL)
     state = eventually(lambda: there(2, 200), 120)
+    before = state["nodes"][2]["processes"][0]["pid"]
     for pid, line in jobs.processes().items():
         if "--control" in line and "node-2" in line:
             os.kill(pid, signal.SIGKILL)
+    eventually(lambda: [one["pid"] for one in jobs.status()["nodes"][2]["processes"]] not in ([], [before]), 60)
+    (directory / "checkpoints" / "go").touch()
     done = jobs.run("wait", "--timeout", "200s", timeout=240)
     assert done.returncode == 0, jobs.ok("events")
     assert jobs.status()["generation"] == 2

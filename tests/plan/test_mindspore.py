@@ -39,10 +39,11 @@ def test_a_scheduler_stands_beside_the_first_node() -> None:
 
 def test_the_scheduler_has_the_port_of_the_rendezvous() -> None:
     generation = first_generation(make("rendezvous: {port: 18118}\n"))
+    wished = port_of(generation.run_id, 2)
     assert [member.ports for member in generation.members] == [(), (18118,)]
     assert next_generation(generation, make().nodes, grace=1.0, free=lambda host, port: port % 2 == 0).members[
         1
-    ].ports == (port_of("job", 2) + port_of("job", 2) % 2,)
+    ].ports == (wished + wished % 2,)
 
 
 def test_a_host_can_be_kept_for_the_scheduler() -> None:

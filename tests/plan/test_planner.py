@@ -43,6 +43,19 @@ def test_the_same_input_gives_the_same_plan() -> None:
     assert dump_plan(make("nodes: 3")) == dump_plan(make("nodes: 3"))
 
 
+def test_two_runs_of_one_name_do_not_meet() -> None:
+    """Who runs it, and in which folder, tells two apart that begin at the same moment; in a cluster the spec is all there is."""
+
+    def run_id(owner: str, folder: str, target: Any) -> str:
+        at = Context(target, folder, owner, "1.0")
+        return planner(spec_of(""), (), None, at, None).run_id
+
+    local = {run_id(owner, folder, "local") for owner in ("me@here", "you@here") for folder in ("/specs", "/other")}
+    assert len(local) == len({port_of(one, 1) for one in local}) == 4
+    cluster = {run_id(owner, folder, "kubernetes") for owner in ("me@here", "you@there") for folder in ("/a", "/b")}
+    assert len(cluster) == 1
+
+
 def test_a_plan_survives_serialisation() -> None:
     plan = make(
         "nodes: '1:3'\ncheckpoint: /c\nsecrets: [A]\nrecovery: {rules: [{exit: 3, do: fail}]}",
@@ -192,7 +205,7 @@ def test_generations() -> None:
         Member(0, 0, ("trainer",), "a", "10.0.0.1", 1),
         Member(1, 1, ("trainer",), "b", "10.0.0.2", 1),
     )
-    taken = port_of("job", 2)
+    taken = port_of(plan.run_id, 2)
     second = next_generation(first, plan.nodes[1:], grace=0.0, free=lambda address, port: port != taken)
     assert (second.number, second.run_id, second.checkpoint_dir) == (2, first.run_id, "/c")
     assert second.members == (Member(1, 0, ("trainer",), "b", "10.0.0.2", 1),)
