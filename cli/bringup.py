@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.naming import by_name
+from jobctl.naming import node_number
 from jobctl.options import Format
 from jobctl.outcome import Applied, finish_up, raise_code, tell_failures, wait_until_up
 from jobctl.progress import Progress
@@ -327,8 +327,7 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
     plan = deployer.plan
     if plan is None:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it")
-    chosen = by_name(plan, node)
-    anew = frozenset({node_number(chosen, len(plan.nodes))}) if chosen is not None else frozenset()
+    anew = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
     with locked(deployer, "restart", break_it):
         observed = deployer.observe()
         refuse_owner(deployer, observed, take_over)
@@ -345,10 +344,3 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
     if done.generation is None:
         raise Failed("", 4)
     raise_code(wait_until_up(deployer, output, failed) or (4 if failed else 0))
-
-
-def node_number(text: str, count: int) -> int:
-    """Return the node that `--node` names. Ends with 2 if there is none such."""
-    if not text.isdigit() or int(text) >= count:
-        raise Failed(f"the job has no node `{text}`", 2, f"its nodes are 0 to {count - 1}")
-    return int(text)

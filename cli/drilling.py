@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobctl import console
-from jobctl.bringup import duration, node_number
+from jobctl.bringup import duration
 from jobctl.console import Failed
 from jobctl.jobspec.deploy.clock import pause
-from jobctl.naming import by_name
+from jobctl.naming import node_number
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, show_tail
 
@@ -56,8 +56,8 @@ class Drill:
 def drill_job(deployer: Deployer, victim: Victim, node: str | None, yes: bool, timeout: str, output: Format) -> int:
     """Break something, wait for the recovery, report; return 1 if the job did not go on from where it was."""
     observed = _fit(deployer)
-    chosen = by_name(deployer.plan, node)
-    number = node_number(chosen, len(observed.members)) if chosen is not None else _last_trainer(observed)
+    taking_part = [member.node for member in observed.members]
+    number = _last_trainer(observed) if node is None else node_number(deployer.plan, node, taking_part)
     host = next(member.host for member in observed.members if member.node == number)
     if victim == "host" and deployer.where() == (host,):
         raise Failed("the job has only one host, and goes on where it is", 2, "nobody can know that it is lost")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.naming import by_name
+from jobctl.naming import node_number
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def exec_in_node(deployer: Handle, node: str | None, argv: list[str]) -> int:
 
     try:
         names = [service.name for service in deployer.plan.services] if deployer.plan else []
-        return deployer.enter(node if node in names else _index(by_name(deployer.plan, node)), argv)
+        return deployer.enter(node if node in names else node_number(deployer.plan, node or "0"), argv)
     except HostError:
         raise
     except DeployError as error:
@@ -43,17 +43,9 @@ def run_like_node(
 
         raise refuse("run")
     plan = plan_of(compiled)
-    index = _index(by_name(plan, node))
-    if index >= len(plan.nodes):
-        raise Failed(f"the job has no node {index}", 2, f"its nodes are 0 to {len(plan.nodes) - 1}")
+    index = node_number(plan, node or "0", range(len(plan.nodes)))
     deployer = deployer_for(compiled, plan, ssh_config, accept_new)
     return deployer.look_around(plan, plan.nodes[index], Start(console.environ(), secrets_of(compiled)), argv)
-
-
-def _index(node: str | None) -> int:
-    if node is not None and not node.isdigit():
-        raise Failed(f"the job has no node `{node}`", 2, "nodes are numbered from 0")
-    return int(node or 0)
 
 
 def pull_job(deployer: Handle, directory: Path | None, output: Format) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from jobctl.console import Failed
 
 if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
@@ -11,7 +15,22 @@ if TYPE_CHECKING:
 SERVICES = ("scheduler",)
 
 
-def by_name(plan: Plan | None, node: str | None) -> str | None:
-    """Return what `--node` says as a number, where it is the name of a node; anything else as it is."""
-    nodes = plan.nodes if plan is not None and node in SERVICES else ()
-    return next((str(one.index) for one in nodes if one.role == node), node)
+def node_number(plan: Plan | None, text: str, among: Iterable[int] | None = None) -> int:
+    """Return the number of the node that `--node` names, by number or name; one of `among`, where that is given.
+
+    Ends with 2 if there is none such.
+    """
+    serving = [node.index for node in plan.nodes if node.role == text] if plan is not None and text in SERVICES else []
+    number = serving[0] if serving else int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+    known = None if among is None else sorted(among)
+    if number is None or (known is not None and number not in known):
+        raise Failed(f"the job has no node `{text}`", 2, _nodes(known))
+    return number
+
+
+def _nodes(known: list[int] | None) -> str:
+    if not known:
+        return "nodes are numbered from 0"
+    if known == list(range(len(known))):
+        return "its only node is 0" if len(known) == 1 else f"its nodes are 0 to {known[-1]}"
+    return f"its nodes are {', '.join(map(str, known))}"

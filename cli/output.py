@@ -67,13 +67,11 @@ def logs(
     """
     from jobctl.jobs import Reached, running_job
     from jobctl.logs import Choice, since_time, stream
-    from jobctl.naming import by_name
+    from jobctl.naming import node_number
 
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    chosen = by_name(deployer.plan, node)
-    if chosen is not None and not chosen.isdigit():
-        raise Failed(f"the job has no node `{node}`", 2, "nodes are numbered from 0")
-    number = None if chosen is None else int(chosen)
+    among = None if deployer.plan is None else range(len(deployer.plan.nodes))
+    number = None if node is None else node_number(deployer.plan, node, among)
     moment = None if since is None else since_time(since)
     choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
     code = stream(deployer, choice, output)
