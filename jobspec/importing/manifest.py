@@ -6,6 +6,7 @@ goes to the block `kubernetes`, so that the spec's manifests are again those tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ from jobctl.jobspec.importing.names import job_name
 from jobctl.jobspec.importing.shell import Command
 from jobctl.jobspec.importing.values import seconds
 from jobctl.jobspec.importing.words import literal
+from jobctl.jobspec.spec.parts import ENV_NAME
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -30,6 +32,8 @@ _DEVICES = {
 }
 _UNUSUAL = {"amd.com/gpu"}
 _OURS = "JOBCTL_"
+# Labels and annotations that are not the user's.
+_NOT_TOLD = ("jobctl.", "app.kubernetes.io/managed-by", "kubectl.kubernetes.io/")
 _MARGIN = 5  # seconds that pods, like containers, get more than the processes in them
 _NO_COMMAND = ("python3", "train.py")
 
@@ -100,7 +104,7 @@ def read(text: str, line: int) -> Manifest:
             draft.drop(f"{other.get('kind')} {_at(other, 'metadata', 'name')}", "one job is imported, nothing else")
     try:
         return _job(job, kind, draft)
-    except (AttributeError, KeyError, TypeError, IndexError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         why = f"there is no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
         raise ImportProblem(f"this is no {job.get('kind')} that an operator would take: {why}", None, line) from error
 
@@ -114,7 +118,8 @@ def _objects(text: str) -> Iterator[Json]:
         raise ImportProblem(f"this is no YAML: {why}", None, mark.line + 1 if mark else None) from error
     for document in documents:
         if isinstance(document, dict):
-            yield from document["items"] if document.get("kind") == "List" else [document]
+            made = document.get("items") if document.get("kind") == "List" else [document]
+            yield from (one for one in made or () if isinstance(one, dict)) if isinstance(made, list) else ()
 
 
 def _kind(made: Json) -> Kind | None:
@@ -142,6 +147,12 @@ def _job(job: Json, kind: Kind, draft: Draft) -> Manifest:
     draft.set("name", job_name(name))
     draft.set("kubernetes.operator", kind.operator)
     _set(draft, "kubernetes.namespace", _at(job, "metadata", "namespace"))
+    for key, values in (
+        ("labels", _at(job, "metadata", "labels")),
+        ("annotations", _at(job, "metadata", "annotations")),
+    ):
+        told = {name: literal(str(value)) for name, value in (values or {}).items() if not name.startswith(_NOT_TOLD)}
+        _set(draft, f"kubernetes.{key}", told)
     _counts(draft, kind, spec, replicas)
     _policies(draft, spec)
     if _is_ours(job):
@@ -170,24 +181,30 @@ def _undo(draft: Draft) -> None:
         draft.set("recovery.max_restarts", restarts // nodes)
 
 
+def _number(value: Any) -> int:
+    if not re.fullmatch(r"[0-9]+", str(value)):
+        raise ValueError(f"`{value}` is no number")
+    return int(value)
+
+
 # How many.
 
 
 def _counts(draft: Draft, kind: Kind, spec: Json, replicas: Mapping[str, Json]) -> None:
-    numbers = {role: int(one.get("replicas", 1)) for role, one in replicas.items()}
+    numbers = {role: _number(one.get("replicas", 1)) for role, one in replicas.items()}
     elastic = spec.get("elasticPolicy") or {}
     if numbers.get("heter"):
         draft.drop("heter", "there are no heterogeneous parameter servers in jobctl")
     if "ps" in numbers:
         draft.set("mode", "ps")
         nodes = numbers.get("worker", 1)
-        ps = {"servers": numbers["ps"], "trainers": nodes, "gloo": int(spec.get("withGloo") or 0)}
+        ps = {"servers": numbers["ps"], "trainers": nodes, "gloo": _number(spec.get("withGloo") or 0)}
         draft.set("ps", {key: value for key, value in ps.items() if value})
         draft.set("nodes", (nodes, nodes))
         return
     nodes = sum(numbers.values())
     if kind.framework == "torch" and elastic.get("maxReplicas"):
-        draft.set("nodes", (int(elastic.get("minReplicas") or 1), int(elastic["maxReplicas"])))
+        draft.set("nodes", (_number(elastic.get("minReplicas") or 1), _number(elastic["maxReplicas"])))
         _set(draft, "recovery.max_restarts", elastic.get("maxRestarts"))
         return
     if elastic:
@@ -202,9 +219,9 @@ def _policies(draft: Draft, spec: Json) -> None:
     clean = run.get("cleanPodPolicy")
     _set(draft, "kubernetes.clean_pod_policy", clean if clean != "None" else None)
     if run.get("backoffLimit") is not None and draft.get("recovery.max_restarts") is None:
-        draft.set("recovery.max_restarts", int(run["backoffLimit"]))
+        draft.set("recovery.max_restarts", _number(run["backoffLimit"]))
     if run.get("activeDeadlineSeconds"):
-        draft.set("recovery.max_duration", seconds(str(run["activeDeadlineSeconds"])))
+        draft.set("recovery.max_duration", seconds(str(_number(run["activeDeadlineSeconds"]))))
     if run.get("ttlSecondsAfterFinished") is not None:
         draft.drop("ttlSecondsAfterFinished", "`jobctl down` removes what is left")
     scheduling = {**(spec.get("schedulingPolicy") or {}), **(run.get("schedulingPolicy") or {})}
@@ -224,7 +241,7 @@ def _set(draft: Draft, path: str, value: Any) -> None:
 _POD = {
     *("containers", "initContainers", "volumes", "nodeSelector", "tolerations", "imagePullSecrets", "serviceAccountName"),
     *("serviceAccount", "priorityClassName", "runtimeClassName", "securityContext", "terminationGracePeriodSeconds"),
-    *("restartPolicy", "enableServiceLinks", "schedulerName", "subdomain", "hostNetwork", "dnsPolicy"),
+    *("restartPolicy", "enableServiceLinks", "schedulerName", "subdomain", "hostNetwork", "dnsPolicy", "activeDeadlineSeconds"),
 }  # fmt: skip
 
 
@@ -236,7 +253,9 @@ def _placement(draft: Draft, pod: Json, ours: bool) -> None:
     _set(draft, "kubernetes.tolerations", tuple(map(_toleration, pod.get("tolerations") or ())))
     _set(draft, "kubernetes.priority_class", pod.get("priorityClassName"))
     _set(draft, "container.runtime", pod.get("runtimeClassName"))
-    grace = int(pod.get("terminationGracePeriodSeconds") or 0) - (_MARGIN if ours else 0)
+    if pod.get("activeDeadlineSeconds") and draft.get("recovery.max_duration") is None:
+        draft.set("recovery.max_duration", seconds(str(_number(pod["activeDeadlineSeconds"]))))
+    grace = _number(pod.get("terminationGracePeriodSeconds") or 0) - (_MARGIN if ours else 0)
     if grace > 0:
         draft.set("stop_grace_period", seconds(str(grace)))
     for key in sorted(set(pod) - _POD):
@@ -267,7 +286,7 @@ def _is_waiting(argv: Sequence[Any]) -> bool:
 
 def _command(draft: Draft, pod: Json) -> Command:
     container = pod["containers"][0]
-    given = [*(container.get("command") or ()), *(container.get("args") or ())]
+    given = [word for key in ("command", "args") for word in _list(container, key)]
     argv = list(_words(given[_OWN_WORDS:] if _is_waiting(given) else given))
     if not argv:
         argv = list(_NO_COMMAND)
@@ -285,6 +304,13 @@ def _command(draft: Draft, pod: Json) -> Command:
     return Command(run, source=" ".join(argv))
 
 
+def _list(container: Json, key: str) -> list[Any]:
+    words = container.get(key) or []
+    if not isinstance(words, list):
+        raise TypeError(f"`{key}` is no list of words")
+    return words
+
+
 def _words(values: Iterable[Any]) -> Iterator[str]:
     """Yield words; `$$` is a dollar to Kubernetes too, and `$(VAR)` is one that it fills in."""
     for value in values:
@@ -296,15 +322,17 @@ def _variables(draft: Draft, container: Json) -> Iterator[tuple[str, str]]:
         name, source = variable["name"], variable.get("valueFrom") or {}
         if name.startswith(_OURS) or _at(source, "fieldRef"):
             continue  # what jobctl, or whoever knows the pod's place, tells its processes anyway
-        if _at(source, "secretKeyRef"):
+        if not re.fullmatch(ENV_NAME, name):
+            draft.drop(name, "no shell knows such a variable, and neither does the spec")
+        elif _at(source, "secretKeyRef"):
             draft.add("secrets", name)
             draft.check(f"the value of {name} is in a Secret of the cluster: export it before `jobctl up`")
         elif source:
             draft.drop(name, "its value is in the cluster: say it in `env`")
-        elif "$(" in str(variable.get("value", "")).replace("$$", ""):
-            draft.drop(f"{name}={variable['value']}", "what Kubernetes fills in is not known here")
+        elif "$(" in (value := str(variable.get("value") or "")).replace("$$", ""):
+            draft.drop(f"{name}={value}", "what Kubernetes fills in is not known here")
         else:
-            yield name, str(variable.get("value", "")).replace("$$", "$")
+            yield name, value.replace("$$", "$")
     for one in container.get("envFrom") or ():
         where = _at(one, "configMapRef", "name") or _at(one, "secretRef", "name")
         draft.drop(f"envFrom {where}", "its variables are in the cluster: say them in `env`, or in `secrets`")
@@ -321,6 +349,7 @@ def _identity(pod: Json, container: Json) -> Iterator[tuple[str, str]]:
 
 def _limits(draft: Draft, container: Json) -> Iterator[tuple[str, str]]:
     found = {**(_at(container, "resources", "requests") or {}), **(_at(container, "resources", "limits") or {})}
+    found = {name: amount for name, amount in found.items() if name not in _DEVICES or str(amount) != "0"}
     kinds = [name for name in found if name in _DEVICES]
     if kinds:
         draft.set("devices", f"{_DEVICES[kinds[0]]}:{found[kinds[0]]}")
@@ -338,7 +367,10 @@ def _limits(draft: Draft, container: Json) -> Iterator[tuple[str, str]]:
 
 
 def _cores(text: str) -> float:
-    return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+    try:
+        return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+    except ValueError:
+        raise ValueError(f"`{text}` is no number of cores") from None
 
 
 # Kubernetes' powers of two, as the spec writes them; those of ten become bytes.
