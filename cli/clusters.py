@@ -79,8 +79,10 @@ def cluster_for(compiled: Compiled, where: Where) -> tuple[Plan, Cluster]:
     from jobctl.jobs import job_of_name, plan_of
 
     plan = plan_of(compiled)
-    namespace = where.namespace or (plan.cluster.namespace if plan.cluster else None)
-    return plan, cluster_of(job_of_name(plan.job), where.context, namespace, plan)
+    asked = compiled.spec.kubernetes
+    context = where.context or (asked.context if asked else None)
+    namespace = where.namespace or (asked.namespace if asked else None)
+    return plan, cluster_of(job_of_name(plan.job), context, namespace, plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,18 +195,19 @@ def _nodes_table(data: dict[str, Any]) -> str:
 
 
 def _processes_table(data: dict[str, Any]) -> str:
+    """Return a row for each process, and one for each node of which none is known."""
     rows = [
         (
-            str(process["rank"]),
-            str(node["node"]),
-            node["host"],
+            _text(process.get("rank")),
+            _text(node["node"] if node["name"] is None else node["name"]),
+            _text(node["host"]),
             process["state"],
             _text(process["exit_code"]),
-            _text(process["pid"]),
-            _text(process["device"]),
+            _text(process.get("pid")),
+            _text(process.get("device")),
         )
         for node in data["nodes"]
-        for process in node["processes"]
+        for process in node["processes"] or [node]
     ]
     return console.table(("RANK", "NODE", "HOST", "STATE", "EXIT", "PID", "DEVICE"), rows)
 

@@ -12,6 +12,11 @@ def _managed(spec: Spec) -> bool:
     return operator_of(spec) != "none"
 
 
+def _says(spec: Spec, key: str) -> bool:
+    """Say whether the user has written a key of `recovery`, and not only its default counts."""
+    return key in spec.recovery.model_fields_set
+
+
 # The operator and the framework for which a range of nodes works.
 _ELASTIC = {("kubeflow", "torch"), ("paddle-operator", "paddle")}
 
@@ -29,6 +34,19 @@ RULES: tuple[Rule, ...] = (
          "below an operator nobody looks for hangs", "`kubernetes: {operator: none}` does", at_key=True),
     Rule("operator-recovery", WARNING, ("recovery", "rules"), lambda s: _managed(s) and s.recovery.rules,
          "below an operator nobody goes by these rules", "`kubernetes: {operator: none}` does", at_key=True),
+    Rule("operator-recovery", WARNING, ("recovery", "max_restarts"),
+         lambda s: operator_of(s) == "paddle-operator" and not is_elastic(s) and _says(s, "max_restarts") and s.recovery.max_restarts,
+         "below paddle-operator a pod that fails ends the job", "`kubernetes: {operator: none}` restarts it", at_key=True),
+    Rule("operator-recovery", WARNING, ("recovery", "host_timeout"), lambda s: _managed(s) and _says(s, "host_timeout"),
+         "below an operator the cluster decides when a node is lost", at_key=True),
+    Rule("operator-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
+         "in a cluster all restarts of a run count", at_key=True),
+    Rule("operator-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
+         "in a cluster pods wait as long as it takes", "`recovery.max_duration` ends the job", at_key=True),
+    Rule("operator-recovery", WARNING, ("recovery", "on_host_loss"), lambda s: s.recovery.on_host_loss not in (None, "replace"),
+         "in a cluster a lost pod is made again elsewhere, or as its operator does", at_key=True),
+    Rule("outputs-not-kept", WARNING, ("outputs",), lambda s: s.outputs and s.code is not None,
+         "what is written in a pod is gone with it: nothing keeps or fetches these", "write to a volume"),
     Rule("kubernetes-devices", ERROR, ("devices",),
          lambda s: s.devices.kind != "cpu" and s.devices.count is None and s.devices.ids is None and s.mode != "ps",
          "a pod has to ask for a number of devices", "write `gpu:8`"),

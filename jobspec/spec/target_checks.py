@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from jobctl.jobspec.spec.checks import apply
+from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.draft import told
 from jobctl.jobspec.spec.hosts import Host
@@ -43,7 +44,7 @@ def check_target(
         lambda: _outputs_not_kept(spec, source),
     )
     if target == "kubernetes":
-        return found + apply(KUBERNETES, spec, source)
+        return found + apply(KUBERNETES, spec, source) + told(lambda: _claims(spec, source))
     if target in ("compose", "ssh") and hosts_path is None:
         message = f"target `{target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
@@ -122,6 +123,14 @@ def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         message = "`outputs` lie in the folder of `code`, and there is none: nothing keeps or fetches them"
         hint = "add `code: .`, or write to a volume"
         yield Diagnostic("warning", "outputs-not-kept", message, source.value_span(("outputs",)), hint)
+
+
+def _claims(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """A volume with a name is a PersistentVolumeClaim there."""
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "volume" and volume.source and not is_object(volume.source):
+            message = f"`{volume.source}` is no name of a PersistentVolumeClaim, which this volume is there"
+            yield Diagnostic("error", "kubernetes-claim", message, source.value_span(("volumes", number)), OBJECT_HINT)
 
 
 def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:

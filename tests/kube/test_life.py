@@ -74,6 +74,11 @@ def test_status_has_the_keys_of_all_targets(jobctl: Any, world: World) -> None:
         "replicas": "2/2",
         "nodes": [node, {**node, "node": 1, "host": "worker-1", "container": "resnet-1-abcde"}],
     }
+    assert [line.split() for line in jobctl("status", "resnet", "--wide").out.splitlines()[2:]] == [
+        ["RANK", "NODE", "HOST", "STATE", "EXIT", "PID", "DEVICE"],
+        ["-", "0", "worker-0", "running", "-", "-", "-"],
+        ["-", "1", "worker-1", "running", "-", "-", "-"],
+    ]
 
 
 def _seconds(text: str) -> float:
@@ -195,6 +200,23 @@ def test_down_needs_nothing_but_the_name_and_the_cluster(jobctl: Any, world: Wor
     assert (again.code, again.err) == (0, "nothing of job `resnet` is on test/ml\n")
 
 
+def test_the_spec_says_which_cluster_and_namespace_and_options_say_more(
+    jobctl: Any, world: World, api: ApiServer
+) -> None:
+    api.store.put(api.served("Namespace"), "", {"metadata": {"name": "other"}})
+    Path("job.yaml").write_text(SPEC + "kubernetes: {context: typo, namespace: other}\n")
+    missing = jobctl(*UP)
+    assert (missing.code, missing.err.splitlines()[0]) == (2, "error: the kubeconfig has no context `typo`")
+    told = [jobctl("check", "--target", "kubernetes", *more, "-o", "json").json["findings"][0]["host"]
+            for more in (("--context", "test"), ("--context", "test", "-n", "ml"))]  # fmt: skip
+    assert told == ["test/other", "test/ml"]
+    Path("job.yaml").write_text(SPEC + "kubernetes: {context: test, namespace: ml}\n")
+    assert jobctl(*UP).code == 0
+    # Where the cluster is called otherwise, it is the same job all the same.
+    Path("job.yaml").write_text(SPEC + "kubernetes: {namespace: ml}\n")
+    assert jobctl("plan").code == 0
+
+
 def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, monkeypatch: Any) -> None:
     from jobctl.jobspec.deploy.cluster import cluster
 
@@ -222,6 +244,8 @@ def test_secrets_are_in_the_cluster_and_nowhere_else(
     assert jobctl("up").err == "job `resnet` is running as the spec says; nothing to do\n"
     monkeypatch.delenv("WANDB_API_KEY")
     assert jobctl("plan").code == 0
+    monkeypatch.setenv("WANDB_API_KEY", "no UTF-8: \udcff")
+    assert jobctl("plan").code == 10
 
 
 def test_a_secret_whose_value_changed_makes_the_job_anew(

@@ -41,7 +41,8 @@ def with_known_secrets(manifest: Object, now: Mapping[str, Any], secrets: Mappin
 
 
 def _data(secrets: Mapping[str, str]) -> Object:
-    return {name: b64encode(value.encode()).decode() for name, value in secrets.items()}
+    # Of the environment a value may have any bytes.
+    return {name: b64encode(value.encode(errors="surrogateescape")).decode() for name, value in secrets.items()}
 
 
 def is_main(thing: Mapping[str, Any]) -> bool:
