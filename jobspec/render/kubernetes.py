@@ -203,8 +203,8 @@ def _runs(plan: Plan, node: Node) -> Runs:
         {"name": "node", "emptyDir": {}},
     )
     if secrets:
-        # Readable for the group too: Kubernetes gives it to `fsGroup`, and the files are root's.
-        volumes += ({"name": "secrets", "secret": {"secretName": secret_name(plan), "defaultMode": 0o440}},)
+        mode = _secrets_mode(node.container.user)
+        volumes += ({"name": "secrets", "secret": {"secretName": secret_name(plan), "defaultMode": mode}},)
     places = (("launcher", _LAUNCHER), ("job", _JOB), ("node", _NODE), *((("secrets", _SECRETS),) if secrets else ()))
     return Runs(
         name="node",
@@ -213,3 +213,11 @@ def _runs(plan: Plan, node: Node) -> Runs:
         mounts=places,
         read_only=("launcher", "job", "secrets"),
     )
+
+
+def _secrets_mode(user: str | None) -> int:
+    """Return who may read the secrets in a pod, whose files are root's: that is its processes in any case.
+
+    A group that is given is `fsGroup`, and has the files. Without one, who the processes are is the image's business.
+    """
+    return 0o440 if user == "root" or ":" in (user or "") else 0o444

@@ -48,10 +48,13 @@ def _paddle_operator(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Obj
     counts = {role: [node for node in plan.nodes if node.role == role] for role in ("server", "trainer")}
     elastic = {"elastic": plan.max_nodes} if plan.elastic else {}
     names = {"server": "ps", "trainer": "worker"}
+
+    def pod(node: Node) -> Object:
+        # A PaddleJob has no deadline of its own.
+        return template(plan, node, runs(plan, node), deadline=plan.recovery.max_duration)
+
     replicas = {
-        names[role]: {"replicas": len(nodes), "template": template(plan, nodes[0], runs(plan, nodes[0]))}
-        for role, nodes in counts.items()
-        if nodes
+        names[role]: {"replicas": len(nodes), "template": pod(nodes[0])} for role, nodes in counts.items() if nodes
     }
     spec = {
         **({"withGloo": cluster.gloo} if cluster.gloo is not None else {}),

@@ -50,14 +50,23 @@ def labels(plan: Plan) -> Object:
     return {"app.kubernetes.io/managed-by": "jobctl", JOB_LABEL: plan.job}
 
 
-def template(plan: Plan, node: Node, runs: Runs, *, restart: str | None = None, subdomain: str | None = None) -> Object:
-    """Return the pod template of `node`, and of those that are like it."""
+def template(
+    plan: Plan,
+    node: Node,
+    runs: Runs,
+    *,
+    restart: str | None = None,
+    subdomain: str | None = None,
+    deadline: float | None = None,
+) -> Object:
+    """Return the pod template of `node`, and of those that are like it; a pod fails after `deadline` seconds."""
     cluster, given = of(plan), node.container
     mounts = [_mount(given, mount, number, plan) for number, mount in enumerate(_unique(given.mounts))]
     volumes = [*_shared_memory(plan, given), *runs.volumes, *_code_volumes(plan), *(volume for volume, _ in mounts)]
     spec: Object = {
         **({"restartPolicy": restart} if restart else {}),
         **({"subdomain": subdomain} if subdomain else {}),
+        **({"activeDeadlineSeconds": round(deadline)} if deadline else {}),
         "terminationGracePeriodSeconds": math.ceil(given.stop_grace),
         # Variables of services could be taken for Paddle's own, e.g. PADDLE_PORT for that of a service `paddle`.
         "enableServiceLinks": False,

@@ -82,6 +82,7 @@ class ApiServer:
         self.protocols = ("v5.channel.k8s.io", "v4.channel.k8s.io")
         self.environment: dict[str, str] = {"PATH": os.environ["PATH"]}
         self.page = 500
+        self.version = "v1.34.1"
         self.said = threading.Condition()
         self.closing = False
         self.store.put(self.served("Namespace"), "", {"metadata": {"name": "ml"}, "status": {"phase": "Active"}})
@@ -221,7 +222,7 @@ class Handler(BaseHTTPRequestHandler):
     def _meta(self, path: str) -> bool:
         """Answer discovery."""
         if path == "/version":
-            self._json(200, {"major": "1", "minor": "34", "gitVersion": "v1.34.1"})
+            self._json(200, {"major": "1", "minor": "34", "gitVersion": self.api.version})
             return True
         found = re.fullmatch(r"/apis/([^/]+)", path)
         if found:
@@ -255,8 +256,6 @@ class Handler(BaseHTTPRequestHandler):
         name, sub = found["name"] or "", found["sub"] or ""
         reading = "watch" if query.get("watch") == "true" else "get" if name else "list"
         verb = {"GET": reading, "POST": "create", "PATCH": "patch", "DELETE": "delete"}[method]
-        if sub == "exec":
-            verb = "create"
         return Request(verb, served, found["namespace"] or "", name, sub, query)
 
     def _fail_as_told(self, request: Request) -> None:

@@ -64,6 +64,26 @@ def test_kinds_that_are_not_served(jobctl: Any, api: ApiServer, served: Any, cod
     assert (ran.code, findings(ran, "error")) == (3, [("crd", code, message)])
 
 
+@pytest.mark.parametrize(
+    ("version", "spec", "wrong"),
+    [
+        ("v1.29.0", SPEC, []),
+        (
+            "v1.28.9-gke.1",
+            SPEC,
+            ["is older than 1.29, the first that makes a pod anew only when the one before is gone"],
+        ),
+        ("v1.28.9-gke.1", PADDLE_SPEC, []),
+        ("v1.15.12", PADDLE_SPEC, ["is older than 1.16, the first with server-side apply and v1 CRDs"]),
+    ],
+)
+def test_clusters_that_are_too_old(jobctl: Any, api: ApiServer, version: str, spec: str, wrong: list[str]) -> None:
+    api.version = version
+    Path("job.yaml").write_text(spec)
+    told = [("api", "cluster-too-old", f"Kubernetes {version} {why}") for why in wrong]
+    assert findings(jobctl(*CHECK), "error") == told
+
+
 def _operator(api: ApiServer, args: list[str], ready: int = 1) -> None:
     name = "paddle-controller-manager"
     container = {"name": "manager", "command": ["/manager"], "args": args}
@@ -120,13 +140,15 @@ def test_namespaces(jobctl: Any, api: ApiServer) -> None:
 
 
 def test_rights(jobctl: Any, api: ApiServer) -> None:
-    api.denied |= {("create", "pods/exec"), ("delete", "jobs"), ("patch", "jobs")}
-    message = "these rights are missing in namespace ml: patch, delete jobs.batch; create pods/exec"
+    api.denied |= {("get", "pods/exec"), ("create", "pods/exec"), ("delete", "jobs"), ("patch", "jobs")}
+    message = "these rights are missing in namespace ml: patch, delete jobs.batch; get, create pods/exec"
     assert findings(jobctl(*CHECK), "error") == [("rights", "right-missing", message)]
 
 
-def test_what_pods_name_has_to_be_there(jobctl: Any, api: ApiServer) -> None:
-    Path("job.yaml").write_text(SPEC + "kubernetes: {image_pull_secrets: [registry], checkpoint_claim: disk}\n")
+@pytest.mark.parametrize("operator", ["none", "trainer"])
+def test_what_pods_name_has_to_be_there(jobctl: Any, api: ApiServer, operator: str) -> None:
+    asked = f"operator: {operator}, image_pull_secrets: [registry], checkpoint_claim: disk"
+    Path("job.yaml").write_text(f"{SPEC}kubernetes: {{{asked}}}\n")
     message = "pods need what is not there: Secret registry, PersistentVolumeClaim disk"
     wrong = findings(jobctl(*CHECK), "error")
     assert [(check, code) for check, code, _ in wrong] == [("references", "object-missing")]
@@ -144,10 +166,14 @@ def test_quota(jobctl: Any, api: ApiServer) -> None:
     assert findings(jobctl(*CHECK), "error") == [("quota", "quota-exceeded", message)]
 
 
-def test_capacity(jobctl: Any, api: ApiServer) -> None:
-    Path("job.yaml").write_text(SPEC.replace("nodes: 2", "nodes: 4") + "devices: gpu:8\n")
+@pytest.mark.parametrize(
+    ("more", "room"), [("operator: none", 3), ("operator: trainer", 3), ("operator: trainer, node_selector: {a: b}", 0)]
+)
+def test_capacity(jobctl: Any, api: ApiServer, more: str, room: int) -> None:
+    text = SPEC.replace("nodes: 2", "nodes: 4")
+    Path("job.yaml").write_text(f"{text}devices: gpu:8\nkubernetes: {{{more}}}\n")
     ran = jobctl(*CHECK)
-    message = "the cluster's nodes have room for 3 of 4 pods that ask for nvidia.com/gpu: 8"
+    message = f"the cluster's nodes have room for {room} of 4 pods that ask for nvidia.com/gpu: 8"
     assert (ran.code, findings(ran, "warning")) == (0, [("capacity", "capacity-short", message)])
 
 

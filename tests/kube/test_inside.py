@@ -226,16 +226,16 @@ def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
     quiet = {"stdin": subprocess.DEVNULL}
     missing = _exec(here, "--node", "0", "--", "no-such-command", **quiet)
     assert (missing.returncode, b"no-such-command" in missing.stderr) == (2, True)
-    world.api.fail("create", "pods/exec", "cut")
+    world.api.fail("get", "pods/exec", "cut")
     cut = _exec(here, "--node", "0", "--", "sleep", "5", **quiet)
     assert (cut.returncode, cut.stdout, b"broke before `sleep` ended" in cut.stderr) == (3, b"begun\n", True)
-    world.api.denied.add(("create", "pods/exec"))
+    world.api.denied.add(("get", "pods/exec"))
     denied = _exec(here, "--node", "0", "--", "true", **quiet)
     assert (denied.returncode, denied.stderr.decode().splitlines()) == (
         3,
         [
-            f"error: test: no right to create Pod {ZERO}/exec in namespace ml",
-            'hint: ask for a Role in that namespace with apiGroups [""], resources [pods/exec], verbs [create]',
+            f"error: test: no right to get Pod {ZERO}/exec in namespace ml",
+            'hint: ask for a Role in that namespace with apiGroups [""], resources [pods/exec], verbs [get]',
         ],
     )
     world.end(ONE)

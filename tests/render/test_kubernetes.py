@@ -292,6 +292,17 @@ def test_no_secret_value_can_be_in_a_manifest() -> None:
     assert "stringData" not in secret
 
 
+@pytest.mark.parametrize(
+    ("user", "mode"), [(None, 0o444), ("1000", 0o444), ("root", 0o440), ("1000:1001", 0o440), ("0:0", 0o440)]
+)
+def test_whoever_the_processes_are_they_can_read_the_secrets(user: str | None, mode: int) -> None:
+    """The files are root's and, where it is known, of the group of the processes."""
+    who = f'container: {{user: "{user}"}}\n' if user else ""
+    made = objects(of_text(f"name: a\nframework: torch\nimage: i\nscript: /t.py\nsecrets: [TOKEN]\n{who}"))
+    (volume,) = [one for one in made[-1]["spec"]["template"]["spec"]["volumes"] if one["name"] == "secrets"]
+    assert volume["secret"]["defaultMode"] == mode
+
+
 def hashes(plan: Plan) -> list[str]:
     annotations = [one["metadata"].get("annotations", {}) for one in objects(plan)]
     return [found["jobctl.spec"] for found in annotations if "jobctl.spec" in found]

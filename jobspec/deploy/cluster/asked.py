@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from jobctl.jobspec.deploy.cluster.kinds import Object
+from jobctl.jobspec.deploy.cluster.kinds import TRAINING_RUNTIME, Object
 from jobctl.jobspec.deploy.cluster.manifests import is_main
 from jobctl.jobspec.deploy.cluster.quantity import quantity
 
@@ -25,19 +25,25 @@ class Pods:
 
 def pods_of(want: Sequence[Object]) -> list[Pods]:
     """Return the pods that the objects of a job will have."""
-    return [pods for thing in want if is_main(thing) for pods in _pods(thing["spec"])]
+    return [pods for thing in want if is_main(thing) for pods in _pods(thing["spec"], want)]
 
 
-def _pods(spec: Mapping[str, Any]) -> Iterator[Pods]:
+def _pods(spec: Mapping[str, Any], want: Sequence[Object]) -> Iterator[Pods]:
     """Yield the pods of a Job, of the replicas of kubeflow and paddle-operator, or of a TrainJob."""
     if "template" in spec:
         yield _alike(int(spec.get("parallelism") or spec.get("completions") or 1), spec["template"].get("spec") or {})
     for replicas in _replicas(spec):
         yield _alike(int(replicas.get("replicas") or 1), (replicas.get("template") or {}).get("spec") or {})
     if "trainer" in spec:
-        trainer = spec["trainer"]
-        container = {"resources": trainer.get("resourcesPerNode") or {}}
-        yield _alike(int(trainer.get("numNodes") or 1), {"containers": [container]})
+        yield _alike(int(spec["trainer"].get("numNodes") or 1), _run_by(spec["runtimeRef"]["name"], want))
+
+
+def _run_by(name: str, want: Sequence[Object]) -> Mapping[str, Any]:
+    """Return the pods of a TrainJob, as its runtime has them."""
+    (runtime,) = [one for one in want if (one["kind"], one["metadata"]["name"]) == (TRAINING_RUNTIME.kind, name)]
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    pods: Mapping[str, Any] = job["template"]["spec"]["template"]["spec"]
+    return pods
 
 
 def _replicas(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -6,6 +6,7 @@ What cannot be looked at, because it lies outside of the namespace, is `skipped`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -49,6 +50,20 @@ _INSTALL = {
     KUBEFLOW_PADDLE_JOB: "kubectl apply -k github.com/kubeflow/training-operator, overlay standalone, v1.9",
     PYTORCH_JOB: "kubectl apply -k github.com/kubeflow/training-operator, overlay standalone, v1.9",
     TRAIN_JOB: "install Kubeflow Trainer v2",
+}
+_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+# The oldest version that will do, and why: with an operator, and (True) for Jobs of ours.
+_NEEDED = {
+    False: (
+        (1, 16),
+        "the first with server-side apply and v1 CRDs",
+        "docs/check.md says how paddle-operator's v1beta1 manifests and `jobctl render` do there",
+    ),
+    True: (
+        (1, 29),
+        "the first that makes a pod anew only when the one before is gone",
+        "name an operator that runs there: `kubernetes.operator`",
+    ),
 }
 CHANGED = ("get", "list", "create", "patch", "delete")  # verbs for what `up` applies and `down` removes
 
@@ -98,11 +113,17 @@ class Preflight:
 
     def _answers(self) -> Found:
         try:
-            version = self.api.raw("/version").get("gitVersion", "of an unknown version")
+            version = str(self.api.raw("/version").get("gitVersion", "of an unknown version"))
         except DeployError as error:
             yield of_error(self.name, "api", error)
             return
-        yield self._ok("api", f"Kubernetes {version} answers")
+        numbers = _VERSION.match(version)
+        (major, minor), why, hint = _NEEDED[JOB in self._kinds()]
+        if numbers and (int(numbers[1]), int(numbers[2])) < (major, minor):
+            message = f"Kubernetes {version} is older than {major}.{minor}, {why}"
+            yield Finding(self.name, "api", "error", message, "cluster-too-old", hint)
+        else:
+            yield self._ok("api", f"Kubernetes {version} answers")
 
     def _namespace(self) -> Found:
         found = self.api.find(NAMESPACE, self.api.namespace)
@@ -175,7 +196,9 @@ class Preflight:
         changed = [Call(verb, kind, inside) for kind in kinds for verb in CHANGED]
         looked = [Call("watch", kind, inside) for kind in kinds if kind in self._kinds() or not self.want]
         pods = [Call(verb, POD, inside) for verb in ("get", "list", "watch", "delete")]
-        within = [Call("get", POD, inside, subresource="log"), Call("create", POD, inside, subresource="exec")]
+        # A command in a pod begins with a GET that becomes a websocket; newer clusters want `create` for it too.
+        commands = [Call(verb, POD, inside, subresource="exec") for verb in ("get", "create")]
+        within = [Call("get", POD, inside, subresource="log"), *commands]
         events = [Call(verb, EVENT, inside) for verb in ("list", "watch")]
         return [*changed, *looked, *pods, *within, *events]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.cluster.kinds import Kind
@@ -19,6 +20,9 @@ _CAUSES: tuple[tuple[str, int | None], ...] = (
     ("api-conflict", 409),
     ("api-refused", None),
 )
+
+
+_VERB = re.compile(r" cannot ([a-z]+) resource ")
 
 
 def _code(status: int) -> str:
@@ -107,6 +111,8 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
     if status == 403 and "exceeded quota" in words:
         return f"cannot {call}: {words}", "ask for a larger quota, or ask for less: `nodes`, `devices`, `resources`"
     if status == 403 and "cannot" in words:
+        asked = _VERB.search(words)  # not always what was asked for here: a command in a pod may be `get` or `create`
+        call = replace(call, verb=asked[1]) if asked else call
         group = f'"{call.kind.group}"'
         plural = call.resource.split(".", 1)[0] if not call.subresource else f"{call.kind.plural}/{call.subresource}"
         return (

@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_FORM = re.compile(r"([+-]?[0-9.]+)(m|[kMGTPE]i?|Ki|[eE][+-]?\d+)?")
-_FACTORS = {"": Decimal(1), "m": Decimal("0.001"), "k": Decimal(1000), "Ki": Decimal(1024)}
+_FORM = re.compile(r"([+-]?[0-9.]+)([num]|[kMGTPE]i?|Ki|[eE][+-]?\d+)?")
+_FACTORS = {
+    "": Decimal(1),
+    "m": Decimal("0.001"),
+    "u": Decimal("1e-6"),
+    "n": Decimal("1e-9"),
+    "k": Decimal(1000),
+    "Ki": Decimal(1024),
+}
 for _power, _letter in enumerate("MGTPE", 2):
     _FACTORS[_letter], _FACTORS[f"{_letter}i"] = Decimal(1000) ** _power, Decimal(1024) ** _power
 
