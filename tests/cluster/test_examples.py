@@ -58,7 +58,7 @@ def test_it_trains_to_the_end(
 ) -> None:
     folder = tmp_path / "checkpoint"
     made = start(cluster, folder, example, framework, **{"kubernetes.operator": operator})
-    codes = made.finish(300.0, but="-ps-")
+    codes = made.finish(300.0)
     assert set(map(tuple, codes.values())) == {(0,)}, made.story()
     assert any(folder.iterdir())
     assert "final step=" in made.story()

@@ -84,30 +84,79 @@ def test_every_example_is_a_case_below_each_operator_or_is_refused_with_the_reas
     assert taken == {case for case in CASES if case.startswith(tuple(EXAMPLES))}
 
 
-def test_below_paddle_operator_trainers_wait_for_servers() -> None:
-    """It starts all at once, and Paddle's trainers fail where nobody listens yet."""
+def free_port() -> int:
+    """Return a port that is free, as is the one by which a server there is told of the end."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            try:
+                other.bind(("", port + BELL))
+            except (OSError, OverflowError):
+                continue
+            return int(port)
+
+
+BELL = 17
+SERVES = """\
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+    print("serves", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_below_paddle_operator_servers_and_trainers_begin_and_end_together() -> None:
+    """It starts all at once, and Paddle's trainers fail where nobody listens yet; servers never end by themselves."""
     (made,) = objects(CASES["served-paddle-operator"])
     worker, server = (made["spec"][role]["template"]["spec"]["containers"][0] for role in ("worker", "ps"))
-    assert (server["command"], server["args"]) == (["python3"], ["-u", "/train.py"])
-    assert worker["args"][-3:] == ["python3", "-u", "/train.py"]
+    assert (server["command"], server["args"]) == (worker["command"], worker["args"])
+    assert worker["args"][-4:] == ["600", "python3", "-u", "/train.py"]
+    ports = [free_port() for _ in range(2)]
+    shared = {
+        **os.environ,
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(f"127.0.0.1:{port}" for port in ports),
+        "PADDLE_TRAINERS_NUM": "2",
+    }
 
-    def run(*patience: str) -> tuple[int, str, str]:
-        argv = [sys.executable, *worker["args"][:2], *(patience or worker["args"][2:3]), "echo", "trains"]
-        places = {**os.environ, "PADDLE_PSERVERS_IP_PORT_LIST": f"127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}"}
-        done = subprocess.run(argv, env=places, capture_output=True, text=True, timeout=60)
-        return done.returncode, done.stdout, done.stderr
+    def begin(role: str, patience: str, *argv: str, **told: str) -> subprocess.Popen[str]:
+        whole = [sys.executable, *worker["args"][:2], patience, *argv]
+        env = {**shared, "TRAINING_ROLE": role, **told}
+        return subprocess.Popen(whole, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        ports = [one.getsockname()[1], other.getsockname()[1]]
-        code, said, problem = run("0")
-        assert (code, said, problem.startswith(f"server 127.0.0.1:{ports[1]} does not answer: ")) == (1, "", True)
-        other.listen()
-        assert run() == (0, "trains\n", "")
-    # Where servers wait for trainers, both begin.
+    def trainer(number: int, patience: str, *argv: str) -> tuple[int, str, str]:
+        process = begin("TRAINER", patience, *argv, PADDLE_TRAINER_ID=str(number))
+        said, problem = process.communicate(timeout=60)
+        return process.returncode, said, problem
+
+    code, said, problem = trainer(0, "0", "echo", "trains")
+    assert (code, said, problem.startswith(f"server 127.0.0.1:{ports[0]} does not answer: ")) == (1, "", True)
+    serves = [sys.executable, "-c", SERVES]
+    servers = [begin("PSERVER", "600", *serves, str(port), PADDLE_PORT=str(port)) for port in ports]
+    try:
+        assert trainer(0, "60", "echo", "trains") == (0, "trains\n", "")
+        assert trainer(0, "60", "echo", "trains") == (0, "trains\n", "")  # one trainer is not two
+        with socket.create_connection(("127.0.0.1", ports[0] + BELL)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1")
+        assert trainer(1, "60", "sh", "-c", "exit 3") == (3, "", "")
+        assert [process.poll() for process in servers] == [None, None]
+        assert trainer(1, "60", "echo", "trains") == (0, "trains\n", "")
+        assert [(process.communicate(timeout=60), process.returncode) for process in servers] == [
+            (("serves\n", ""), 0),
+            (("serves\n", ""), 0),
+        ]
+    finally:
+        for process in servers:
+            process.terminate()
+    # Those that have ended by themselves need not be told; a server that fails is no end.
+    alone = begin("PSERVER", "600", "sh", "-c", "exit 5", PADDLE_PORT=str(ports[0]))
+    assert (alone.communicate(timeout=60), alone.returncode) == (("", ""), 5)
+
+
+def test_below_paddle_operator_both_begin_at_once_where_servers_wait_too() -> None:
     both = of_text(SERVED.replace("FRAMEWORK", "paddle").replace("OPERATOR", "paddle-operator").replace(
         "INTRANET", "Host").replace("servers: 2", "gloo: 2, servers: 2"))  # fmt: skip
-    assert objects(both)[0]["spec"]["worker"]["template"]["spec"]["containers"][0]["args"] == ["-u", "/train.py"]
+    assert objects(both)[0]["spec"]["worker"]["template"]["spec"]["containers"][0]["args"][2] == ""
 
 
 # The two manifests of PaddlePaddle's documentation on deployment come out of two short specs.
