@@ -7,6 +7,7 @@ since there is no supervisor in the cluster.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -167,7 +168,7 @@ def _job(plan: Plan, name: str, nodes: list[Node]) -> Object:
         "parallelism": len(nodes),
         "completionMode": "Indexed",
         "backoffLimit": plan.recovery.max_restarts,
-        **({"activeDeadlineSeconds": round(deadline)} if deadline else {}),
+        **({"activeDeadlineSeconds": math.ceil(deadline)} if deadline else {}),
         # A pod is started elsewhere only once the one before is known to be gone.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules(runs.name)},

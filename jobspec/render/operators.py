@@ -8,6 +8,7 @@ pkg/runtime/framework/plugins/torch/torch.go of v2.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -112,7 +113,7 @@ def _elastic_policy(plan: Plan) -> Object:
 def _run_policy(plan: Plan) -> Object:
     cluster, recovery = of(plan), plan.recovery
     clean = cluster.clean_pod_policy or "None"
-    deadline = {"activeDeadlineSeconds": round(recovery.max_duration)} if recovery.max_duration else {}
+    deadline = {"activeDeadlineSeconds": math.ceil(recovery.max_duration)} if recovery.max_duration else {}
     # It counts the restarts of all pods, and when one fails all of them start again.
     budget = {"backoffLimit": recovery.max_restarts * len(plan.nodes)} if recovery.max_restarts else {}
     return {"cleanPodPolicy": clean, **deadline, **budget, **_scheduling(plan)}
@@ -151,7 +152,7 @@ def _trainer(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Object]:
         "metadata": metadata(),
         "spec": {
             "runtimeRef": {"apiGroup": _GROUP, "kind": "TrainingRuntime", "name": plan.job},
-            **({"activeDeadlineSeconds": round(recovery.max_duration)} if recovery.max_duration else {}),
+            **({"activeDeadlineSeconds": math.ceil(recovery.max_duration)} if recovery.max_duration else {}),
             "trainer": {
                 "numNodes": count,
                 "numProcPerNode": node.launch.nproc,

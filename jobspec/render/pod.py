@@ -16,6 +16,7 @@ JOB_LABEL, ROLE_LABEL = "jobctl.job", "jobctl.role"
 OWN_ADDRESS = "JOBCTL_ADDRESS"
 REFERENCE = "$(" + OWN_ADDRESS + ")"
 
+_SHM = "/dev/shm"
 ARCHIVE = "code.tgz"
 _CODE = "/jobctl/code"
 # Runs in the user's image, whatever Python is there; what was packed is the user's own.
@@ -66,7 +67,7 @@ def template(
     spec: Object = {
         **({"restartPolicy": restart} if restart else {}),
         **({"subdomain": subdomain} if subdomain else {}),
-        **({"activeDeadlineSeconds": round(deadline)} if deadline else {}),
+        **({"activeDeadlineSeconds": math.ceil(deadline)} if deadline else {}),
         "terminationGracePeriodSeconds": math.ceil(given.stop_grace),
         # Variables of services could be taken for Paddle's own, e.g. PADDLE_PORT for that of a service `paddle`.
         "enableServiceLinks": False,
@@ -121,7 +122,7 @@ def _identity(given: Container) -> Object:
 def _container(plan: Plan, given: Container, runs: Runs, mounts: list[Object]) -> Object:
     own = [(name, place) for name, place in runs.mounts]
     code = [("code", plan.code.target)] if plan.code else []
-    memory = [("dshm", "/dev/shm")] if _shared_memory(plan, given) else []
+    memory = [("dshm", _SHM)] if _shared_memory(plan, given) else []
     mounted = [
         {"name": name, "mountPath": place, **({"readOnly": True} if name in runs.read_only else {})}
         for name, place in [*memory, *own, *code]
@@ -184,7 +185,7 @@ def _size(count: int) -> str:
 
 def _shared_memory(plan: Plan, given: Container) -> list[Object]:
     """Return the volume below /dev/shm: the 64 MiB that a pod has are too little for collectives and data loaders."""
-    if given.shm_size is None and plan.mode == "ps":
+    if (given.shm_size is None and plan.mode == "ps") or any(mount.target == _SHM for mount in given.mounts):
         return []
     limit = {"sizeLimit": _size(given.shm_size)} if given.shm_size is not None else {}
     return [{"name": "dshm", "emptyDir": {"medium": "Memory", **limit}}]
@@ -197,7 +198,7 @@ def _unique(mounts: tuple[Mount, ...]) -> list[Mount]:
 
 def _mount(given: Container, mount: Mount, number: int, plan: Plan) -> tuple[Object, Object]:
     """Return a volume, and its mount."""
-    checkpoint = mount.kind == "bind" and plan.checkpoint is not None and _holds(mount, plan.checkpoint)
+    checkpoint = plan.checkpoint is not None and mount == _of_checkpoint(given, plan.checkpoint)
     name = "checkpoint" if checkpoint else f"volume-{number}"
     read_only = {"readOnly": True} if mount.read_only else {}
     return (
@@ -206,8 +207,11 @@ def _mount(given: Container, mount: Mount, number: int, plan: Plan) -> tuple[Obj
     )
 
 
-def _holds(mount: Mount, checkpoint: Checkpoint) -> bool:
-    return mount.source == mount.target and PurePosixPath(checkpoint.dir).is_relative_to(mount.target)
+def _of_checkpoint(given: Container, checkpoint: Checkpoint) -> Mount | None:
+    """Return the mount that the checkpoints are in: of several above each other, the innermost."""
+    own = [mount for mount in _unique(given.mounts) if mount.kind == "bind" and mount.source == mount.target]
+    holding = [mount for mount in own if PurePosixPath(checkpoint.dir).is_relative_to(mount.target)]
+    return max(holding, key=lambda mount: len(mount.target), default=None)
 
 
 def _source(mount: Mount, cluster: Cluster, checkpoint: bool) -> Object:

@@ -43,6 +43,7 @@ class Fault:
     kind: int | str
     times: int = 1
     after: int = 0
+    skip: int = 0  # requests that still go well
     retry_after: int | None = None
 
 
@@ -140,6 +141,9 @@ class ApiServer:
     def fault_of(self, verb: str, plural: str) -> Fault | None:
         for fault in self.faults:
             if fault.times > 0 and fault.verb == verb and fault.plural in (plural, "*"):
+                if fault.skip:
+                    fault.skip -= 1
+                    continue
                 fault.times -= 1
                 return fault
         return None

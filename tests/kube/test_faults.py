@@ -201,10 +201,15 @@ def test_who_may_not_watch_may_still_list(api: ApiServer, mirror: Mirror) -> Non
     eventually(mirror, ["a"])
 
 
-def test_lists_are_read_in_pages(api: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_lists_are_read_in_pages(api: ApiServer, tmp_path: Path, forgotten: bool) -> None:
+    """One of which the server forgets the beginning is read anew."""
     api.page = 3
+    if forgotten:
+        api.fail("list", "pods", 410, skip=1)
     for number in range(8):
         put(api, f"pod-{number}")
     found, _ = client(api, tmp_path).find_all(POD, {"labelSelector": "jobctl.job=resnet"})
     assert [pod["metadata"]["name"] for pod in found] == [f"pod-{number}" for number in range(8)]
     assert all((pod["apiVersion"], pod["kind"]) == ("v1", "Pod") for pod in found)
+    assert sum("/pods" in request for request in api.requests) == (5 if forgotten else 3)

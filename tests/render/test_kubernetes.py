@@ -331,6 +331,34 @@ def test_volumes_are_there_and_mounted_once() -> None:
             assert used == set(names)
 
 
+MOUNTS = """\
+name: a
+framework: torch
+image: i
+script: /t.py
+checkpoint: {dir: /data/ck, per_job: true}
+volumes: [/data:/data, /dev/shm:/dev/shm]
+resources: {shm_size: 1g}
+recovery: {max_duration: 500ms}
+kubernetes: {checkpoint_claim: disk}
+"""
+
+
+def test_the_users_own_mounts_are_neither_doubled_nor_taken_for_the_checkpoints() -> None:
+    spec = objects(of_text(MOUNTS))[-1]["spec"]
+    pod = spec["template"]["spec"]
+    check_core(objects(of_text(MOUNTS))[-1])
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: volumes[mount["name"]] for mount in pod["containers"][0]["volumeMounts"]}
+    assert (len(volumes), len(mounts)) == (len(pod["volumes"]), len(pod["containers"][0]["volumeMounts"]))
+    assert {path: mounts[path] for path in ("/data", "/data/ck", "/dev/shm")} == {
+        "/data": {"name": "volume-0", "hostPath": {"path": "/data"}},
+        "/data/ck": {"name": "checkpoint", "persistentVolumeClaim": {"claimName": "disk"}},
+        "/dev/shm": {"name": "volume-1", "hostPath": {"path": "/dev/shm"}},
+    }
+    assert spec["activeDeadlineSeconds"] == 1  # none at all would be over at once
+
+
 def test_no_secret_value_can_be_in_a_manifest() -> None:
     made = artefacts(everything("none", "torch"))
     assert [(one.path, one.secrets) for one in made if one.secrets] == [
