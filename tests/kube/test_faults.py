@@ -105,14 +105,24 @@ def test_credentials_that_are_refused(jobctl: Any, api: ApiServer, here: Path) -
 
 
 def test_kubeconfigs_that_do_not_help(jobctl: Any, api: ApiServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran = jobctl(*UP, "--context", "typo")
-    assert (ran.code, ran.err.splitlines()) == (
-        2,
-        ["error: the kubeconfig has no context `typo`", "hint: it has test"],
-    )
+    def refused(*argv: str) -> list[str]:
+        ran = jobctl(*UP, *argv)
+        assert ran.code == 2
+        return list(ran.err.splitlines())
+
+    assert refused("--context", "typo") == [
+        "error: the kubeconfig has no context `typo`",
+        "hint: `--context` chooses one: it has test",
+    ]
+    config = (here / "kubeconfig").read_text()
+    (here / "kubeconfig").write_text(config.replace("current-context: test", "preferences: {}"))
+    assert refused()[0] == "error: the kubeconfig has no current context"
+    assert jobctl("check", "--context", "test").code == 0  # which it need not have
+    for broken in ("contexts: [", "[]", "", "clusters: []\ncontexts: [{}]\n"):
+        (here / "kubeconfig").write_text(broken)
+        assert refused()[0].startswith("error: no cluster is known: ")
     monkeypatch.setenv("KUBECONFIG", str(here / "gone"))
-    ran = jobctl(*UP)
-    assert (ran.code, ran.err.startswith("error: no cluster is known: ")) == (2, True)
+    assert refused()[0] == f"error: no cluster is known: there is no {here / 'gone'}"
 
 
 def test_without_the_package_the_extra_is_named(here: Path) -> None:

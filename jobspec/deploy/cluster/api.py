@@ -284,6 +284,7 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
     `namespace` defaults to the context's. Raises ConfigError.
     """
     try:
+        import yaml
         from kubernetes import client, config
         from kubernetes.config.config_exception import ConfigException
     except ImportError as error:
@@ -297,18 +298,28 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
         if context is None and "KUBERNETES_SERVICE_HOST" in environ and not _has_kubeconfig(environ):
             config.load_incluster_config(client_configuration=configuration)
             return Api(client.ApiClient(configuration), None, namespace or _pods_namespace())
-        file = environ.get("KUBECONFIG") or None
-        contexts, current = config.list_kube_config_contexts(config_file=file)
-        chosen = current if context is None else next((c for c in contexts if c["name"] == context), None)
-        if chosen is None:
-            names = ", ".join(c["name"] for c in contexts) or "none"
-            raise ConfigError(f"the kubeconfig has no context `{context}`", f"it has {names}")
-        config.load_kube_config(config_file=file, context=chosen["name"], client_configuration=configuration)
-    except (ConfigException, OSError, ValueError, KeyError, TypeError) as error:
+        file = environ.get("KUBECONFIG") or "~/.kube/config"
+        name, inside = _context(file, context)
+        config.load_kube_config(config_file=file, context=name, client_configuration=configuration)
+    except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "KUBECONFIG names it, default ~/.kube/config; `kubectl config view` shows what is read"
         raise ConfigError(f"no cluster is known: {error}", hint) from error
-    inside = namespace or chosen["context"].get("namespace") or "default"
-    return Api(client.ApiClient(configuration), chosen["name"], inside)
+    return Api(client.ApiClient(configuration), name, namespace or inside)
+
+
+def _context(file: str, wanted: str | None) -> tuple[str, str]:
+    """Return the name and the namespace of the `wanted` context of a kubeconfig, or else of its current one."""
+    from kubernetes.config.kube_config import KubeConfigMerger
+
+    merged = KubeConfigMerger(file).config
+    if merged is None:
+        raise ValueError(f"there is no {file}")
+    contexts = {one.value["name"]: one.value.get("context") or {} for one in merged["contexts"].value}
+    chosen = wanted or merged.safe_get("current-context")
+    if chosen in contexts:
+        return chosen, contexts[chosen].get("namespace") or "default"
+    why = f"no context `{chosen}`" if chosen else "no current context"
+    raise ConfigError(f"the kubeconfig has {why}", f"`--context` chooses one: it has {', '.join(contexts) or 'none'}")
 
 
 def _has_kubeconfig(environ: Mapping[str, str]) -> bool:
