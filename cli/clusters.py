@@ -82,6 +82,9 @@ def cluster_for(compiled: Compiled, where: Where) -> tuple[Plan, Cluster]:
     asked = compiled.spec.kubernetes
     context = where.context or (asked.context if asked else None)
     namespace = where.namespace or (asked.namespace if asked else None)
+    if plan.cluster is not None and plan.cluster.namespace:
+        # The server refuses objects that name another namespace than the one that they are brought to.
+        plan = replace(plan, cluster=replace(plan.cluster, namespace=namespace))
     return plan, cluster_of(job_of_name(plan.job), context, namespace, plan)
 
 

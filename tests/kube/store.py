@@ -176,6 +176,9 @@ class Store:
             if served.namespaced and ("", "namespaces", "", namespace) not in self.records:
                 message = f'namespaces "{namespace}" not found'
                 raise Refused(404, "NotFound", message, {"name": namespace, "kind": "namespaces"})
+            if body["metadata"].get("namespace", namespace) != namespace:
+                message = "the namespace of the provided object does not match the namespace sent on the request"
+                raise Refused(400, "BadRequest", message)
             before = self.records.get(self._key(served, namespace, name))
             record = copy.deepcopy(before) if before else self._new(served, namespace, name)
             said = {k: v for k, v in body.items() if k not in ("apiVersion", "kind", "status")}

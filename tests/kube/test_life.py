@@ -210,11 +210,13 @@ def test_the_spec_says_which_cluster_and_namespace_and_options_say_more(
     told = [jobctl("check", "--target", "kubernetes", *more, "-o", "json").json["findings"][0]["host"]
             for more in (("--context", "test"), ("--context", "test", "-n", "ml"))]  # fmt: skip
     assert told == ["test/other", "test/ml"]
-    Path("job.yaml").write_text(SPEC + "kubernetes: {context: test, namespace: ml}\n")
-    assert jobctl(*UP).code == 0
-    # Where the cluster is called otherwise, it is the same job all the same.
-    Path("job.yaml").write_text(SPEC + "kubernetes: {namespace: ml}\n")
-    assert jobctl("plan").code == 0
+    Path("job.yaml").write_text(SPEC + "kubernetes: {context: test, namespace: other}\n")
+    ran = jobctl(*UP, "-n", "ml")
+    assert (ran.code, ran.err.splitlines()[-1].split(":")[0]) == (0, "job `resnet` runs")
+    assert jobctl("up", "-n", "ml").err == "job `resnet` is running as the spec says; nothing to do\n"
+    Path("job.yaml").write_text(SPEC + "kubernetes: {namespace: other}\n")
+    assert jobctl("plan", "-n", "ml").code == 0  # whatever the cluster is called, it is the same job
+    assert jobctl("restart", "resnet").code == 0
 
 
 def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, monkeypatch: Any) -> None:
