@@ -264,7 +264,9 @@ if trains and sys.argv[1]:
 child = subprocess.Popen(sys.argv[2:])
 signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 if not trains:
-    bell = socket.create_server(("", int(os.environ["PADDLE_PORT"]) + BELL))
+    own = [place for place in servers if place.rpartition(":")[0] == os.environ.get("POD_IP")]
+    port = (own or [":" + os.environ["PADDLE_PORT"]])[0].rpartition(":")[2]  # some versions tell these apart
+    bell = socket.create_server(("", int(port) + BELL))
     threading.Thread(target=attend, args=(bell, child), daemon=True).start()
 code = child.wait()
 for place in servers if trains and code == 0 else ():

@@ -100,7 +100,7 @@ def free_port() -> int:
 BELL = 17
 SERVES = """\
 import socket, sys, time
-with socket.create_server(("127.0.0.1", int(sys.argv[1]))):
+with socket.create_server(("", int(sys.argv[1]))):
     print("serves", flush=True)
     time.sleep(600)
 """
@@ -115,7 +115,7 @@ def test_below_paddle_operator_servers_and_trainers_begin_and_end_together() -> 
     ports = [free_port() for _ in range(2)]
     shared = {
         **os.environ,
-        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(f"127.0.0.1:{port}" for port in ports),
+        "PADDLE_PSERVERS_IP_PORT_LIST": f"127.0.0.1:{ports[0]},127.0.0.2:{ports[1]}",
         "PADDLE_TRAINERS_NUM": "2",
     }
 
@@ -132,7 +132,8 @@ def test_below_paddle_operator_servers_and_trainers_begin_and_end_together() -> 
     code, said, problem = trainer(0, "0", "echo", "trains")
     assert (code, said, problem.startswith(f"server 127.0.0.1:{ports[0]} does not answer: ")) == (1, "", True)
     serves = [sys.executable, "-c", SERVES]
-    servers = [begin("PSERVER", "600", *serves, str(port), PADDLE_PORT=str(port)) for port in ports]
+    told: tuple[dict[str, str], ...] = ({"PADDLE_PORT": str(ports[0])}, {"PADDLE_PORT": "1", "POD_IP": "127.0.0.2"})
+    servers = [begin("PSERVER", "600", *serves, str(port), **more) for port, more in zip(ports, told, strict=True)]
     try:
         assert trainer(0, "60", "echo", "trains") == (0, "trains\n", "")
         assert trainer(0, "60", "echo", "trains") == (0, "trains\n", "")  # one trainer is not two
