@@ -39,6 +39,7 @@ _REFUSED = {
     "drill": ("jobctl has no recovery of its own to rehearse", "`kubectl delete pod` shows what the operator does"),
     "supervise": ("no supervisor of jobctl's runs, nor could it do anything", "`jobctl status --watch` follows it"),
     "restart --node": ("it decides which pods go on", "`kubectl delete pod` ends one, `jobctl restart` all of them"),
+    "report": ("nobody here notes when it trained and when not", "`jobctl events` has what the cluster tells"),
     "run": (
         "a pod beside the job is not jobctl's to make",
         "`kubectl run -it --rm --image …`, or `jobctl exec` in a node",

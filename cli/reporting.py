@@ -41,6 +41,10 @@ def _story(directory: JobDir) -> Story:
     now = time.time() if _is_written(directory) else None
     lines, _ = events.read(directory.events)
     plan = directory.plan()
+    if plan is not None and plan.target == "kubernetes":
+        from jobctl.clusters import refuse
+
+        raise refuse("report")
     known = (plan.framework, plan.target) if plan else (None, None)
     story = tell(directory.name, lines, read_progress(directory.progress), now, *known)
     if story is None:

@@ -321,7 +321,7 @@ def test_a_conflict_names_the_field_and_who_set_it(jobctl: Any, world: World, ap
 
 def test_commands_that_mean_nothing_in_a_cluster_say_why(jobctl: Any, world: World) -> None:
     jobctl(*UP)
-    for argv in (("scale", "resnet", "3"), ("drill", "resnet", "-y"), ("supervise", "resnet")):
+    for argv in (("scale", "resnet", "3"), ("drill", "resnet", "-y"), ("supervise", "resnet"), ("report", "resnet")):
         ran = jobctl(*argv)
         assert (ran.code, ran.err.startswith(f"error: there is no `{argv[0]}` on target `kubernetes`: ")) == (2, True)
     assert jobctl("restart", "resnet", "--node", "1").code == 2
