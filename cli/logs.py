@@ -87,8 +87,9 @@ def _refuse_unknown(deployer: Handle, logs: Reader, choice: Choice) -> None:
     ):
         there = known() if known else set()
         if asked is not None and asked not in there:
-            names = ", ".join(map(str, sorted(there))) or "none"
-            raise Failed(f"job `{name}` has no {what} {asked}", 2, f"there is {what} {names}")
+            names = ", ".join(map(str, sorted(there)))
+            hint = f"there is {what} {names}" if there else f"no {what} of it is known"
+            raise Failed(f"job `{name}` has no {what} {asked}", 2, hint)
 
 
 def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:

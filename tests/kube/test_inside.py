@@ -46,6 +46,8 @@ def test_logs_are_merged_by_time(jobctl: Any, world: World, api: ApiServer) -> N
     first.pop("time")
     assert first == {"node": 0, "rank": 0, "generation": 0, "log": "workerlog.0", "line": "first"}
     assert jobctl("logs", "resnet", "--node", "7").code == 2
+    generation = jobctl("logs", "resnet", "--generation", "2")
+    assert (generation.code, generation.err.splitlines()[1]) == (2, "hint: no generation of it is known")
 
 
 def test_several_processes_of_a_pod_are_told_apart(jobctl: Any, world: World, api: ApiServer) -> None:
