@@ -112,6 +112,27 @@ def test_status_says_what_a_pod_waits_for(jobctl: Any, api: ApiServer) -> None:
     assert (node["state"], node["host"], node["reason"]) == ("failed", "worker-9", "ImagePullBackOff: no such tag")
 
 
+def test_status_says_why_no_pod_is_made(jobctl: Any, api: ApiServer, here: Path) -> None:
+    """Who makes pods tells it in events: a quota, a policy, a service account that is missing."""
+    api.denied.add(("list", "events"))
+    labels = {"jobctl.job": "resnet"}
+    api.store.put(api.served("Job"), "ml", {"metadata": {"name": "resnet", "labels": labels}, "spec": {}})
+
+    def reason() -> str:
+        return str(jobctl("status", "job.yaml", "-n", "ml", "-o", "json").json["reason"])
+
+    nobody = "no pod has been made yet: does its operator run, and watch this namespace?"
+    assert reason() == nobody
+    api.denied.clear()
+    assert reason() == nobody
+    world = World(api)
+    why = 'pods "resnet-0-" is forbidden: error looking up service account ml/typo: serviceaccount "typo" not found'
+    world.event("old", "resnet", "FailedCreate", "of an earlier job", at=1.0)
+    world.event("new", "resnet", "FailedCreate", why)
+    world.event("other", "resnet-big", "FailedCreate", "of another job")
+    assert reason() == f"no pod has been made yet: Pod resnet: FailedCreate: {why}"
+
+
 def test_a_changed_spec_makes_the_job_anew_and_says_so_before(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     before = api.store.get(api.served("Job"), "ml", "resnet").thing["metadata"]["uid"]

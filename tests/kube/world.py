@@ -158,7 +158,7 @@ class World:
         one: dict[str, Any] = {"type": condition, "status": "True", "message": message, "reason": condition}
         self.api.store.patch(self.api.served(kind, group), "ml", name, conditions=[one])
 
-    def event(self, name: str, about: str, reason: str, message: str, count: int = 1) -> None:
+    def event(self, name: str, about: str, reason: str, message: str, count: int = 1, at: float | None = None) -> None:
         """Tell an event of a pod."""
         self.api.store.put(
             self.api.served("Event"),
@@ -170,7 +170,7 @@ class World:
                 "message": message,
                 "type": "Warning",
                 "count": count,
-                "lastTimestamp": stamp(),
+                "lastTimestamp": stamp(at),
                 "source": {"component": "default-scheduler"},
             },
         )

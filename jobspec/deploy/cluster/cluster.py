@@ -15,10 +15,11 @@ from typing import Any
 
 from jobctl.jobspec.deploy.cluster import podlogs
 from jobctl.jobspec.deploy.cluster.api import Api
-from jobctl.jobspec.deploy.cluster.events import ClusterEvents
+from jobctl.jobspec.deploy.cluster.events import ClusterEvents, newest_warning
 from jobctl.jobspec.deploy.cluster.kinds import (
     BESIDE,
     BUILT_IN,
+    EVENT,
     JOB_LABEL,
     MAIN,
     OWNER_ANNOTATION,
@@ -40,7 +41,7 @@ from jobctl.jobspec.deploy.cluster.manifests import is_main, manifests, with_kno
 from jobctl.jobspec.deploy.cluster.mirror import Mirror
 from jobctl.jobspec.deploy.cluster.preflight import Preflight
 from jobctl.jobspec.deploy.cluster.problems import ApiError
-from jobctl.jobspec.deploy.cluster.seen import Pod, is_over, observe, parse_pod
+from jobctl.jobspec.deploy.cluster.seen import NO_POD, Pod, is_over, observe, parse_pod, seconds
 from jobctl.jobspec.deploy.cluster.session import Session
 from jobctl.jobspec.deploy.cluster.steps import There, steps
 from jobctl.jobspec.deploy.collect import free_name
@@ -123,7 +124,19 @@ class Cluster:
             nothing = Observed(NOTHING, (), None, {name: error.message})
             raise AllUnreachable(self._failures, nothing, "") from error  # the failure says it all
         self._failures = {}
-        return self._with_last_words(observe(mains, pods, self.plan))
+        return self._with_last_words(self._with_cause(observe(mains, pods, self.plan), mains))
+
+    def _with_cause(self, observed: Observed, mains: Sequence[Object]) -> Observed:
+        """Return what was seen; where no pod could be made, with what the cluster says of that."""
+        if observed.verdict is None or not (observed.verdict[1] or "").startswith(NO_POD):
+            return observed
+        mirror = self._mirrors.setdefault(EVENT, Mirror(self.api, EVENT, ""))
+        since = max(seconds(main["metadata"].get("creationTimestamp")) or 0.0 for main in mains)
+        try:
+            why = newest_warning(mirror.objects(), self.job.name, since)
+        except DeployError:
+            return observed
+        return replace(observed, verdict=(observed.verdict[0], f"{NO_POD}: {why}")) if why else observed
 
     def _with_last_words(self, observed: Observed) -> Observed:
         """Return what was seen, with the end of the log of what failed first, where the pod does not hold it itself."""

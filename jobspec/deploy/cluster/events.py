@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from jobctl.jobspec.deploy.cluster.api import Api
@@ -17,13 +18,26 @@ from jobctl.jobspec.deploy.jobdir import JobDir
 _NAMES = r"{job}(-(trainer|server|scheduler|worker|master|ps|node))*(-\d+)*(-[a-z0-9]{{5}})?"
 
 
+def is_about(event: Object, job: str) -> bool:
+    """Say whether an event is about an object of a job, or what was made for one."""
+    name = (event.get("involvedObject") or {}).get("name") or ""
+    return re.fullmatch(_NAMES.format(job=re.escape(job)), name) is not None
+
+
+def newest_warning(events: Sequence[Object], job: str, since: float) -> str | None:
+    """Return the last thing that went wrong with a job, as the cluster tells it."""
+    wrong = [_told(event) for event in events if event.get("type") == "Warning" and is_about(event, job)]
+    last = max((one for one in wrong if one["time"] >= since), key=lambda one: float(one["time"]), default=None)
+    return str(last["message"]) if last else None
+
+
 class ClusterEvents:
     """The events of this machine's history, and those in the cluster, which forgets them after an hour."""
 
     def __init__(self, api: Api, job: JobDir) -> None:
         self._written = Written(job.events)
         self._mirror = Mirror(api, EVENT, "")
-        self._name = re.compile(_NAMES.format(job=re.escape(job.name)))
+        self._job = job.name
         self._told: set[tuple[str, int]] = set()
 
     def new(self) -> list[dict[str, Any]]:
@@ -31,8 +45,7 @@ class ClusterEvents:
         fresh = []
         for event in self._mirror.objects():
             again = event["metadata"]["uid"], _count(event)
-            about = event.get("involvedObject") or {}
-            if again not in self._told and self._name.fullmatch(about.get("name") or ""):
+            if again not in self._told and is_about(event, self._job):
                 self._told.add(again)
                 fresh.append(_told(event))
         return sorted([*self._written.new(), *fresh], key=lambda event: event["time"])

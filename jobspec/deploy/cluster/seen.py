@@ -61,6 +61,7 @@ _CONDITIONS: dict[str, Phase] = {
     "Restarting": "restarting",
 }
 
+NO_POD = "no pod has been made yet"
 # Reasons why a container waits that mean that it will not start by itself, or has not before.
 _BROKEN = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError")
 _NORMAL = ("ContainerCreating", "PodInitializing")
@@ -401,12 +402,12 @@ def _under_way(
     queued = next((why for phase, why in told if phase == "starting" and why), None)
     if queued:
         return "starting", queued
+    if not any(node.container for node in nodes):
+        return "starting", f"{NO_POD}: does its operator run, and watch this namespace?"
     needed = plan.min_nodes if plan is not None and plan.elastic else len(nodes)
     waiting = [node for node in nodes if node.state in ("pending", "starting")]
     if going and len(going) >= needed:
         return "running", None
-    if not nodes:
-        return "starting", "no pod has been made yet: does its operator run, and watch this namespace?"
     words = [f"node {node.node}: {node.reason}" for node in waiting]
     again = any(node.again for node in nodes)
     return ("restarting" if again else "starting"), "; ".join(words[:3]) or None
