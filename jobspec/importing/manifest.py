@@ -276,6 +276,7 @@ def _toleration(given: Json) -> dict[str, str]:
 # The container, as `docker run` would start it.
 
 
+_GOES_ON = '\nexec "$@"'
 _OWN_WORDS = 4  # before a trainer's: the interpreter, -c, what it runs, and how long that waits (render/operators.py)
 
 
@@ -284,9 +285,21 @@ def _is_waiting(argv: Sequence[Any]) -> bool:
     return len(argv) > _OWN_WORDS and argv[1] == "-c" and str(argv[2]).startswith("# jobctl: ")
 
 
+def _after_setup(draft: Draft, given: list[Any]) -> list[Any]:
+    """Return a command without what jobctl itself puts around it, so that `setup` runs first (render/operators.py)."""
+    if len(given) < 5 or [given[0], given[1], given[3]] != ["/bin/sh", "-ec", "sh"]:
+        return given
+    text = str(given[2]).replace("$$", "$")
+    if not text.endswith(_GOES_ON):
+        return given
+    draft.set("setup", (literal(text.removesuffix(_GOES_ON)),))
+    return given[4:]
+
+
 def _command(draft: Draft, pod: Json) -> Command:
     container = pod["containers"][0]
     given = [word for key in ("command", "args") for word in _list(container, key)]
+    given = _after_setup(draft, given)
     argv = list(_words(given[_OWN_WORDS:] if _is_waiting(given) else given))
     if not argv:
         argv = list(_NO_COMMAND)

@@ -36,8 +36,9 @@ def run(*argv: str) -> None:
 def test_there_and_back(example: str, operator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"HOME": str(tmp_path), "NO_COLOR": "1"})
     spec = ROOT / "examples" / example / "job.yaml"
-    overrides = ("--set", f"kubernetes.operator={operator}", "--set", "recovery.max_restarts=5")
-    run("render", str(spec), "--target", "kubernetes", *overrides, "--out", str(tmp_path / "out"))
+    overrides = (f"kubernetes.operator={operator}", "recovery.max_restarts=5", 'setup=["echo $$HOME $$(id)"]')
+    words = [word for override in overrides for word in ("--set", override)]
+    run("render", str(spec), "--target", "kubernetes", *words, "--out", str(tmp_path / "out"))
     texts = [path.read_text() for path in sorted((tmp_path / "out" / "manifests").iterdir())]
     (tmp_path / "all.yaml").write_text("---\n".join(texts))
     monkeypatch.chdir(tmp_path)
@@ -53,4 +54,4 @@ def test_there_and_back(example: str, operator: str, tmp_path: Path, monkeypatch
             "operator": loaded.spec.kubernetes.operator if loaded.spec.kubernetes else None,
         }
 
-    assert said(tmp_path / "job.yaml") == said(spec, f"kubernetes.operator={operator}", "recovery.max_restarts=5")
+    assert said(tmp_path / "job.yaml") == said(spec, *overrides)
