@@ -75,8 +75,9 @@ def planner(
         if placement and roles != ALIKE:
             tasks = _moved(tasks, roles, hosts, placement)
     members = () if cluster is not None else etcd_members(spec, hosts, context, services or {})
-    # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there.
-    etcd = None if cluster is not None and not has_operator(cluster) else etcd_of(spec, context, members)
+    # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there, of an elastic job.
+    unused = cluster is not None and not (has_operator(cluster) and spec.nodes.min != spec.nodes.max)
+    etcd = None if unused else etcd_of(spec, context, members)
     build = _Builder(spec, known, context, etcd, cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     _refuse_unequal(nodes, build.starts)

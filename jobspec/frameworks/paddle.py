@@ -196,13 +196,14 @@ class Paddle:
         """Return what a pod runs: in mode `ps` the script itself, else the launcher, which reads its place from variables."""
         # Nothing is scrubbed there, so the user's own variables arrive as they are.
         if spec.ps is not None:
-            return Start((), _old_programs(spec), (), "workerlog")
+            return Start((), _old_programs(spec), _INTERFACE_ENV, "workerlog")
         elastic = seat.etcd is not None and spec.nodes.min != spec.nodes.max
         env = (*_elastic(spec, seat.etcd), *_etcd_client(spec)) if elastic and seat.etcd else ()
         # Without --devices it takes all that the pod has.
         processes = () if seat.devices else ("--nproc_per_node", str(seat.nproc))
         argv = (seat.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
-        return Start(argv, env, (), "workerlog")
+        interface = _INTERFACE_ENV + _INTERFACE_ENV_OF.get(spec.devices.kind, ())
+        return Start(argv, env, interface, "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
         """Return the variables that Paddle's launcher checks `--devices` against, beside those of the device's library."""

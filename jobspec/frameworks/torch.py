@@ -56,7 +56,7 @@ class Torch:
             argv = _torchrun(seat.python, seat.nproc, further)[:-2]
         else:
             argv = (*_module(seat.python), *further, "--nproc-per-node", str(seat.nproc))
-        return Start((*argv, *last), (), (), "workerlog")
+        return Start((*argv, *last), (), _INTERFACE_ENV, "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
         """None: PyTorch goes by the variables of the devices' own libraries."""

@@ -360,6 +360,22 @@ def test_the_users_own_mounts_are_neither_doubled_nor_taken_for_the_checkpoints(
     assert spec["activeDeadlineSeconds"] == 1  # none at all would be over at once
 
 
+@pytest.mark.parametrize(
+    ("framework", "operator"), [("torch", "kubeflow"), ("torch", "trainer"), ("paddle", "paddle-operator")]
+)
+def test_below_an_operator_the_interface_is_told_and_an_etcd_that_nobody_uses_is_not(
+    framework: str, operator: str
+) -> None:
+    text = (
+        f"name: a\nframework: {framework}\nimage: i\nscript: /t.py\nnodes: 2\netcd: {{managed: {{}}}}\n"
+        f"network: {{interface: eth1}}\nenv: {{GLOO_SOCKET_IFNAME: eth2}}\nkubernetes: {{operator: {operator}}}\n"
+    )
+    pod = next(found for one in reversed(objects(of_text(text))) for found in templates(one))
+    told = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert (told["NCCL_SOCKET_IFNAME"], told["GLOO_SOCKET_IFNAME"]) == ("eth1", "eth2")
+    assert "etcd" not in json.dumps(pod)
+
+
 def test_no_secret_value_can_be_in_a_manifest() -> None:
     made = artefacts(everything("none", "torch"))
     assert [(one.path, one.secrets) for one in made if one.secrets] == [
