@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.deployer import Deployer
     from jobctl.jobspec.deploy.reach import Reach
-    from jobctl.jobspec.plan.types import Generation, Plan, Value
+    from jobctl.jobspec.plan.types import Generation, Node, Plan, Value
 
 
 def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept_new: bool) -> Deployer:
@@ -105,15 +105,25 @@ def explain_plan(plan: Plan) -> None:
     for role in dict.fromkeys(node.role for node in plan.nodes):
         node = roles[role]
         console.out(f"\nenv of every {role if len(roles) > 1 else 'node'}:")
-        for name, value in node.container.env:
-            console.out(f"  {name}={value}")
-        for name, given in (*node.launch.env, *node.launch.process_env):
-            console.out(f"  {name}={_shown(given)}")
-        for name in node.launch.secrets:
-            console.out(f"  {name}=<secret>")
+        for name, value in _environment(node).items():
+            console.out(f"  {name}={_shown(value)}")
         if node.launch.start:
             console.out("which starts:\n  " + " ".join(map(_shown, node.launch.start)))
     console.out("each process runs:\n  " + " ".join(plan.nodes[0].launch.command))
+
+
+def _environment(node: Node) -> dict[str, Value]:
+    """Return what the launcher gives each process: of the spec's variables, those that it lets through."""
+    from jobctl.jobspec.launcher import is_scrubbed
+    from jobctl.jobspec.plan.types import Slot
+
+    launch = node.launch
+    interface = {name: Slot("interface") for name in launch.interface_env}
+    passed = {name: value for name, value in node.container.env if not is_scrubbed(name, launch.scrub)}
+    secrets = dict.fromkeys(launch.secrets, "<secret>")
+    # Elsewhere the framework's own launcher numbers them.
+    ranks = {} if launch.start else dict(zip(launch.rank_env, (Slot("rank"), Slot("local_rank")), strict=True))
+    return {**interface, **passed, **dict(launch.env), **secrets, **ranks, **dict(launch.process_env)}
 
 
 def _shown(value: Value) -> str:
