@@ -46,6 +46,7 @@ _SCRUBBED = (
     "FLAGS_START_PORT",
     "FLAGS_selected_*",
 )
+_SELECTED = frozenset(f"FLAGS_selected_{kind}s" for kind in ("gpu", "xpu", "npu"))
 
 # What jobctl decides; anything else of a spec's `env` that begins with PADDLE_ is the user's own.
 _DECIDED = frozenset(
@@ -211,7 +212,7 @@ class Paddle:
 
     def decides(self) -> frozenset[str]:
         """What its launcher sets, or would take for a flag."""
-        return _DECIDED | {"POD_IP", "MASTER_ADDR", "MASTER_PORT", "TRAINING_ROLE", "DISTRIBUTED_TRAINER_ENDPOINTS"}
+        return _DECIDED | {name for name in _SCRUBBED if "*" not in name} | _SELECTED
 
     def needs(self, spec: Spec) -> tuple[Need, ...]:
         """Return its etcd client, parameter servers, and its own test of an installation."""
@@ -258,7 +259,10 @@ _COLLECTIVE_ENV: tuple[tuple[str, Value], ...] = (
     ("PADDLE_TRAINERS_NUM", Slot("trainer_count")),
     ("POD_IP", Slot("address")),
     ("TRAINING_ROLE", "TRAINER"),
+    # The names of the Fluid time.
     ("PADDLE_TRAINING_ROLE", "TRAINER"),
+    ("PADDLE_TRAINERS", Slot("trainer_count")),
+    ("PADDLE_CURRENT_IP", Slot("address")),
 )
 
 
@@ -380,8 +384,9 @@ _PROCESS_ENV: tuple[tuple[str, Value], ...] = (
 
 
 def _selected(spec: Spec, seat: Seat) -> tuple[tuple[str, Value], ...]:
-    # Trainer i takes the i-th device that the node sees.
-    return ((f"FLAGS_selected_{spec.devices.kind}s", Slot("local_rank")),) if seat.devices else ()
+    # Trainer i takes the i-th device that the node sees. To a Paddle that was built for DCUs they are GPUs.
+    kind = "gpu" if spec.devices.kind == "dcu" else spec.devices.kind
+    return ((f"FLAGS_selected_{kind}s", Slot("local_rank")),) if seat.devices else ()
 
 
 def _old_programs(spec: Spec) -> tuple[tuple[str, Value], ...]:

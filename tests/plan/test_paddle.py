@@ -300,6 +300,8 @@ def old(*more: tuple[str, object]) -> tuple[tuple[str, object], ...]:
         ("POD_IP", Slot("address")),
         ("TRAINING_ROLE", "TRAINER"),
         ("PADDLE_TRAINING_ROLE", "TRAINER"),
+        ("PADDLE_TRAINERS", Slot("trainer_count")),
+        ("PADDLE_CURRENT_IP", Slot("address")),
         *more,
     )
 
@@ -318,6 +320,13 @@ def test_trainers_of_an_old_paddle_start_without_its_launcher() -> None:
             ("FLAGS_selected_gpus", Slot("local_rank")),
         ),
     )
+
+
+@pytest.mark.parametrize(("kind", "name"), [("gpu", "gpu"), ("dcu", "gpu"), ("xpu", "xpu"), ("npu", "npu")])
+def test_a_trainer_without_paddles_launcher_is_told_its_device(kind: str, name: str) -> None:
+    """A Paddle for DCUs looks for GPUs."""
+    (node,) = make(f"paddle: {{launcher: legacy}}\ndevices: {kind}:2\n", "a slots=2\n").nodes
+    assert node.launch.process_env[2:] == ((f"FLAGS_selected_{name}s", Slot("local_rank")),)
 
 
 @pytest.mark.parametrize(("nodes", "level"), [("2", "1"), ("2:4", "2")])

@@ -33,17 +33,17 @@ set -- \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
   --workdir /workspace \
-  --env 'JOBCTL_LAUNCH={"node":1,"host":"gpu02","role":"trainer","nproc":2,"start":[],"command":["python","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["TRAINING_ROLE","TRAINER"],["PADDLE_TRAINING_ROLE","TRAINER"]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["FLAGS_selected_gpus",{"slot":"local_rank"}]],"listens":true}' \
+  --env 'JOBCTL_LAUNCH={"node":1,"host":"gpu02","role":"trainer","nproc":2,"start":[],"command":["python","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"],["PADDLE_TRAINER_ENDPOINTS",{"slot":"trainers"}],["PADDLE_TRAINERS_NUM",{"slot":"trainer_count"}],["POD_IP",{"slot":"address"}],["TRAINING_ROLE","TRAINER"],["PADDLE_TRAINING_ROLE","TRAINER"],["PADDLE_TRAINERS",{"slot":"trainer_count"}],["PADDLE_CURRENT_IP",{"slot":"address"}]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":[],"workdir":"/workspace","interface":"eth0","interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"rank_env":["PADDLE_TRAINER_ID","PADDLE_RANK_IN_NODE"],"scrub":["PADDLE_*","POD_IP","POD_NAME","MASTER_ADDR","MASTER_PORT","DISTRIBUTED_TRAINER_ENDPOINTS","TRAINING_ROLE","FLAGS_START_PORT","FLAGS_selected_*"],"process_env":[["PADDLE_PORT",{"slot":"port"}],["PADDLE_CURRENT_ENDPOINT",{"slot":"endpoint"}],["FLAGS_selected_gpus",{"slot":"local_rank"}]],"listens":true}' \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-fluid-1
-spec=1e8e7341a881f03f8fa373b6603b506757bbef135fa2dce316fbb510e4280e37
+spec=716acca80096138aec9c44ca2464bf82d94ed1e066cac488617282a0799e1bcd
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=1e8e7341a881f03f8fa373b6603b506757bbef135fa2dce316fbb510e4280e37 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=716acca80096138aec9c44ca2464bf82d94ed1e066cac488617282a0799e1bcd "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)
