@@ -102,6 +102,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),
     "not-mounted": ("warning", "a volume or code target that `local` does not mount"),
+    "gloo-without-checkpoint": ("warning", "`ps.gloo` without a shared checkpoint directory, in which trainers meet"),
     "more-processes-than-cores": ("warning", "more processes on this machine than it has cores"),
     "operator-range": ("error", "on `kubernetes`: a range of nodes that nobody there can see to"),
     "operator-per-node": ("error", "on `kubernetes`: `per: node` below an operator"),

@@ -36,6 +36,7 @@ def check_target(
             lambda: _unmounted(spec, source, loaded.directory),
             lambda: _code_target(spec, source),
             lambda: _local_script(spec, source, loaded.directory),
+            lambda: _gloo(spec, source),
         )
     found = _all(
         lambda: _image(spec, source),
@@ -45,7 +46,8 @@ def check_target(
     )
     if target == "kubernetes":
         return found + apply(KUBERNETES, spec, source) + told(lambda: _claims(spec, source))
-    if target in ("compose", "ssh") and hosts_path is None:
+    found += told(lambda: _gloo(spec, source))
+    if hosts_path is None:
         message = f"target `{target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
     if not hosts:
@@ -99,6 +101,20 @@ def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
     if spec.script is not None and spec.script.startswith("/") and not Path(spec.script).is_file():
         message = f"there is no file `{spec.script}` on this machine"
         yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
+
+
+# On this machine and on hosts. In a cluster operators see to it.
+
+
+def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.framework != "paddle" or spec.ps is None or spec.ps.gloo not in (1, 2):
+        return
+    if spec.checkpoint is None or not spec.checkpoint.shared:
+        message = (
+            "with `gloo` trainers meet in a folder of the checkpoint directory, and there is none that all hosts see"
+        )
+        hint = "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"
+        yield Diagnostic("warning", "gloo-without-checkpoint", message, source.key_span(("ps", "gloo")), hint)
 
 
 # In containers.
