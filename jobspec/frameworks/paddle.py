@@ -139,7 +139,7 @@ _SERVERS = Need(
 os.environ["FLAGS_enable_pir_api"] = "0"
 import paddle
 core = getattr(paddle, "base", None) or paddle.fluid
-if not hasattr(core.core, "DistFleetWrapper"): sys.exit("Paddle %s in the image was built without parameter servers" % paddle.__version__)""",
+if not {"DistFleetWrapper", "CommContext"} & {*dir(core.core)}: sys.exit("Paddle %s in the image was built without parameter servers" % paddle.__version__)""",
     "take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
 )
 # With 2 servers wait for trainers in fleet.init, so all have to start at the same time; since 3.0 trainers do not wait

@@ -22,7 +22,8 @@ MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[@*0-9]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
-_SPLIT = re.compile(r"[ \t\n]+")
+# What is split at blanks; what nobody knows (a command's output, `${NAME%% *}`) stays one word whatever is in it.
+_PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$\$\{[^{}]*\}|[^ \t\n])+")
 _BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
 # All that mean the folder of the script, or the one that it is started in.
 _HERE = re.compile(
@@ -90,7 +91,7 @@ class Expander:
         text = self._text(part)
         if part.kind == "text" or part.quoted or not known(text):
             return [text] if text or part.quoted else []
-        return [piece for piece in _SPLIT.split(text) if piece]
+        return _PIECE.findall(text)
 
     def _all(self, name: str) -> list[str]:
         item = self.values.get(name.split("[")[0])

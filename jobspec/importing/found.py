@@ -52,9 +52,10 @@ class Found:
 
 @dataclass(slots=True)
 class Draft:
-    """A job while it is found, bit by bit. `name` is what its launcher calls it."""
+    """A job while it is found, bit by bit. `name` is what its launcher calls it, `image` what its container is made of."""
 
     name: str | None = None
+    image: str | None = None
     fields: dict[str, Any] = field(default_factory=dict)
     remarks: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

@@ -142,10 +142,7 @@ def _started(launch: Launch, context: Context) -> Found:
 
 
 def _draft(launch: Launch) -> Draft:
-    draft = Draft()
-    if launch.container is not None:
-        paddle.by_image(launch.container.image, draft)
-    return draft
+    return Draft(image=launch.container.image if launch.container else None)
 
 
 def _given(launch: Launch) -> dict[str, str]:
@@ -195,9 +192,17 @@ def _most(nodes: object) -> int:
 
 
 def _processes(launches: Sequence[Launch], context: Context) -> list[Launch]:
-    """Return the processes that are one job: the first that trains, and those that run the same."""
-    first = next((one for one in launches if _is_process(one, context)), None)
-    return [one for one in launches if first is not None and one.argv == first.argv and _is_process(one, context)]
+    """Return the processes that are one job: the first that trains, those that run the same, and their servers."""
+    every = [one for one in launches if _is_process(one, context)]
+    first = next((one for one in every if not roles.serves(one)), every[0] if every else None)
+    if first is None:
+        return []
+    return [one for one in every if one.argv == first.argv or (roles.serves(one) and _same_program(one, first))]
+
+
+def _same_program(one: Launch, other: Launch) -> bool:
+    this, that = python(one.argv), python(other.argv)
+    return this is not None and that is not None and (this.kind, this.what) == (that.kind, that.what)
 
 
 def _is_process(launch: Launch, context: Context) -> bool:
@@ -206,10 +211,10 @@ def _is_process(launch: Launch, context: Context) -> bool:
 
 
 def _by_roles(processes: Sequence[Launch], context: Context) -> Found:
-    first = processes[0]
-    workers = [one for one in processes if "SCHED" not in (one.env.get("MS_ROLE") or "")]
-    first = workers[0] if workers else first
+    first = next((one for one in processes if not roles.serves(one)), processes[0])
     draft = _draft(first)
+    if unlike := next((one for one in processes if one.argv != first.argv), None):
+        draft.check(f"`{_source(unlike)}`: servers get the trainers' arguments, as all processes get the same")
     env = _given(first)
     name = context.framework or roles.framework(first)
     assert name is not None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from jobctl.jobspec.importing import values
-from jobctl.jobspec.importing.devices import Seats
+from jobctl.jobspec.importing.devices import VISIBLE, Seats
 from jobctl.jobspec.importing.finish import runs
 from jobctl.jobspec.importing.found import Draft, HostLine, ImportProblem
 from jobctl.jobspec.importing.options import Option, Parts, Table, option, require_script
@@ -117,39 +118,78 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     parts = TABLE.apply(given, env, draft, env_wins=True)
     kind = "script" if rest[0].endswith(".py") else "command"
     runs(draft, kind, rest[0], tuple(rest[1:]))
+    seats = read(parts, draft)
     old = sorted({one.written.split("=")[0].split()[0] for _, one in given} & set(_OLD))
-    if old and draft.get("paddle.launcher") is None:
+    if old and draft.get("paddle.launcher") is None and draft.get("mode") != "ps":
         are = "are options" if len(old) > 1 else "is an option"
         draft.check(
             f"{', '.join(old)} {are} of Paddle 2.2 and older: such an image needs `paddle: {{launcher: legacy}}`"
         )
-    return read(parts, draft)
+    return seats
 
 
 _VERSION = re.compile(r"paddle(?:paddle)?(?:-gpu)?:v?(\d+)\.(\d+)")
 
 
-def by_image(image: str, draft: Draft) -> None:
-    """Choose the launcher by the version in the name of an image: 2.3 brought the new one."""
-    match = _VERSION.search(image)
-    if match and (int(match[1]), int(match[2])) < (2, 3):
-        draft.set("paddle.launcher", "legacy", "the image has Paddle 2.2 or older")
+def _launcher(parts: Parts, draft: Draft, ps: bool) -> None:
+    """Choose the launcher: 2.3 brought the new one.
+
+    In mode `ps` no launcher of Paddle's takes part. Programs of Paddle 2 know a port for each server, those of Paddle 1 one
+    for all.
+    """
+    match = _VERSION.search(draft.image or "")
+    version = (int(match[1]), int(match[2])) if match else (3, 0)
+    if parts.get("legacy", values.truth):
+        draft.set("paddle.launcher", "legacy")
+    elif "servers" in parts and parts.written("servers").startswith("PADDLE_PSERVER_IPS="):
+        draft.set("paddle.launcher", "legacy", "a program of Paddle 1, which knows one port for all servers")
+    elif version < ((2, 0) if ps else (2, 3)):
+        draft.set("paddle.launcher", "legacy", f"the image has Paddle {'1' if ps else '2.2 or older'}")
 
 
-def find_variables(env: dict[str, str], draft: Draft) -> Seats:
-    """Put what variables alone say into the draft."""
-    return read(TABLE.apply((), env, draft), draft)
+def find_variables(env: dict[str, str], draft: Draft, others: Sequence[Mapping[str, str | None]] = ()) -> Seats:
+    """Put what the variables of a process say into the draft; `others` are those of the other ones on its host."""
+    visible = _devices_of_all(env, others)
+    parts = TABLE.apply((), env, draft)
+    seats = read(parts, draft)
+    hosts = [host for host, _ in _endpoints(parts, "trainers")]
+    each = seats.count or max((hosts.count(host) for host in hosts), default=0) or len(others) + 1
+    if draft.get("mode") == "ps":
+        each = _trainers_of_a_host(draft)
+    known = seats.ids or (values.ids(env[visible]) if visible else ())
+    if each > max(1, len(known)) or (each > 1 and not known):
+        # A process is told its own device, not those of the others.
+        kind = seats.kind or (VISIBLE[visible] if visible else None)
+        for name in VISIBLE:
+            env.pop(name, None)
+        return replace(seats, kind=kind, count=each, ids=None)
+    return seats
+
+
+_SELECTED = ("FLAGS_selected_gpus", "FLAGS_selected_xpus", "FLAGS_selected_npus")
+
+
+def _devices_of_all(env: dict[str, str], others: Sequence[Mapping[str, str | None]]) -> str | None:
+    """Have `env` name the devices of all processes of a host; return the variable by which they are made visible."""
+    told: dict[str, set[str]] = {}
+    for name in (*VISIBLE, *_SELECTED):
+        words = [env.get(name), *(other.get(name) for other in others)]
+        if all(re.fullmatch(r"\d{1,4}(,\d{1,4})*", word or "") for word in words):
+            told[name] = {item for word in words for item in (word or "").split(",")}
+            env[name] = ",".join(sorted(told[name], key=int))
+    visible = next((name for name in told if name in VISIBLE), None)
+    if visible and len(told[visible]) > 1:
+        for name in _SELECTED:  # counted from 0 on among those that the process sees
+            env.pop(name, None)
+    return visible
 
 
 def read(parts: Parts, draft: Draft) -> Seats:
     """Put the parts into the draft, and return what they say about devices."""
     draft.set("framework", "paddle")
-    if parts.get("legacy", values.truth):
-        draft.set("paddle.launcher", "legacy")
-    elif "servers" in parts and parts.written("servers").startswith("PADDLE_PSERVER_IPS="):
-        draft.set("paddle.launcher", "legacy", "a program of Paddle 1, which knows one port for all servers")
     draft.name = parts.word("job_id")
     ps = _is_ps(parts)
+    _launcher(parts, draft, ps)
     endpoints = _endpoints(parts, "trainers"), _endpoints(parts, "servers")
     _hosts(parts, draft, endpoints, ps)
     _etcd(parts, draft)
@@ -240,7 +280,10 @@ def _ps(parts: Parts, draft: Draft, trainers: Endpoints, servers: Endpoints) -> 
         each: int = parts.get(part, values.whole) or 1  # the launcher counts those of each node, and takes 0 for 1
         return all_of_them or each * int(nodes)
 
-    draft.set("ps.servers", total(servers, "server_num", ""))
+    count = total(servers, "server_num", "")
+    draft.set("ps.servers", count)
+    if draft.get("paddle.launcher") == "legacy" and count > nodes:
+        draft.check(f"programs of Paddle 1 know one port for all {count} servers, so each needs a node: raise `nodes`")
     draft.set("ps.trainers", total(trainers, "trainer_num", "total"))
     gloo = parts.get("gloo", values.whole)
     if gloo:

@@ -46,6 +46,12 @@ def has_role(launch: Launch) -> bool:
     return by_variables(launch.env) is not None
 
 
+def serves(launch: Launch) -> bool:
+    """Say whether a process is a server or a scheduler, which trains nothing."""
+    told = {launch.env.get(name) for name in ("MS_ROLE", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE", "PADDLE_ROLE")}
+    return bool(told & {"MS_SCHED", "MS_PSERVER", "PSERVER"})
+
+
 def find(launches: Sequence[Launch], name: str, env: dict[str, str], draft: Draft) -> Seats:
     """Put into the draft what the processes are together; `env` is what the first of them is given."""
     first = launches[0]
@@ -58,7 +64,9 @@ def find(launches: Sequence[Launch], name: str, env: dict[str, str], draft: Draf
             )
         return msrun.find_variables(env, draft, len(workers) or None)
     if name == "paddle":
-        return paddle.find_variables(env, draft)
+        hosts = {host.name for launch in launches for host in launch.hosts}
+        others = [one.env for one in launches[1:] if not serves(one)]
+        return paddle.find_variables(env, draft, others[: (len(others) + 1) // max(1, len(hosts)) - 1])
     return _torch(launches, env, draft)
 
 
