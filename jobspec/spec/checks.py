@@ -69,6 +69,12 @@ def _regroups(spec: Spec) -> bool:
     return spec.etcd is not None and spec.mode != "ps" and not legacy
 
 
+def _misread(spec: Spec) -> bool:
+    """Say whether some launcher of Paddle misreads the address of the etcd: all IPv6, those up to 2.6 cut `etcd` off names."""
+    host = _external(spec)[0].rpartition(":")[0] if _regroups(spec) and _external(spec) else ""
+    return host.startswith(("[", "e", "t", "c", "d"))
+
+
 def _other_blocks(spec: Spec) -> list[str]:
     names = ("torch", "paddle", "mindspore")
     return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
@@ -203,13 +209,16 @@ RULES: tuple[Rule, ...] = (
          "a managed etcd has 1 or 3 members"),
     Rule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
          "paddle uses the first endpoint only"),
+    Rule("paddle-etcd-address", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and _misread(s),
+         "paddle's launcher takes no IPv6 address, and up to 2.6 none whose name begins with `c`, `d`, `e` or `t`",
+         "give the IPv4 address of the etcd"),
     Rule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
          "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),
     Rule("unused-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: _waits(s) and not _regroups(s) and not (is_elastic(s) and s.etcd is None),
-         "nobody waits for other nodes here: alone paddle's launchers with etcd do", "add `etcd: {managed: {}}`, or leave it out",
-         at_key=True),
+         "nobody waits for other nodes here: alone paddle's launchers with etcd do",
+         "leave it out; it takes `etcd`, mode `collective` and paddle's own launcher", at_key=True),
     Rule("fixed-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: _waits(s) and _regroups(s) and not is_elastic(s),
          "paddle does not go on with fewer nodes than this fixed number, and waits ten times as long for them",

@@ -88,6 +88,10 @@ CODES: dict[str, tuple[str, str]] = {
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
     "paddle-one-endpoint": ("warning", "several etcd endpoints with paddle, which uses the first"),
+    "paddle-etcd-address": (
+        "warning",
+        "an etcd whose address paddle's launcher misreads: IPv6, or names in old versions",
+    ),
     "long-elastic-timeout": ("warning", "an elastic timeout above two minutes"),
     "unused-elastic-timeout": ("warning", "an elastic timeout where paddle's launchers do not regroup"),
     "fixed-elastic-timeout": ("warning", "an elastic timeout for a fixed number of nodes"),
