@@ -2449,7 +2449,8 @@ class Run:
 
     def fill_slots(self) -> Dict[str, str]:
         """Return what only the generation knows, by the names of plan.types.SlotName."""
-        order, member = self.order, self.member
+        order = self.numbered = in_numbers(self.order)
+        member = next(m for m in order["members"] if m["node"] == self.member["node"])
         meeting = order["rendezvous"]
         peers = of_role(order, self.launch["role"])
         servers, scheduler = endpoints(order, "server"), (endpoints(order, "scheduler") or [":"])[0].rpartition(":")
@@ -2504,7 +2505,8 @@ class Run:
         meeting = [
             endpoint.rpartition(":")[0].strip("[]") for endpoint in (launch.get("etcd") or {}).get("endpoints", ())
         ]
-        pass_by_proxies(environ, [*(m["address"] for m in order["members"]), *meeting])
+        nodes = [m["address"] for m in (*self.numbered["members"], *order["members"])]
+        pass_by_proxies(environ, [*nodes, *meeting])
         environ["JOBCTL_PROCESS"] = json.dumps(self.task())
         return environ
 
@@ -2560,7 +2562,7 @@ class Run:
         before = [m for m in self.order["members"] if m["rank"] < self.member["rank"]]  # of all roles, trainers first
         job_rank = str(sum(m["nproc"] for m in before) + local)
         own = {"local_rank": str(local), "rank": rank, "port": port, "job_rank": job_rank}
-        own["endpoint"] = "%s:%s" % (self.member["address"], port)
+        own["endpoint"] = "%s:%s" % (self.slots["address"], port)
         slots = {**self.slots, **own}
         environ = {**self.environ, **dict(zip(self.rank_names, (rank, str(local))))}
         environ.update(LOCAL_WORLD_SIZE=str(self.launch["nproc"]), WORLD_SIZE=self.slots["world_size"])
@@ -2866,6 +2868,27 @@ def of_role(order: Json, role: Optional[str]) -> List[Json]:
 def endpoints(order: Json, role: Optional[str]) -> List[str]:
     """Return address:port of all processes of a role, in the order of their ranks."""
     return ["%s:%d" % (m["address"], port) for m in of_role(order, role) for port in m.get("ports") or ()]
+
+
+def in_numbers(order: Json) -> Json:
+    """Return an order with IPv4 addresses in place of names.
+
+    Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever.
+    """
+    names = {m["address"] for m in (*order["members"], order["rendezvous"])}
+    known = {name: number_of(name) for name in names}
+    members = [{**m, "address": known[m["address"]]} for m in order["members"]]
+    meeting = order["rendezvous"]
+    return {**order, "members": members, "rendezvous": {**meeting, "address": known[meeting["address"]]}}
+
+
+def number_of(name: str) -> str:
+    """Return the IPv4 address of a name; the name where it has none, or one that means another machine elsewhere."""
+    try:
+        number = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
+    except (OSError, UnicodeError):
+        return name
+    return name if number.startswith("127.") and name != "localhost" else number
 
 
 def overview(order: Json, launch: Json) -> str:

@@ -70,7 +70,7 @@ def _regroups(spec: Spec) -> bool:
 
 
 def _misread(spec: Spec) -> bool:
-    """Say whether some launcher of Paddle misreads the address of the etcd: all IPv6, those up to 2.6 cut `etcd` off names."""
+    """Say whether some launcher of Paddle misreads the address of the etcd: all IPv6, those up to 3.0 cut `etcd` off names."""
     host = _external(spec)[0].rpartition(":")[0] if _regroups(spec) and _external(spec) else ""
     return host.startswith(("[", "e", "t", "c", "d"))
 
@@ -210,7 +210,7 @@ RULES: tuple[Rule, ...] = (
     Rule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
          "paddle uses the first endpoint only"),
     Rule("paddle-etcd-address", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and _misread(s),
-         "paddle's launcher takes no IPv6 address, and up to 2.6 none whose name begins with `c`, `d`, `e` or `t`",
+         "paddle's launcher takes no IPv6 address, and up to 3.0 none whose name begins with `c`, `d`, `e` or `t`",
          "give the IPv4 address of the etcd"),
     Rule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,

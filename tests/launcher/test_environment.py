@@ -94,6 +94,25 @@ def test_the_whole_environment(node: Any) -> None:
     assert (environ["NCCL_SOCKET_IFNAME"], environ["GLOO_SOCKET_IFNAME"], environ["KEPT"]) == ("lo", "x", "yes")
 
 
+def test_names_of_hosts_become_addresses(node: Any) -> None:
+    """Libraries that want to find an interface, or Paddle's launcher, can do nothing with a name; one nobody knows stays."""
+    slots = ["address", "interface", "master", "trainers"]
+    members = [
+        {"node": 0, "rank": 0, "roles": ["trainer"], "host": "a", "address": "localhost", "nproc": 1, "ports": [7]},
+        {"node": 1, "rank": 1, "roles": ["trainer"], "host": "b", "address": "b.invalid", "nproc": 1, "ports": [7]},
+    ]
+    script = 'echo "$SLOT_address $SLOT_interface $SLOT_master $SLOT_trainers $SLOT_endpoint $NO_PROXY"'
+    process = node.start(
+        command=["sh", "-c", script],
+        env=[["http_proxy", "http://p:1"], *([f"SLOT_{name}", {"slot": name}] for name in slots)],
+        process_env=[["SLOT_endpoint", {"slot": "endpoint"}]],
+    )
+    node.order(1, members=members, rendezvous={"address": "localhost", "port": 29999, "id": "demo-1"})
+    assert process.wait(20) == 0
+    wanted = "127.0.0.1 lo 127.0.0.1:29999 127.0.0.1:7,b.invalid:7 127.0.0.1:7 127.0.0.1,b.invalid,localhost"
+    assert node.log("workerlog.0").split() == wanted.split()
+
+
 def test_ranks_follow_the_members(node: Any) -> None:
     others = [{"node": 7, "rank": 0, "roles": ["trainer"], "host": "b", "address": "127.0.0.9", "nproc": 3}]
     mine = {"node": 0, "rank": 1, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 2}
