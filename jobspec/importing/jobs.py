@@ -67,7 +67,7 @@ def launcher(argv: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
 
 def import_command(argv: Sequence[str], context: Context) -> Found:
     """Return the job that a command starts; `VAR=value` may stand before it. Raises ImportProblem."""
-    words = tuple(literal(word) for word in argv)
+    words = tuple(literal(word) for word in (argv[1:] if list(argv[:1]) == ["$"] else argv))  # a prompt, copied with it
     command = Command(words, source=" ".join(argv))
     return _job(unwrap(command, context.read), {}, context)
 
@@ -312,7 +312,7 @@ def _no_launcher(launches: Sequence[Launch]) -> ImportProblem:
         hint = "name it: docker run … IMAGE COMMAND"
         return ImportProblem(f"what `{first.container.image}` runs by itself is not known", hint, first.line)
     if len(launches) == 1 or first.container is not None:
-        what = f"`{first.head or first.source}` is no launcher that jobctl knows"
+        what = f"`{shown(first.head or first.source)}` is no launcher that jobctl knows"
     else:
         what = "none of these commands is a launcher that jobctl knows"
     return ImportProblem(what, f"it knows {KNOWN}, and docker run, ssh or mpirun around them", first.line)
