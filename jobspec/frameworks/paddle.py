@@ -300,7 +300,7 @@ def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
     least, most = spec.nodes.min, spec.nodes.max
     timeout = spec.paddle.elastic_timeout if spec.paddle else None
     return (
-        *("--master", f"etcd://{etcd}", "--nnodes", str(most) if least == most else f"{least}:{most}"),
+        *("--master", _etcd_master(etcd), "--nnodes", str(most) if least == most else f"{least}:{most}"),
         *("--elastic_level", "1", "--max_restart", str(spec.recovery.max_restarts)),
         *("--elastic_timeout", str(round(ELASTIC_TIMEOUT if timeout is None else timeout))),
         # Otherwise ranks follow names that each launcher makes up when it starts.
@@ -308,10 +308,15 @@ def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
     )
 
 
+def _etcd_master(etcd: str) -> str:
+    # Up to 3.0 it cuts `etcd://` off by `strip`, and with it the first letters of `dgx01`; capitals mean the same host.
+    return f"etcd://{etcd.upper()}"
+
+
 def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     """Return the variables that say what `_membership` says: the operator tells its elastic jobs too little."""
     return (
-        ("PADDLE_MASTER", f"etcd://{etcd}"),
+        ("PADDLE_MASTER", _etcd_master(etcd)),
         ("PADDLE_NNODES", f"{spec.nodes.min}:{spec.nodes.max}"),
         ("PADDLE_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_LEVEL", "1"),

@@ -69,12 +69,6 @@ def _regroups(spec: Spec) -> bool:
     return spec.etcd is not None and spec.mode != "ps" and not legacy
 
 
-def _misread(spec: Spec) -> bool:
-    """Say whether some launcher of Paddle misreads the address of the etcd: all IPv6, those up to 3.0 cut `etcd` off names."""
-    host = _external(spec)[0].rpartition(":")[0] if _regroups(spec) and _external(spec) else ""
-    return host.startswith(("[", "e", "t", "c", "d"))
-
-
 def _other_blocks(spec: Spec) -> list[str]:
     names = ("torch", "paddle", "mindspore")
     return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
@@ -209,9 +203,9 @@ RULES: tuple[Rule, ...] = (
          "a managed etcd has 1 or 3 members"),
     Rule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
          "paddle uses the first endpoint only"),
-    Rule("paddle-etcd-address", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and _misread(s),
-         "paddle's launcher takes no IPv6 address, and up to 3.0 none whose name begins with `c`, `d`, `e` or `t`",
-         "give the IPv4 address of the etcd"),
+    Rule("paddle-etcd-address", ERROR, ("etcd", "endpoints"),
+         lambda s: _is("paddle")(s) and _regroups(s) and _external(s) and _external(s)[0].startswith("["),
+         "paddle's launcher takes no IPv6 address", "give the name or the IPv4 address of the etcd"),
     Rule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
          lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
          "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),

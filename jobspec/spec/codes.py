@@ -60,6 +60,7 @@ CODES: dict[str, tuple[str, str]] = {
     "paddle-range-needs-etcd": ("error", "paddle with a range of nodes and without `etcd`"),
     "paddle-etcd-tls": ("error", "paddle with `etcd.tls`"),
     "paddle-etcd-password": ("error", "paddle with a user or password for etcd"),
+    "paddle-etcd-address": ("error", "paddle with an etcd at an IPv6 address"),
     "gloo-outside-paddle": ("error", "`ps.gloo` with another framework than paddle"),
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
@@ -88,10 +89,6 @@ CODES: dict[str, tuple[str, str]] = {
     "no-checkpoint": ("warning", "a job of several nodes that can restart, without `checkpoint`"),
     "one-checkpoint": ("warning", "`checkpoint.keep` of 1 with mindspore"),
     "paddle-one-endpoint": ("warning", "several etcd endpoints with paddle, which uses the first"),
-    "paddle-etcd-address": (
-        "warning",
-        "an etcd whose address paddle's launcher misreads: IPv6, or names in old versions",
-    ),
     "long-elastic-timeout": ("warning", "an elastic timeout above two minutes"),
     "unused-elastic-timeout": ("warning", "an elastic timeout where paddle's launchers do not regroup"),
     "fixed-elastic-timeout": ("warning", "an elastic timeout for a fixed number of nodes"),

@@ -244,6 +244,12 @@ def test_with_etcd_its_launchers_regroup_by_themselves() -> None:
     assert (len(plan.nodes), plan.min_nodes, plan.max_nodes) == (2, 2, 3)
 
 
+def test_the_name_of_an_etcd_keeps_its_first_letters() -> None:
+    """Up to 3.0 the launcher cuts all of the letters `etcd` off its beginning."""
+    plan = make('nodes: "2:3"\netcd: {endpoints: ["dgx01.lan:2379"]}\n', "a\nb\n")
+    assert plan.nodes[0].launch.start == elastic("DGX01.LAN:2379", "2:3")
+
+
 def test_a_fixed_number_of_nodes_with_etcd_is_fault_tolerant() -> None:
     text = "nodes: 2\netcd: {managed: {}}\nrecovery: {max_restarts: 7}\npaddle: {elastic_timeout: 12s}\n"
     one, other = make(text, "a addr=10.0.0.1\nb addr=10.0.0.2\n").nodes
