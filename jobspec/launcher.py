@@ -67,6 +67,7 @@ FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before on
 DATAGRAM = 4096  # bytes; also what a pipe takes whole
 SCRATCH = "jobctl-"  # how the names of such folders begin
 MEMORY = "/dev/shm"  # where files lie in memory; in a container it goes with the container
+RESOLVING = 5.0  # seconds for the names of all hosts; where they are not answered, names remain names
 PRIVATE_PORTS, PORTS_OF_NODE = (10_000, 20_000), 100  # for what framework launchers choose ports for themselves
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_FILE
@@ -2875,8 +2876,10 @@ def in_numbers(order: Json) -> Json:
 
     Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever.
     """
-    names = {m["address"] for m in (*order["members"], order["rendezvous"])}
-    known = {name: number_of(name) for name in names}
+    names = {m["address"] for m in (order["rendezvous"], *order["members"])}
+    known, deadline = {}, time.monotonic() + RESOLVING
+    for name in names:
+        known[name] = number_of(name) if time.monotonic() < deadline else name
     members = [{**m, "address": known[m["address"]]} for m in order["members"]]
     meeting = order["rendezvous"]
     return {**order, "members": members, "rendezvous": {**meeting, "address": known[meeting["address"]]}}
