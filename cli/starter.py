@@ -14,6 +14,13 @@ FRAMEWORKS = {
     "mindspore": "a scheduler and one worker process per device",
 }
 
+# Who can change the number of nodes while the job runs, and how.
+_ELASTIC = {
+    "torch": '                # or "2:4" for an elastic job',
+    "paddle": '                # or "2:4" for an elastic job, with `etcd: {managed: {}}`',
+    "mindspore": "",
+}
+
 _SPEC = """\
 # A training job for jobctl: `jobctl validate` checks it, `jobctl up` runs it on this machine,
 # `jobctl up --hosts hosts.txt` on real hosts. All keys: `jobctl schema`, docs/spec.md.
@@ -23,7 +30,7 @@ script: train.py        # lies beside this file
 # args: [--epochs, "10"]
 code: .                 # sent to every host; the script runs in it
 
-nodes: 2                # or "2:4" for an elastic job
+nodes: 2{elastic}
 devices: cpu            # or gpu (all of a host), gpu:8, {{kind: gpu, ids: "0-3"}}
 # image: registry.example.com/team/train:1.0   # needed on real hosts only
 
@@ -59,8 +66,8 @@ def write_starter(directory: Path, framework: str) -> list[Path]:
 def _spec(directory: Path, framework: str) -> str:
     name = job_name(directory.resolve().name, getpass.getuser())
     checkpoint = Path.home() / "checkpoints" / name
-    about = FRAMEWORKS[framework]
-    return _SPEC.format(name=name, framework=framework, about=about, checkpoint=checkpoint)
+    about, elastic = FRAMEWORKS[framework], _ELASTIC[framework]
+    return _SPEC.format(name=name, framework=framework, about=about, checkpoint=checkpoint, elastic=elastic)
 
 
 def job_name(directory: str, user: str) -> str:

@@ -68,11 +68,13 @@ def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
 
 
 def _processes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    processes = spec.nodes.max * (spec.devices.count or 1)
+    # Of servers nobody can tell how busy they are.
+    processes = spec.ps.trainers if spec.ps else spec.nodes.max * (spec.devices.count or 1)
     cores = os.cpu_count() or 1
     if spec.devices.kind == "cpu" and spec.per == "process" and processes > cores:
-        message = f"{processes} processes on a machine of {cores} cores will be slow"
-        where = ("nodes",) if source.has(("nodes",)) else ("devices",)
+        message = f"{processes} {'trainers' if spec.ps else 'processes'} on a machine of {cores} cores will be slow"
+        wheres: tuple[tuple[str, ...], ...] = (("ps", "trainers"), ("nodes",))
+        where = next((where for where in wheres if source.has(where)), ("devices",))
         yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(where))
 
 
