@@ -10,6 +10,7 @@ and a process of a known id is refused for 30 s (https://www.mindspore.cn/docs/e
 
 msrun (`launcher: msrun`, mindspore/parallel/cluster of 2.10) starts workers, and a scheduler wherever the master's address is the
 host's own. The latter is left out, as jobctl's has a port and a node of its own, and comes back alone. msrun knows no restarts.
+A user's command that is run once per node is such a launcher itself, and gets neither roles nor a scheduler.
 
 Variables are those of https://www.mindspore.cn/tutorials/en/master/parallel/dynamic_cluster.html.
 """
@@ -19,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Role, Seat, Start
+from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.spec.parts import MindsporeOptions
 
@@ -38,6 +39,14 @@ _DECIDED = (
     *("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH", "RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE", "DEVICE_ID"),
 )
 
+_NATIVE = Need(
+    "native-recovery-gone",
+    """import importlib.metadata, sys
+found = [d.version for d in importlib.metadata.distributions() if (d.metadata["Name"] or "").lower().startswith("mindspore")]
+if found and all(tuple(map(int, v.split(".")[:2])) > (2, 5) for v in found): sys.exit("MindSpore %s in the image has no recovery of its own" % found[0])""",
+    "take an image with MindSpore 2.5 or earlier, or leave `mindspore.recovery` out",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MindSpore:
@@ -47,28 +56,31 @@ class MindSpore:
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the workers, and the scheduler, which needs no device."""
-        return (Role("trainer"), Role("scheduler", 1, anywhere=True))
+        return ALIKE if spec.per == "node" else (*ALIKE, Role("scheduler", 1, anywhere=True))
 
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return the variables of a worker or of the scheduler; both run the same script."""
         scheduler = seat.role == "scheduler"
         options = spec.mindspore or MindsporeOptions()
         native, msrun = options.recovery == "native", options.launcher == "msrun" and not scheduler
-        timeout = options.node_timeout
+        interface_env = _INTERFACE_ENV.get(spec.devices.kind, ())
+        timeout = (("MS_NODE_TIMEOUT", _seconds(options.node_timeout)),) if options.node_timeout else ()
+        if spec.per == "node":
+            return Start((), timeout, interface_env, "workerlog", scrub=_DECIDED)
         env: tuple[tuple[str, Value], ...] = (
             ("MS_ROLE", "MS_SCHED" if scheduler else "MS_WORKER"),
             ("MS_WORKER_NUM", Slot("trainer_count")),
             ("MS_SCHED_HOST", Slot("scheduler_address")),
             ("MS_SCHED_PORT", Slot("scheduler_port")),
-            ("MS_TOPO_TIMEOUT", str(round(spec.rendezvous.timeout))),
+            ("MS_TOPO_TIMEOUT", _seconds(spec.rendezvous.timeout)),
             *((("MS_HEARTBEAT_RETRY_TIMEOUT", PATIENCE),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
-            *((("MS_NODE_TIMEOUT", str(round(timeout))),) if timeout else ()),
+            *timeout,
             *((("MS_ENABLE_RECOVERY", "1"), ("MS_RECOVERY_PATH", Slot("shared_scratch"))) if native else ()),
         )
         return Start(
             argv=_msrun(spec, seat) if msrun else (),
             env=env if scheduler else (*env, *_worker(spec)),
-            interface_env=_INTERFACE_ENV.get(spec.devices.kind, ()),
+            interface_env=interface_env,
             log_name="scheduler.log" if scheduler else "workerlog",
             rank_env=("RANK_ID", "DEVICE_ID") if msrun else ("RANK", "LOCAL_RANK"),
             scrub=_DECIDED,
@@ -96,8 +108,8 @@ class MindSpore:
         return frozenset(_DECIDED)
 
     def needs(self, spec: Spec) -> tuple[Need, ...]:
-        """Nothing but the module."""
-        return ()
+        """Return its version, where that matters."""
+        return (_NATIVE,) if spec.mindspore and spec.mindspore.recovery == "native" else ()
 
 
 # Ranks are explicit, so that a process is the same one in every generation.
@@ -107,6 +119,11 @@ _PROCESS_ENV: tuple[tuple[str, Value], ...] = (
     ("RANK_SIZE", Slot("trainer_count")),
     ("DEVICE_ID", Slot("local_rank")),
 )
+
+
+def _seconds(duration: float) -> str:
+    # Whole ones are what it reads; none at all would mean something else.
+    return str(max(1, round(duration)))
 
 
 def _msrun(spec: Spec, seat: Seat) -> tuple[Value, ...]:
@@ -122,7 +139,7 @@ def _msrun(spec: Spec, seat: Seat) -> tuple[Value, ...]:
             Slot("node_rank"),
         ),
         *("--master_addr", Slot("scheduler_address"), "--master_port", Slot("scheduler_port")),
-        *("--cluster_time_out", str(round(spec.rendezvous.timeout))),
+        *("--cluster_time_out", _seconds(spec.rendezvous.timeout)),
         # Without it msrun ends at once, well, and leaves its workers behind. `true` is an error.
         *("--join", "True"),
         # It opens its logs anew each time. What it says there is nothing: processes have logs of their own.

@@ -148,6 +148,9 @@ RULES: tuple[Rule, ...] = (
     Rule("native-recovery-msrun", ERROR, ("mindspore", "launcher"),
          lambda s: s.mindspore and s.mindspore.recovery == "native" and s.mindspore.launcher == "msrun",
          "msrun never ends where mindspore's own recovery is switched on", "leave `launcher` out, or use `recovery: restart`"),
+    Rule("native-recovery-node", ERROR, ("mindspore", "recovery"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and s.per == "node",
+         "with `per: node` jobctl starts no worker, so it cannot start one again alone", "use `recovery: restart`"),
     # Sizes and devices.
     Rule("min-above-max", ERROR, ("nodes",), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
     Rule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,

@@ -65,6 +65,7 @@ CODES: dict[str, tuple[str, str]] = {
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
     "native-recovery-msrun": ("error", "mindspore's `recovery: native` with `launcher: msrun`"),
+    "native-recovery-node": ("error", "mindspore's `recovery: native` with `per: node`"),
     "other-framework": ("error", "the block of another framework"),
     "min-above-max": ("error", "a range of nodes upside down"),
     "count-and-ids": ("error", "`devices.count` beside `devices.ids`"),

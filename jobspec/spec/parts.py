@@ -300,9 +300,13 @@ class MindsporeOptions(Part):
         default="roles", description="Start the roles ourselves, or through msrun."
     )
     recovery: Literal["restart", "native"] = Field(
-        default="restart", description="`native`: MindSpore's own disaster recovery (≤ 2.5, gpu)."
+        default="restart",
+        description="`native`: MindSpore's own disaster recovery (≤ 2.5, gpu, with a shared `checkpoint`).",
     )
-    node_timeout: Duration | None = Field(default=None, description="MS_NODE_TIMEOUT.")
+    node_timeout: Duration | None = Field(
+        default=None,
+        description="How long MindSpore waits for a process that is silent (MS_NODE_TIMEOUT), 30s unless set.",
+    )
 
 
 class Toleration(Part):

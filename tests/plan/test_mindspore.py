@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,32 @@ def test_msrun_gives_every_node_as_many_workers() -> None:
     )
 
 
+def test_a_command_once_per_node_starts_the_cluster_itself() -> None:
+    """So there is no scheduler beside it, at whose port its own could not listen, and nobody is told a role."""
+    text = BASE.replace("script: train.py", "command: [msrun, train.py]\nper: node")
+    loaded = load_text(
+        Path("/specs/job.yaml"), f"{text}nodes: 2\ndevices: cpu:2\nmindspore: {{node_timeout: 20s}}\n", environ={}
+    )
+    assert loaded.spec is not None, loaded.diagnostics
+    plan = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"))
+    assert summary(plan) == [(0, "trainer", "localhost", 1), (1, "trainer", "localhost", 1)]
+    first = plan.nodes[0].launch
+    assert dict(first.env) == {
+        "MS_NODE_TIMEOUT": "20",
+        "MASTER_ADDR": Slot("master_addr"),
+        "MASTER_PORT": Slot("master_port"),
+        "NODE_RANK": Slot("node_rank"),
+        "NNODES": Slot("nnodes"),
+        "NPROC_PER_NODE": "2",
+    }
+    assert (first.process_env, first.start, "MS_ROLE" in first.scrub) == ((), (), True)
+
+
+def test_no_timeout_becomes_none_by_rounding() -> None:
+    env = dict(make("rendezvous: {timeout: 300ms}\nmindspore: {node_timeout: 400ms}\n").nodes[0].launch.env)
+    assert (env["MS_TOPO_TIMEOUT"], env["MS_NODE_TIMEOUT"]) == ("1", "1")
+
+
 NATIVE = "devices: gpu:1\nmindspore: {recovery: native}\n"
 
 
@@ -145,6 +173,26 @@ def test_native_recovery() -> None:
         (3, 30.0, ""),
         (3, 30.0, "trainer"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "code"),
+    [
+        ("mindspore", "2.10.0", 1),
+        ("mindspore", "2.6.0rc1", 1),
+        ("mindspore_gpu", "2.4.10", 0),
+        ("mindspore", "2.5.0", 0),
+    ],
+)
+def test_native_recovery_needs_an_old_version(tmp_path: Path, name: str, version: str, code: int) -> None:
+    """Which is read without an import: that takes ten seconds, and fails where there is no GPU."""
+    assert make().needs == ()
+    (need,) = make(f"{NATIVE}checkpoint: /mnt/c\n").needs
+    (tmp_path / f"{name}-{version}.dist-info").mkdir()
+    (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    environ = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-S", "-c", need.test], env=environ, capture_output=True, text=True)
+    assert (done.returncode, version in done.stderr) == (code, bool(code)), done.stderr
 
 
 @pytest.mark.parametrize("checkpoint", ["", "checkpoint: {dir: /c, shared: false}\n"])
