@@ -5,7 +5,8 @@ one, and its elastic membership needs a store of its own and moves ranks (docs/r
 is a fresh torchrun with a fresh port: `--max-restarts=0`, N = members, ranks from the control file.
 
 torchrun knows no roles. So in mode `ps` each process is started by itself, with what torch.distributed.rpc needs to meet:
-`init_rpc` waits for all of the world, so servers and trainers start together, and none can come back alone.
+`init_rpc` waits for all of the world, so servers and trainers start together, and none can come back alone (without a
+`world_size` neither: whoever joins asks all that ever did). Trainers that speak to servers in another way can: `rejoin`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jobctl.jobspec.plan.types import Need, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.parts import Ps
 
 # NCCL and Gloo choose an interface by themselves and choose wrong on hosts with several (docs of
 # torch.distributed, "Common environment variables").
@@ -41,7 +43,7 @@ class Torch:
     def start(self, spec: Spec, seat: Seat) -> Start:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
         if spec.ps is not None:
-            return _role(seat)
+            return _role(spec, spec.ps, seat)
         argv = _torchrun(seat.python, seat.nproc, spec.torch.torchrun if spec.torch else ())
         return Start(argv, (), _INTERFACE_ENV, "workerlog")
 
@@ -71,8 +73,9 @@ class Torch:
         return ()
 
 
-def _role(seat: Seat) -> Start:
+def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
     server = seat.role == "server"
+    alone = spec.torch is not None and spec.torch.rejoin and not server
     return Start(
         argv=(),
         env=(
@@ -84,7 +87,9 @@ def _role(seat: Seat) -> Start:
         rank_env=("JOBCTL_ROLE_RANK", "LOCAL_RANK"),
         process_env=(("RANK", Slot("job_rank")), ("WORLD_SIZE", Slot("job_size"))),
         listens=True,
+        after="server" if alone else "",
         until="trainer" if server else "",
+        rejoin=spec.recovery.max_restarts if alone and not ps.sync else None,
     )
 
 

@@ -137,6 +137,8 @@ RULES: tuple[Rule, ...] = (
          "paddle's launcher cannot authenticate to etcd", "use an etcd without users", at_key=True),
     Rule("gloo-outside-paddle", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo and not _is("paddle")(s),
          "`gloo` is an option of paddle", "leave it out", at_key=True),
+    Rule("rejoin-without-ps", ERROR, ("torch", "rejoin"), lambda s: s.torch and s.torch.rejoin and s.mode != "ps",
+         "only trainers with parameter servers can join again", "add `mode: ps`, or leave it out", at_key=True),
     Rule("bad-value", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo > 2, "`ps.gloo`: expected 0, 1 or 2"),
     Rule("too-many-trainers", ERROR, ("ps", "trainers"), lambda s: s.devices.kind != "cpu" and _trainers_exceed(s),
          "more trainers on a host than it has devices", "lower `ps.trainers`, or add nodes or devices"),

@@ -62,6 +62,7 @@ CODES: dict[str, tuple[str, str]] = {
     "paddle-etcd-password": ("error", "paddle with a user or password for etcd"),
     "paddle-etcd-address": ("error", "paddle with an etcd at an IPv6 address"),
     "gloo-outside-paddle": ("error", "`ps.gloo` with another framework than paddle"),
+    "rejoin-without-ps": ("error", "`torch.rejoin` in another mode than `ps`"),
     "too-many-trainers": ("error (on cpu a warning)", "more trainers on a host than its devices"),
     "native-recovery-device": ("error", "mindspore's `recovery: native` on another device than gpu"),
     "native-recovery-msrun": ("error", "mindspore's `recovery: native` with `launcher: msrun`"),

@@ -282,6 +282,9 @@ class TorchOptions(Part):
     """Options of PyTorch only."""
 
     torchrun: Texts = Field(default=(), description="Further options of torchrun, e.g. `[--numa-binding, node]`.")
+    rejoin: Bool = Field(
+        default=False, description="Mode `ps`: trainers meet servers at `JOBCTL_SERVERS`, and may begin again alone."
+    )
 
 
 class PaddleOptions(Part):

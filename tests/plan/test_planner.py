@@ -246,3 +246,14 @@ def test_torch_with_parameter_servers() -> None:
     ]
     first = first_generation(plan)
     assert first.rendezvous.port not in {port for member in first.members for port in member.ports}
+
+
+def test_trainers_of_torch_that_can_join_again() -> None:
+    """They wait for the servers' ports; where they depend on each other, none is started again alone."""
+    for sync, rejoin in (("false", 4), ("true", None)):
+        text = f"mode: ps\nps: {{servers: 1, trainers: 1, sync: {sync}}}\ntorch: {{rejoin: true}}\nrecovery: {{max_restarts: 4}}\n"
+        loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
+        assert loaded.spec is not None, loaded.diagnostics
+        trainer, server = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0")).nodes
+        assert (trainer.launch.after, trainer.launch.until, trainer.launch.rejoin) == ("server", "", rejoin)
+        assert (server.launch.after, server.launch.until, server.launch.rejoin) == ("", "trainer", None)
