@@ -2590,8 +2590,9 @@ class Run:
         limit = None if self.launch.get("regroups") else self.launch.get("rejoin")
         if limit is None or failure.local_rank is None or failure.kind not in ("exit", "signal"):
             return False
-        earlier = self.again.get(failure.local_rank, [])
-        if sum(map(len, self.again.values())) >= limit:
+        earlier, within = self.again.get(failure.local_rank, []), self.launch.get("rejoin_within")
+        every = [one for failures in self.again.values() for one in failures]
+        if len([one for one in every if within is None or failure.at - one.at <= within]) >= limit:
             failure.kind = "exhausted"
             return False
         same = bool(earlier) and earlier[-1].exit_code == failure.exit_code and failure.exit_code not in FROM_OUTSIDE

@@ -360,6 +360,7 @@ class _Builder:
             circle=self.circle,
             lost=start.lost,
             stall=start.stall,
+            rejoin_within=spec.recovery.window if start.rejoin is not None else None,
             rejoin_after=start.rejoin_after,
             apart=start.apart,
             meets=start.meets,

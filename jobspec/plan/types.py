@@ -161,6 +161,7 @@ class Launch:
     lost: str = ""  # what a line of the framework's launcher looks like that can never go on (a regular expression)
     # What its lines look like that say that it waits for the others, and no more, and for how many seconds it may.
     stall: tuple[str, str, float] | None = None
+    rejoin_within: float | None = None  # over how many seconds that is counted; None: over the generation
     rejoin_after: float = 0.0  # seconds after its end before which it is not
     apart: bool = False  # whether the framework's launcher gives each process a session of its own
     meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous

@@ -77,7 +77,7 @@ class Job:
             "log_name": "workerlog" if trains else "serverlog",
             "after": "server" if trains else "",
             "until": "" if trains else "trainer",
-            "rejoin": 3 if trains else None,
+            "rejoin": node.launch.get("rejoin", 3) if trains else None,
         }
         node.dir, kept = node.root / f"node-{number}", node.dir
         self.launchers[number] = node.start(**launch)
@@ -245,6 +245,20 @@ def test_restarts_alone_are_used_up(job: Job) -> None:
         "exhausted",
         "rank 1 ended with code 137, and all 3 restarts are used up",
     )
+
+
+def test_restarts_alone_count_for_as_long_as_all_others_do(job: Job) -> None:
+    """`recovery.window`: what was longer ago is forgotten."""
+    job.node.launch.update(rejoin=1, rejoin_within=0.001)
+    job.launch(0)
+    job.launch(1)
+    job.order()
+    for number in range(2):
+        job.trains(2 + number)
+        os.kill(eventually(lambda: all_running(job.report(0)))[number]["pid"], signal.SIGKILL)
+        eventually(lambda number=number: job.report(0)["again"] == number + 1)
+    job.end(0)
+    assert [job.launchers[n].wait(20) for n in (0, 1)] == [0, 0]
 
 
 def test_a_trainer_node_that_was_killed_joins_the_same_generation(job: Job) -> None:

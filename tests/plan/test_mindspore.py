@@ -103,6 +103,11 @@ def test_what_the_roles_get() -> None:
     assert {"MS_ROLE", "RANK_ID", "RANK_TABLE_FILE", "MS_ENABLE_RECOVERY"} <= set(worker.launch.scrub)
 
 
+def test_the_schedulers_restarts_count_for_as_long_as_all_others_do() -> None:
+    worker, scheduler = make("recovery: {max_restarts: 2, window: 1h}\n").nodes
+    assert [(one.launch.rejoin, one.launch.rejoin_within) for one in (worker, scheduler)] == [(None, None), (2, 3600.0)]
+
+
 def test_msrun_starts_the_workers_and_nothing_else() -> None:
     """Its own scheduler is left out: ours has a node, a port and restarts of its own."""
     plan = make("nodes: 2\ndevices: npu:2\nmindspore: {launcher: msrun}\n", "a slots=2\nb slots=2\n")
