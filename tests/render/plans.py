@@ -229,6 +229,41 @@ FLUID: tuple[tuple[Target, str, str], ...] = (
     ("ssh", "fluid-nccl2", _NCCL2),
 )
 
+_MINDSPORE = """\
+name: lenet
+framework: mindspore
+image: ms:1
+script: train.py
+code: .
+network: {interface: eth0}
+checkpoint: /mnt/lenet
+nodes: 2
+"""
+_TORCH_PS = """\
+name: wide
+framework: torch
+mode: ps
+ps: {servers: 2, trainers: 3}
+image: torch:1
+script: train.py
+code: .
+network: {interface: eth0}
+checkpoint: /mnt/wide
+nodes: 2
+devices: gpu:2
+"""
+# Of these the whole environment of each process is recorded.
+TOLD: tuple[tuple[Target, str, str], ...] = (
+    *FLUID,
+    (
+        "compose",
+        "mindspore-native",
+        f"{_MINDSPORE}devices: gpu:2\nmindspore: {{recovery: native, node_timeout: 60s}}\n",
+    ),
+    ("compose", "mindspore-npu", f"{_MINDSPORE}devices: npu:2\n"),
+    ("compose", "torch-ps", _TORCH_PS),
+)
+
 
 def _mindspore(kind: str, options: str, target: Target = "compose") -> Plan:
     """A scheduler and workers."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import FLUID, cases, plan
+from plans import TOLD, cases, plan, planned
 
 from jobctl.jobspec.launcher import Run
 from jobctl.jobspec.plan.generation import first_generation
@@ -67,14 +67,23 @@ class Launcher:
         return {}
 
 
-@pytest.mark.parametrize(("target", "name", "spec"), FLUID, ids=[f"{target}-{name}" for target, name, _ in FLUID])
-def test_programs_of_the_fluid_time_get_their_environment(
+# What an image may say of a process's place, as it was built for another launcher.
+OF_IMAGES = {
+    "paddle": {"PADDLE_TRAINER_ID": "7", "TRAINING_ROLE": "OF-THE-IMAGE"},
+    "mindspore": {"MS_ROLE": "OF-THE-IMAGE", "RANK_ID": "7", "RANK_TABLE_FILE": "/of/the/image"},
+    "torch": {"RANK": "7", "MASTER_ADDR": "of-the-image"},
+}
+
+
+@pytest.mark.parametrize(("target", "name", "spec"), TOLD, ids=[f"{target}-{name}" for target, name, _ in TOLD])
+def test_what_processes_find_in_their_environment(
     target: Any, name: str, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """environments/NAME.txt: the spec, and what each process finds. What the image says of its place does not arrive."""
-    monkeypatch.setattr(os, "environ", {"PADDLE_TRAINER_ID": "7", "TRAINING_ROLE": "OF-THE-IMAGE"})
-    wanted = CASES[f"{target}-{name}"]
+    wanted = planned(spec, target)
+    monkeypatch.setattr(os, "environ", dict(OF_IMAGES[wanted.framework]))
     order = json.loads(rendered(wanted)["control.json"][1])
+    kept, order["checkpoint_dir"] = order["checkpoint_dir"], str(tmp_path / "checkpoints")
     parts = [spec]
     for node, member in zip(wanted.nodes, order["members"], strict=True):
         run = Told(Launcher(tmp_path / str(node.index), json.loads(launch_json(node.launch))), order, member)
@@ -82,7 +91,7 @@ def test_programs_of_the_fluid_time_get_their_environment(
             found = sorted(run.process_environ(local).items())
             lines = [f"{key}={value}\n" for key, value in found if key != "JOBCTL_PROCESS"]
             parts.append(f"--- {node.role} {local} of node {node.index}\n" + "".join(lines))
-    path, text = ENVIRONMENTS / f"{name}.txt", "".join(parts)
+    path, text = ENVIRONMENTS / f"{name}.txt", "".join(parts).replace(order["checkpoint_dir"], kept)
     if request.config.getoption("--update-golden"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
