@@ -53,6 +53,8 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
         if "--control" in line and "node-2" in line:
             os.kill(pid, signal.SIGKILL)
     eventually(lambda: [one["pid"] for one in jobs.status()["nodes"][2]["processes"]] not in ([], [before]), 60)
+    # Who ends while the scheduler is still away may wait for it for a minute, and then kills itself (2.10).
+    eventually(lambda: len(reconnected(jobs.ok("logs", "--generation", "2"))) == 2, 120)
     (directory / "checkpoints" / "go").touch()
     done = jobs.run("wait", "--timeout", "200s", timeout=240)
     assert done.returncode == 0, jobs.ok("events")
@@ -61,6 +63,13 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     assert lines == [[str(rank), "2", *undisturbed(400).split(), str(rank)] for rank in (0, 1)]
     assert "node2 scheduler | " in jobs.ok("logs", "--node", "scheduler")
     goes_on_with_msrun(jobs, there, eventually)
+
+
+def reconnected(logs: str) -> set[str]:
+    """Return the ranks that have found their scheduler again."""
+    return {
+        line.partition("|")[0] for line in logs.splitlines() if "Successfully reconnected to the meta server" in line
+    }
 
 
 def goes_on_with_msrun(jobs: Any, there: Any, eventually: Any) -> None:
