@@ -147,7 +147,11 @@ BIND = {"kind": "bind", "read_only": False}
         ),
         ("stop_grace_period: 1h30m", "stop_grace_period", 5400.0),
         ("rendezvous: {port: 29500, timeout: 5m}", "rendezvous", {"port": 29500, "timeout": 300.0}),
-        ("torch: {torchrun: [--numa-binding, node]}", "torch", {"torchrun": ("--numa-binding", "node")}),
+        (
+            "torch: {torchrun: [--numa-binding, node]}",
+            "torch",
+            {"torchrun": ("--numa-binding", "node"), "rejoin": False},
+        ),
         (
             "etcd: {managed: {replicas: 3}}",
             "etcd",
