@@ -52,6 +52,8 @@ class Job:
 
     def __init__(self, node: Any) -> None:
         self.node = node
+        self.rejoin = 3
+        self.within: float | None = None
         self.ports = []
         for _ in range(3):
             with socket.create_server(("127.0.0.1", 0)) as one:
@@ -77,7 +79,8 @@ class Job:
             "log_name": "workerlog" if trains else "serverlog",
             "after": "server" if trains else "",
             "until": "" if trains else "trainer",
-            "rejoin": node.launch.get("rejoin", 3) if trains else None,
+            "rejoin": self.rejoin if trains else None,
+            "rejoin_within": self.within,
         }
         node.dir, kept = node.root / f"node-{number}", node.dir
         self.launchers[number] = node.start(**launch)
@@ -249,7 +252,7 @@ def test_restarts_alone_are_used_up(job: Job) -> None:
 
 def test_restarts_alone_count_for_as_long_as_all_others_do(job: Job) -> None:
     """`recovery.window`: what was longer ago is forgotten."""
-    job.node.launch.update(rejoin=1, rejoin_within=0.001)
+    job.rejoin, job.within = 1, 0.001
     job.launch(0)
     job.launch(1)
     job.order()
