@@ -109,6 +109,7 @@ CODES: dict[str, tuple[str, str]] = {
     "more-processes-than-cores": ("warning", "more processes on this machine than it has cores"),
     "operator-range": ("error", "on `kubernetes`: a range of nodes that nobody there can see to"),
     "operator-per-node": ("error", "on `kubernetes`: `per: node` below an operator"),
+    "operator-launcher": ("error", "on `kubernetes`: trainers of old Paddle below an operator"),
     "operator-port": ("warning", "on `kubernetes`: a rendezvous port, which the operator chooses"),
     "operator-recovery": ("warning", "on `kubernetes`: a key of `recovery` that nobody there heeds"),
     "kubernetes-devices": ("error", "on `kubernetes`: devices without a count, so that no pod could ask for them"),
