@@ -82,3 +82,51 @@ def test_a_server_takes_all_along_and_the_job_ends_with_its_trainers(jobs: Any, 
     lines = [line.partition("final ")[2].split() for line in out if "| final " in line]
     trainers = sorted(words for words in lines if words[0] == "trainer")
     assert trainers == [["trainer", str(rank), str(rank), "5"] for rank in range(3)], jobs.ok("events")
+
+
+# Server 0 answers each number with the one after it; trainers ask it, and anew where they are new.
+SOCKETS = """\
+import os, socket, time
+role, number = os.environ["JOBCTL_ROLE"], int(os.environ["JOBCTL_ROLE_RANK"])
+servers = [one.rsplit(":", 1) for one in os.environ["JOBCTL_SERVERS"].split(",")]
+if role == "server":
+    time.sleep(1.0)  # trainers would be refused, did they not wait
+    listening = socket.create_server((servers[number][0], int(servers[number][1])))
+    while True:
+        listening.accept()
+for address, port in servers:
+    socket.create_connection((address, int(port))).close()
+step = 0
+while os.path.exists("hold"):
+    time.sleep(0.02)
+    step += 1
+    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))
+"""
+
+
+def test_a_trainer_that_can_joins_again_alone(jobs: Any, eventually: Any) -> None:
+    directory: Path = jobs.directory
+    (directory / "checkpoints").mkdir()
+    (directory / "train.py").write_text(SOCKETS)
+    (directory / "hold").touch()
+    (directory / "job.yaml").write_text(f"{SPEC.format(directory=directory)}torch: {{rejoin: true}}\n")
+    jobs.ok("up")
+
+    def trains() -> dict[str, Any] | None:
+        state: dict[str, Any] = jobs.status()
+        return state if state["phase"] == "running" and all(n["progress"] for n in state["nodes"][:2]) else None
+
+    def pids(state: dict[str, Any]) -> list[int]:
+        return [process["pid"] for node in state["nodes"] for process in node["processes"]]
+
+    before = pids(eventually(trains, 60))
+    os.kill(before[1], signal.SIGKILL)
+    state = eventually(lambda: (now := trains()) and now["nodes"][0]["restarts"] and now, 60)
+    eventually(lambda: None not in pids(jobs.status()))
+    after = pids(jobs.status())
+    assert (state["generation"], [one == other for one, other in zip(before, after, strict=True)]) == (
+        1,
+        [True, False, True, True, True],
+    )
+    (directory / "hold").unlink()
+    assert jobs.run("wait", "--timeout", "60s").returncode == 0, jobs.ok("events")
