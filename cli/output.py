@@ -70,8 +70,7 @@ def logs(
     from jobctl.naming import node_number
 
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    among = None if deployer.plan is None else range(len(deployer.plan.nodes))
-    number = None if node is None else node_number(deployer.plan, node, among)
+    number = None if node is None else node_number(deployer.plan, node)  # of an earlier generation, perhaps
     moment = None if since is None else since_time(since)
     choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
     code = stream(deployer, choice, output)
