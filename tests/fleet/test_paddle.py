@@ -131,9 +131,27 @@ def learner(tmp_path: Path, hosts: Fleet) -> Iterator[Any]:
         one.down()
 
 
+@pytest.fixture
+def by_name(hosts: Fleet) -> Iterator[None]:
+    """Hosts that know each other, and themselves, by name."""
+    known = "".join(f"{host.address} {host.name}\n" for host in hosts.hosts)
+    files = [host.dir / "etc" / "hosts" for host in hosts.hosts]
+    before = {path: path.read_text() for path in files}
+    for path in files:
+        path.write_text("127.0.0.1 localhost\n" + known)
+    yield
+    for path, text in before.items():
+        path.write_text(text)
+
+
+@pytest.mark.usefixtures("by_name")
 def test_collective(learner: Any) -> None:
-    """It trains, a container dies, and it goes on from its checkpoint; secrets stay in memory."""
+    """It trains, a container dies, and it goes on from its checkpoint; secrets stay in memory.
+
+    The hosts file has names and no addresses, with which Paddle's launcher would wait for ever.
+    """
     job = learner("gang", "paddle", COLLECTIVE, "secrets: [TOKEN]\n")
+    (job.code / "hosts.txt").write_text("".join(f"{host.name}\n" for host in job.fleet.hosts))
     job.environ["TOKEN"] = "s3cret-of-the-test"
     up = job.up("--target", "ssh")  # the other tests here go through Compose
     assert up.returncode == 0, up.stderr
