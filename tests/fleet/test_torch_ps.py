@@ -94,6 +94,7 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
         for generation, die in enumerate(deaths, 2):
             die()
             trains(generation)
+        eventually(lambda: list(job.checkpoints.glob("step-*")))  # a generation that has just begun may not have saved
         hosts[1].power_off()
         eventually(lambda: job.phase() != "running")
         hosts[1].power_on()
