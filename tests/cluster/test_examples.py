@@ -69,7 +69,7 @@ def test_a_lost_pod_costs_the_work_since_the_last_checkpoint(cluster: Make, tmp_
     folder = tmp_path / "checkpoint"
     args = "[--epochs=6, --checkpoint-every=10, --min-accuracy=0.5]"
     made = start(cluster, folder, "torch-resnet", None, args=args)
-    made.until(lambda: any(folder.iterdir()), 120.0)
+    made.until(lambda: any(folder.glob("step-*.pt")), 120.0)
     made.pods[1].kill()
     assert made.finish(300.0) == {"torch-resnet-0": [0], "torch-resnet-1": [137, 0]}, made.story()
     resumed = made.pods[0].log(generation=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sysconfig
@@ -18,6 +19,7 @@ from .machine import compose_plugin, engine_root, sh
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES}
 NOTHING: Mapping[str, Path] = {}
+MAKER = "maker"  # a file in the fleet's folder that its maker holds a lock of
 
 
 class Fleet:
@@ -133,19 +135,45 @@ class Fleet:
 
 def sweep() -> int:
     """Remove the hosts of fleets whose makers were killed; return how many those were."""
-    names = [line.split()[0] for line in sh("ip", "netns").splitlines() if line.startswith("jc-")]
-    folders = Path(tempfile.gettempdir()).glob("jobctl-fleet-*")
+    folders = list(Path(tempfile.gettempdir()).glob("jobctl-fleet-*"))
+    kept = {network for folder in folders if (network := _network_in_use(folder))}
+
+    def left(name: str) -> bool:
+        return name.startswith("jc-") and name.split("-")[1] not in kept
+
+    names = [name for line in sh("ip", "netns").splitlines() if left(name := line.split()[0])]
     for name in names:
         kill_all(name)
         sh("ip", "netns", "del", name, check=False)
     for line in sh("ip", "-o", "link").splitlines():
         link = line.split(":")[1].strip().partition("@")[0]
-        if link.startswith("jc-"):
+        if left(link):
             sh("ip", "link", "del", link, check=False)
     for folder in folders:
-        unmount(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+        if _network_in_use(folder) is None:
+            unmount(folder)
+            shutil.rmtree(folder, ignore_errors=True)
     return len(names)
+
+
+@contextlib.contextmanager
+def in_use(folder: Path, network: int) -> Iterator[None]:
+    """Keep `sweep` from a fleet for as long as this process lives."""
+    with (folder / MAKER).open("w") as maker:
+        fcntl.flock(maker, fcntl.LOCK_EX)
+        maker.write(str(network))
+        maker.flush()
+        yield
+
+
+def _network_in_use(folder: Path) -> str | None:
+    """Return the number of a fleet's network if its maker lives."""
+    with contextlib.suppress(FileNotFoundError), (folder / MAKER).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return file.read()
+    return None
 
 
 def _free_network() -> int:
@@ -159,8 +187,9 @@ def _free_network() -> int:
 def fleet(size: int, **how: Any) -> Iterator[Fleet]:
     """Have a fleet for the length of the `with` block."""
     made = Fleet(Path(tempfile.mkdtemp(prefix="jobctl-fleet-")), size, **how)
-    made.up()
-    try:
-        yield made
-    finally:
-        made.down()
+    with in_use(made.dir, made.network):
+        made.up()
+        try:
+            yield made
+        finally:
+            made.down()

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from .fleet import _free_network
+from .fleet import _free_network, in_use
 from .host import kill_all, last_words, unmount, wait
 from .machine import sh
 
@@ -313,8 +313,9 @@ class LightFleet:
 def light_fleet(size: int) -> Iterator[LightFleet]:
     """Have a light fleet for the length of the `with` block."""
     made = LightFleet(size)
-    try:
-        made.up()
-        yield made
-    finally:
-        made.down()
+    with in_use(made.dir, made.network):
+        try:
+            made.up()
+            yield made
+        finally:
+            made.down()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,7 @@ def test_devices_of_another_job(jobs: Jobs) -> None:
 def test_ports(jobs: Jobs) -> None:
     jobs.spec(SPEC + "rendezvous: {{port: 22345}}\n")
     jobs.fleet[0].start("listener", ["python3", "-m", "http.server", "22345"])
-    time.sleep(1.0)
+    eventually(lambda: ":22345 " in jobs.fleet[0].run("ss", "-ltn"))
     try:
         assert found(jobs) == [("h1", "ports", "port-taken")]
     finally:

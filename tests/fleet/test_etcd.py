@@ -78,7 +78,7 @@ def init_of(host: Host, container: str) -> int:
 
 
 def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., WithEtcd]) -> None:
-    job = run(steps=600)
+    job = run()
     job.begin()
     services = [node for node in job.status()["nodes"] if node["role"] == "etcd"]
     assert [(s["node"], s["name"], s["host"], s["state"]) for s in services] == [
@@ -105,7 +105,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
 
 def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., WithEtcd]) -> None:
     # Long enough for a leader to be elected, and for asking each member: below that it ends the processes to be safe.
-    job = run(steps=900, change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 8s"))
+    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 8s"))
     job.begin()
     os.kill(init_of(job.fleet[2], "jobctl-counter-etcd-0"), signal.SIGKILL)
     time.sleep(TIMEOUT + 1)
@@ -124,7 +124,8 @@ def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., Wi
 
 def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     """Nobody else could say that it is dead; the new launcher waits for its lease."""
-    job = run(steps=900, change=("nodes: 2", "nodes: 1"))
+    job = run(change=("nodes: 2", "nodes: 1"))
+    (job.checkpoints / "hold").touch()
     up = job.up("--skip-check")
     assert up.returncode == 0, up.stderr
     path = job.checkpoints / "checkpoint-0"
@@ -133,6 +134,7 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     job.fleet[0].power_off()
     eventually(lambda: (job.status()["nodes"][0]["host"], job.status()["nodes"][0]["state"]) == ("h4", "running"))
     assert home == "h1"
+    (job.checkpoints / "hold").unlink()
     done = job.run("wait", "--timeout", "120s")
     assert done.returncode == 0, job.run("events").stdout
     assert not (job.checkpoints / "TWICE").exists()
@@ -140,7 +142,7 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
 
 
 def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> None:
-    job = run(steps=500)
+    job = run()
     job.begin()
     job.fleet[1].pull_cable()
     eventually(lambda: any(event["event"] == "moved" for event in job.events()))
@@ -154,7 +156,7 @@ def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> N
 
 def test_a_controller_that_is_cut_off_changes_nothing(run: Callable[..., WithEtcd]) -> None:
     """Of a host that only it cannot reach, it starts nothing elsewhere: etcd says that the node's lease is held."""
-    job = run(steps=500)
+    job = run()
     job.begin()
     block = ("ip", "route", "replace", "blackhole", f"{job.fleet[1].address}/32")
     subprocess.run(block, check=True)

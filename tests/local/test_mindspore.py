@@ -74,12 +74,15 @@ def reconnected(logs: str) -> set[str]:
 
 def goes_on_with_msrun(jobs: Any, there: Any, eventually: Any) -> None:
     """The same job, a few steps more, one of whose workers is killed; msrun ends well in the end, and none of its processes stays behind."""
-    jobs.ok("up", "--set", "mindspore.launcher=msrun", "--set", "env.STEPS=560")
+    go = jobs.directory / "checkpoints" / "go"
+    go.unlink()
+    jobs.ok("up", "--set", "mindspore.launcher=msrun", "--set", "env.STEPS=560", "--set", "env.HOLD=500")
     number = jobs.status()["generation"]
     state = eventually(lambda: there(number, 420), 120)
     started = [line for line in jobs.processes().values() if "mindspore.parallel.cluster.run" in line]
     assert len(started) == 2
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    go.touch()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     assert jobs.status()["generation"] == number + 1
     out = jobs.ok("logs", "--generation", str(number + 1))

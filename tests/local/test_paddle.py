@@ -105,7 +105,7 @@ PS = "mode: ps\nps: {servers: 2, trainers: 3}\n"
 
 def test_parameter_servers(start: Any, eventually: Any) -> None:
     """A trainer that dies starts again alone, a server takes all along; servers end with the trainers."""
-    jobs = start("paddle-ps", SERVED, PS, steps=300, delay=0.05)
+    jobs = start("paddle-ps", SERVED, PS, steps=100000, delay=0.05)
     jobs.ok("up")
     state = eventually(lambda: progress(jobs, 1, 20), 90)
     assert [(n["node"], n["role"], len(n["processes"])) for n in state["nodes"]] == [
@@ -124,6 +124,7 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
     assert set(others) < set(pids)
     os.kill(state["nodes"][2]["processes"][0]["pid"], signal.SIGKILL)
     eventually(lambda: progress(jobs, 2, 20), 90)
+    (jobs.directory / "checkpoints" / "end").touch()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     assert [words[:2] for words in finals(jobs)] == [[str(rank), "3"] for rank in range(3)]
     assert [(n["state"], n["exit_code"]) for n in jobs.status()["nodes"]] == [("exited", 0)] * 4
