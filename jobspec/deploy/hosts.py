@@ -97,13 +97,17 @@ class Hosts:
 
     def reach_out(self) -> None:
         """Connect to the hosts that are asked first, in the background: there is something else to do before."""
-        # Both import paramiko, and threads that do so at the same time may see half of it.
-        import docker
+        # Docker's SDK imports paramiko too, and threads that do so at the same time may see half of it.
         import fabric
 
-        del docker, fabric
+        del fabric
         for site in itertools.islice(self.sites.values(), AT_ONCE):
             site.engine.reach_out()
+        # While hosts let us in: what is needed as soon as they have.
+        import docker
+        import jinja2
+
+        del docker, jinja2
 
     # Observing.
 
