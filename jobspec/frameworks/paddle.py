@@ -18,6 +18,7 @@ paddle/distributed/launch/context/args_envs.py).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
@@ -302,7 +303,7 @@ def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
     return (
         *("--master", _etcd_master(etcd), "--nnodes", str(most) if least == most else f"{least}:{most}"),
         *("--elastic_level", "1", "--max_restart", str(spec.recovery.max_restarts)),
-        *("--elastic_timeout", str(round(ELASTIC_TIMEOUT if timeout is None else timeout))),
+        *("--elastic_timeout", str(ceil(ELASTIC_TIMEOUT if timeout is None else timeout))),
         # Otherwise ranks follow names that each launcher makes up when it starts.
         *("--sort_ip", "1", "--job_id", Slot("etcd_job")),
     )

@@ -114,7 +114,7 @@ def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":
         return _missing(source, where)
-    if where == ("ps", "heter_workers"):
+    if where[:1] == ("ps",) and str(where[-1]).startswith("heter_"):
         return Diagnostic(
             "error",
             "ps-heter",
