@@ -48,6 +48,7 @@ CODES: dict[str, tuple[str, str]] = {
     "nothing-to-run": ("error", "neither `script` nor `module` nor `command`"),
     "two-commands": ("error", "more than one of `script`, `module` and `command`"),
     "args-with-command": ("error", "`args` beside `command`"),
+    "per-node-with-ps": ("error", "`per: node` with more servers or trainers than nodes"),
     "per-without-command": ("error", "`per: node` without `command`"),
     "ps-missing": ("error", "mode `ps` without the block `ps`"),
     "ps-without-mode": ("error", "the block `ps` without mode `ps`"),
