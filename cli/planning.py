@@ -108,7 +108,8 @@ def explain_plan(plan: Plan) -> None:
         for name, value in _environment(node).items():
             console.out(f"  {name}={_shown(value)}")
         if node.launch.start:
-            console.out("which starts:\n  " + " ".join(map(_shown, node.launch.start)))
+            words = (word.partition("\n") for word in map(_shown, node.launch.start))
+            console.out("which starts:\n  " + " ".join(f"{first} …" if more else first for first, more, _ in words))
     console.out("each process runs:\n  " + " ".join(plan.nodes[0].launch.command))
 
 

@@ -293,7 +293,9 @@ class PaddleOptions(Part):
     launcher: Literal["launch", "legacy"] = Field(
         default="launch", description="`legacy` for images with old Paddle: no launcher of its own."
     )
-    elastic_timeout: Duration | None = Field(default=None, description="How long Paddle waits for members, in whole seconds.")
+    elastic_timeout: Duration | None = Field(
+        default=None, description="How long Paddle waits for members, in whole seconds."
+    )
 
 
 class MindsporeOptions(Part):
