@@ -161,6 +161,8 @@ def test_without_its_objects_a_job_is_stopped() -> None:
         ("2k", "2000"),
         ("1e3", "1000"),
         ("1.5G", "1500000000"),
+        ("2E", "2000000000000000000"),
+        ("1Ei", "1152921504606846976"),
         (3, "3"),
     ],
 )
@@ -168,6 +170,7 @@ def test_quantities(text: object, number: str) -> None:
     assert quantity(text) == Decimal(number)
 
 
-def test_what_is_no_quantity() -> None:
-    with pytest.raises(ValueError, match="`many` is no quantity"):
-        quantity("many")
+@pytest.mark.parametrize("text", ["many", "1.2.3", ".", "1ki"])
+def test_what_is_no_quantity(text: str) -> None:
+    with pytest.raises(ValueError, match=f"`{text}` is no quantity"):
+        quantity(text)

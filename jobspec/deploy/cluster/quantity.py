@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_FORM = re.compile(r"([+-]?[0-9.]+)([num]|[kMGTPE]i?|Ki|[eE][+-]?\d+)?")
+_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([numkMGTPE]|[KMGTPE]i)|([eE][+-]?\d+))?")
 _FACTORS = {
     "": Decimal(1),
     "m": Decimal("0.001"),
@@ -23,5 +23,5 @@ def quantity(text: object) -> Decimal:
     found = _FORM.fullmatch(str(text).strip())
     if found is None:
         raise ValueError(f"`{text}` is no quantity")
-    number, unit = Decimal(found.group(1)), found.group(2) or ""
-    return number * (Decimal(f"1{unit}") if unit[:1] in ("e", "E") and unit[1:] else _FACTORS[unit])
+    number, unit, exponent = found.groups()
+    return Decimal(number) * (Decimal(f"1{exponent}") if exponent else _FACTORS[unit or ""])
