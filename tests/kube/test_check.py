@@ -10,6 +10,7 @@ import pytest
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import CORE, OLD_PADDLE, PADDLE
+from kube.world import World
 
 CHECK = ("check", "--target", "kubernetes", "-o", "json")
 PADDLE_SPEC = """\
@@ -164,6 +165,18 @@ def test_quota(jobctl: Any, api: ApiServer) -> None:
     api.store.put(api.served("ResourceQuota"), "ml", quota)
     message = "quota gpus: requests.nvidia.com/gpu: the job asks for 16, and 8 of 16 are left"
     assert findings(jobctl(*CHECK), "error") == [("quota", "quota-exceeded", message)]
+
+
+def test_a_job_that_is_up_needs_no_second_share_of_a_quota(jobctl: Any, world: World, api: ApiServer) -> None:
+    Path("job.yaml").write_text(SPEC + "devices: gpu:8\n")
+    assert jobctl("up", "--target", "kubernetes").code == 0
+    used = {"requests.nvidia.com/gpu": "16", "pods": "2"}
+    quota = {"metadata": {"name": "gpus"}, "status": {"hard": {"requests.nvidia.com/gpu": "16"}, "used": used}}
+    api.store.put(api.served("ResourceQuota"), "ml", quota)
+    assert findings(jobctl(*CHECK), "error") == []
+    assert jobctl("up", "--set", "args=[--more]").code == 0
+    message = "quota gpus: requests.nvidia.com/gpu: the job asks for 24, and 16 of 16 are left"
+    assert findings(jobctl(*CHECK, "--set", "nodes=3"), "error") == [("quota", "quota-exceeded", message)]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,15 @@ def _alike(count: int, spec: Mapping[str, Any]) -> Pods:
     return Pods(count, requests, limits, spec.get("nodeSelector") or {}, spec)
 
 
+def pods_there(pods: Sequence[Object]) -> list[Pods]:
+    """Return those of `pods` that count for a quota: it forgets what has ended."""
+    return [
+        _alike(1, pod.get("spec") or {})
+        for pod in pods
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+
+
 def _add(sums: dict[str, Decimal], more: Mapping[str, Any]) -> None:
     for name, amount in more.items():
         sums[name] = sums.get(name, Decimal(0)) + quantity(amount)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from jobctl.jobspec.deploy.cluster.api import Api
-from jobctl.jobspec.deploy.cluster.asked import Pods, pods_of, totals
+from jobctl.jobspec.deploy.cluster.asked import Pods, pods_of, pods_there, totals
 from jobctl.jobspec.deploy.cluster.kinds import (
     CLAIM,
     DEPLOYMENT,
@@ -30,6 +30,7 @@ from jobctl.jobspec.deploy.cluster.kinds import (
     TRAIN_JOB,
     Kind,
     Object,
+    selector,
 )
 from jobctl.jobspec.deploy.cluster.manifests import is_main
 from jobctl.jobspec.deploy.cluster.problems import ApiError, Call
@@ -266,12 +267,17 @@ class Preflight:
     def _quota(self) -> Found:
         asked = totals(pods_of(self.want))
         quotas, _ = self.api.find_all(QUOTA)
-        short = [words for quota in quotas for words in _exceeded(quota, asked)]
+        # What a job that is up has already, it does not need once more: its pods go before others are made.
+        has = totals(pods_there(self._pods_there())) if quotas else {}
+        short = [words for quota in quotas for words in _exceeded(quota, asked, has)]
         if short:
             hint = "ask for a larger quota, or end other jobs; the pods that do not fit are not made"
             yield Finding(self.name, "quota", "error", "; ".join(short), "quota-exceeded", hint)
         elif self.want:
             yield self._ok("quota", f"{len(quotas)} quotas leave room" if quotas else "there is no quota")
+
+    def _pods_there(self) -> list[Object]:
+        return self.api.find_all(POD, {"labelSelector": selector(self.plan.job)})[0] if self.plan else []
 
     def _capacity(self) -> Found:
         if not self.want:
@@ -312,12 +318,12 @@ def _references(pods: Sequence[Pods]) -> Iterator[tuple[Kind, str]]:
             yield SECRET, secret["name"]
 
 
-def _exceeded(quota: Object, asked: dict[str, Decimal]) -> Iterator[str]:
+def _exceeded(quota: Object, asked: dict[str, Decimal], has: dict[str, Decimal]) -> Iterator[str]:
     status = quota.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
     for name, limit in hard.items():
         need = asked.get(name)
-        left = quantity(limit) - quantity(used.get(name, 0))
+        left = quantity(limit) - quantity(used.get(name, 0)) + has.get(name, Decimal(0))
         if need is not None and need > left:
             words = f"{name}: the job asks for {need.normalize():f}, and {max(left, Decimal(0)).normalize():f} of {limit} are left"
             yield f"quota {quota['metadata']['name']}: {words}"
