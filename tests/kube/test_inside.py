@@ -57,6 +57,13 @@ def test_several_processes_of_a_pod_are_told_apart(jobctl: Any, world: World, ap
     told = ["node1 launcher | launcher's own words", "node1 rank2 | from 2", "node1 rank3 | from 3"]
     assert jobctl("logs", "resnet").out.splitlines() == told
     assert jobctl("logs", "resnet", "--rank", "3").out.splitlines() == told[2:]
+    assert jobctl("logs", "resnet", "--rank", "2", "--tail", "1").out.splitlines() == told[1:2]
+    api.print(ONE, "rank3 | more from 3")
+    assert jobctl("logs", "resnet", "--since", "1h", "--tail", "1").out.splitlines() == [
+        *told[:2],
+        "node1 rank3 | more from 3",
+    ]
+    told.append("node1 rank3 | more from 3")
     assert jobctl("down", "resnet").code == 0
     assert jobctl("logs", "job.yaml").out.splitlines() == told
 

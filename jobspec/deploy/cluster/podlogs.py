@@ -141,7 +141,10 @@ class PodLog:
 
     def so_far(self) -> Iterator[Line]:
         """Yield what there is now: of the run before, of which the container still has the log, and of this one."""
-        if self.pod.restarts and self.last is None:
+        if self.last is not None:
+            yield from _last(list(self._whole(self.place)), self.last)
+            return
+        if self.pod.restarts:
             yield from self._whole(Place(), previous="true")
         yield from self._whole(self.place)
 
@@ -229,7 +232,7 @@ class PodLog:
         since = place.since() or self.since
         if since is not None:
             query["sinceTime"] = _stamp(since)
-        elif self.last is not None:
+        elif self.last is not None and not self.writer.echoed:  # else they may all be those of one of its processes
             query["tailLines"] = str(self.last)
         return Call("get", POD, self.api.namespace, self.pod.name, "log"), query
 
@@ -237,6 +240,16 @@ class PodLog:
         for at, text in place.fresh(lines):
             if self.since is None or at >= self.since:
                 yield self.writer.line(at, text)
+
+
+def _last(lines: Sequence[Line], count: int) -> list[Line]:
+    """Return the last lines of each process, as many of each."""
+    found, kept = Counter[str](), []
+    for line in reversed(lines):
+        found[line.log] += 1
+        if found[line.log] <= count:
+            kept.append(line)
+    return kept[::-1]
 
 
 def _stamp(seconds: float) -> str:
