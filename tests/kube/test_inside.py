@@ -257,3 +257,6 @@ def test_pull_fetches_logs(jobctl: Any, world: World, api: ApiServer, here: Path
     api.print(ZERO, "rank0 | kept")
     assert jobctl("pull", "resnet", "out").code == 0
     assert (here / "out" / "node-0" / "logs" / "0" / "workerlog.0").read_text() == "kept\n"
+    api.fail("get", "pods/log", 500)
+    ran = jobctl("pull", "resnet", "more")
+    assert (ran.code, "cannot get Pod resnet-0-abcde/log" in ran.err) == (4, True)

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import Object, Record, Store
@@ -209,6 +211,20 @@ def test_down_collects_logs_and_removes_everything(jobctl: Any, world: World, ap
     assert (again.code, again.err) == (0, "nothing of job `resnet` is on this machine\n")
     logs = jobctl("logs", "job.yaml")
     assert sorted(logs.out.splitlines()) == ["node0 rank0 | step 1", "node1 rank1 | step 1 too"]
+
+
+@pytest.mark.parametrize("command", ["down", "stop"])
+def test_a_log_that_cannot_be_read_keeps_nobody_from_ending_the_job(
+    jobctl: Any, world: World, api: ApiServer, here: Path, command: str
+) -> None:
+    jobctl(*UP)
+    api.print("resnet-1-abcde", "rank1 | step 1")
+    api.fail("get", "pods/log", 500)  # the kubelet of the first one's node is off
+    ran = jobctl(command, "resnet")
+    assert (ran.code, world.pods()) == (0, [])
+    why = "cannot get Pod resnet-0-abcde/log in namespace ml: the server fails: told to fail with 500"
+    note = f"node0 launcher | the log of pod resnet-0-abcde could not be read: test: {why}"
+    assert sorted(jobctl("logs", "job.yaml").out.splitlines()) == [note, "node1 rank1 | step 1"]
 
 
 def test_down_needs_nothing_but_the_name_and_the_cluster(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:

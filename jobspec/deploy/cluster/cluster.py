@@ -92,7 +92,7 @@ class Cluster:
 
     @property
     def failures(self) -> Failures:
-        """Why the cluster did not answer when last observed."""
+        """Why the cluster did not answer when last observed, or logs could not be fetched."""
         return self._failures
 
     def where(self) -> tuple[str, ...]:
@@ -280,7 +280,8 @@ class Cluster:
     def _collect(self) -> Path | None:
         """Write the logs of all pods to this machine's history, and return where."""
         into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
-        return into if podlogs.collect(self.api, self.pods(), self.plan, into) else None
+        count, _ = podlogs.collect(self.api, self.pods(), self.plan, into)
+        return into if count else None
 
     # Taking down.
 
@@ -363,7 +364,7 @@ class Cluster:
 
     def fetch(self, into: Path) -> list[str]:
         """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""
-        count = podlogs.collect(self.api, self.pods(), self.plan, into)
+        count, self._failures = podlogs.collect(self.api, self.pods(), self.plan, into)
         return [f"{count} log{'' if count == 1 else 's'}"] if count else []
 
     def close(self) -> None:

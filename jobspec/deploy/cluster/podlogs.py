@@ -33,6 +33,7 @@ AGAIN = 1.0  # seconds before a log is asked for again that could not be read
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before a log is read on whose connection broke
 QUIET = 120.0  # seconds without a line after which a connection may be a dead one
 LAST = 10.0  # seconds that the logs of pods that have ended may take to come
+_NOTES = "launcher.log"  # of what no process has printed
 _INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see deploy/logs.py
 
 
@@ -55,7 +56,7 @@ class Writer:
             return Line(at, self.node, self.rank, 0, self.log, text)
         found = _ECHO.match(text)
         if found is None:
-            return Line(at, self.node, None, 0, "launcher.log", text)
+            return Line(at, self.node, None, 0, _NOTES, text)
         role, rank = found.group(1).decode(), int(found.group(2))
         name = "worker" if role == "rank" else role
         return Line(at, self.node, rank, 0, f"{name}log.{rank % self.nproc}", found.group(3))
@@ -350,19 +351,25 @@ def last_lines(api: Api, pod: Pod, count: int) -> tuple[str, ...]:
     return tuple(line.text.decode("utf-8", "replace") for line in lines)
 
 
-def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> int:
-    """Write the logs of all pods below `into`, laid out as on hosts; return how many there are.
+def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> tuple[int, dict[str, DeployError]]:
+    """Write the logs of all pods below `into`, laid out as on hosts; return how many there are, and what could not be read.
 
-    Of a node that had several pods one after the other, they are in one file.
+    Of a node that had several pods one after the other, they are in one file. A log that cannot be read, as its pod's node
+    is off, ends with the reason: it keeps no other from being read, and nobody from taking the job down.
     """
     who = writers(pods, plan)
-    count = 0
+    count, unread = 0, dict[str, DeployError]()
     for pod in sorted(pods, key=lambda pod: pod.created):
         kept = _Kept(into)
-        for line in PodLog(api, pod, who[pod.uid]).so_far():
-            kept.write(line)
+        try:
+            for line in PodLog(api, pod, who[pod.uid]).so_far():
+                kept.write(line)
+        except DeployError as error:
+            unread[pod.name] = error
+            text = f"the log of pod {pod.name} could not be read: {error.message}"
+            kept.write(Line(time.time(), who[pod.uid].node, None, 0, _NOTES, text.encode()))
         count += kept.close()
-    return count
+    return count, unread
 
 
 class _Kept:
