@@ -3346,6 +3346,7 @@ class Echo:
 
     def __init__(self, file: int, who: str) -> None:
         self.file, self.who, self.rest = file, os.fsencode(who + " | "), b""
+        self.room = self.AT_ONCE - len(self.who) - 1
 
     @classmethod
     def of(cls, task: Json, rank: str) -> "Optional[Echo]":
@@ -3361,17 +3362,20 @@ class Echo:
         return cls(file, role + rank)
 
     def write(self, data: bytes) -> None:
-        """Say the lines that are whole by now."""
+        """Say the lines that are whole by now; of one that grows, as a progress bar does, the parts that are full."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
             self.say(line)
+        full = max(0, len(self.rest) - 1) // self.room * self.room
+        if full:
+            self.say(self.rest[:full])
+            self.rest = self.rest[full:]
 
     def say(self, line: bytes) -> None:
         """Say one line, in parts if it is long."""
-        room = self.AT_ONCE - len(self.who) - 1
-        for at in range(0, max(len(line), 1), room):
+        for at in range(0, max(len(line), 1), self.room):
             with contextlib.suppress(OSError):
-                os.write(self.file, self.who + line[at : at + room] + b"\n")
+                os.write(self.file, self.who + line[at : at + self.room] + b"\n")
 
     def finish(self) -> None:
         """Say the last line, which has no end."""

@@ -1,0 +1,34 @@
+"""What a pod's own log repeats of its processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobctl.jobspec.launcher import Echo
+
+
+def echoed(tmp_path: Path, *writes: bytes) -> list[bytes]:
+    with (tmp_path / "log").open("wb", buffering=0) as file:
+        echo = Echo(file.fileno(), "rank3")
+        for data in writes:
+            echo.write(data)
+            assert len(echo.rest) <= Echo.AT_ONCE  # of what goes on without a newline no more is kept
+        echo.finish()
+    return (tmp_path / "log").read_bytes().split(b"\n")[:-1]
+
+
+def test_lines_come_whole_and_the_last_needs_no_end(tmp_path: Path) -> None:
+    assert echoed(tmp_path, b"a\nb", b"c\n\nd") == [b"rank3 | a", b"rank3 | bc", b"rank3 | ", b"rank3 | d"]
+
+
+def test_a_line_that_grows_is_said_in_parts(tmp_path: Path) -> None:
+    """A progress bar returns to the beginning of its line for as long as the job runs."""
+    bar = b"\r 50% |#####     |"
+    lines = echoed(tmp_path, *[bar] * 1000, b"\n", b"done\n")
+    assert (b"".join(line[8:] for line in lines[:-1]), lines[-1]) == (bar * 1000, b"rank3 | done")
+    assert all(line.startswith(b"rank3 | ") and len(line) < Echo.AT_ONCE for line in lines)
+
+
+def test_a_line_that_fills_a_part_is_one(tmp_path: Path) -> None:
+    full = b"x" * (Echo.AT_ONCE - len(b"rank3 | \n"))
+    assert echoed(tmp_path, full, b"\n") == [b"rank3 | " + full]
