@@ -107,6 +107,11 @@ class Where:
     namespace: str | None = None
 
 
+def in_cluster(where: Where | Reached) -> bool:
+    """Say whether options name a cluster."""
+    return where.context is not None or where.namespace is not None
+
+
 def as_started(job: str | None, where: Where) -> Where:
     """Return `where`, filled in for a job that is up: its hosts and target are what it was started with."""
     if where.hosts is not None or (where.target is not None and where.target.value in ("local", "kubernetes")):
@@ -117,14 +122,15 @@ def as_started(job: str | None, where: Where) -> Where:
 
     if about.get("target") == "kubernetes" and where.target is None:
         return replace(where, target=Option.kubernetes)
-    if not about.get("hosts"):
+    if not about.get("hosts") or (where.target is None and in_cluster(where)):
         return where
     if not Path(about["hosts"]).is_file():
         raise Failed(
             f"job `{name}` was started with {about['hosts']}, which is gone", 2, "name its hosts: `--hosts hosts.txt`"
         )
     target = where.target or Option(about["target"])
-    return Where(target, Path(about["hosts"]), where.on or about.get("on"), where.exclude or about.get("exclude"))
+    on, exclude = where.on or about.get("on"), where.exclude or about.get("exclude")
+    return replace(where, target=target, hosts=Path(about["hosts"]), on=on, exclude=exclude)
 
 
 def _name_in(path: Path) -> str | None:
@@ -135,10 +141,9 @@ def _name_in(path: Path) -> str | None:
 
 def choose_target(where: Where) -> Target:
     """Return the target: asked for, or `compose` with hosts and `local` without."""
-    in_cluster = where.context is not None or where.namespace is not None
-    default: Target = "compose" if where.hosts else "kubernetes" if in_cluster else "local"
+    default: Target = "compose" if where.hosts else "kubernetes" if in_cluster(where) else "local"
     chosen: Target = where.target.value if where.target else default
-    if in_cluster and chosen != "kubernetes":
+    if in_cluster(where) and chosen != "kubernetes":
         raise Failed(f"`--context` and `--namespace` choose a cluster, and target `{chosen}` has none", 2)
     if where.hosts is None and (where.on or where.exclude):
         raise Failed("`--on` and `--exclude` choose from a hosts file", 2, "name it: `--hosts hosts.txt`")
@@ -369,8 +374,7 @@ def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan 
 def known_handle(directory: JobDir, reached: Reached = _AS_STARTED) -> Handle:
     """Return what a job is looked at through: where it was started, or where `reached` says."""
     about = directory.about() or {}
-    in_cluster = reached.context is not None or reached.namespace is not None
-    if about.get("target") == "kubernetes" or in_cluster:
+    if about.get("target") == "kubernetes" or in_cluster(reached):
         from jobctl.clusters import cluster_of
 
         return cluster_of(directory, reached.context, reached.namespace)
@@ -403,7 +407,7 @@ def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Handle:
     name = name_of(job)
     directory = job_of_name(name)
     named = job is not None and not is_spec_file(job)
-    anywhere = reached.hosts is None and reached.context is None and reached.namespace is None
+    anywhere = reached.hosts is None and not in_cluster(reached)
     if named and anywhere and directory.about() is None and not directory.root.exists():
         raise Failed(f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one")
     return known_handle(directory, reached)

@@ -225,6 +225,31 @@ def test_up_where_no_cluster_is_known_changes_nothing(jobctl: Any, monkeypatch: 
     assert not Path("state").exists()
 
 
+def test_a_cluster_that_is_named_counts_for_a_job_that_is_up_on_hosts(
+    jobctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "gone")
+    Path("hosts.txt").write_text("one\n")
+    about = Path("state") / "jobs" / "small" / "job.json"
+    about.parent.mkdir(parents=True)
+    about.write_text(json.dumps({"target": "ssh", "hosts": str(Path("hosts.txt").resolve())}))
+    told = {
+        (
+            "up",
+            "--context",
+            "lab",
+        ): "job `small` is up on target `ssh`, and would be brought up on target `kubernetes` too",
+        ("plan", "-n", "ml"): "job `small` is up on target `ssh`, and would be brought up on target `kubernetes` too",
+        ("check", "--context", "lab"): "no cluster is known: there is no gone",
+        ("up", "--target", "ssh", "-n", "ml"): (
+            "`--context` and `--namespace` choose a cluster, and target `ssh` has none"
+        ),
+    }
+    for argv, message in told.items():
+        ran = jobctl(*argv, "--set", "image=x")
+        assert (ran.code, f"error: {message}" in ran.err.splitlines()) == (2, True), (argv, ran.err)
+
+
 def test_options_of_a_cluster_and_of_hosts_do_not_mix(jobctl: Any) -> None:
     Path("hosts.txt").write_text("one\n")
     ran = jobctl("up", "--namespace", "ml", "--hosts", "hosts.txt")
