@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from jobctl.jobspec.spec.checks import apply
+from jobctl.jobspec.spec.checks import apply, operator_of
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.draft import told
@@ -45,7 +45,8 @@ def check_target(
         lambda: _outputs_not_kept(spec, source),
     )
     if target == "kubernetes":
-        return found + apply(KUBERNETES, spec, source) + told(lambda: _claims(spec, source))
+        gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
+        return found + apply(KUBERNETES, spec, source) + told(lambda: _claims(spec, source)) + gloo
     found += told(lambda: _gloo(spec, source))
     if hosts_path is None:
         message = f"target `{target}` needs hosts"
@@ -105,7 +106,7 @@ def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
         yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
 
 
-# On this machine and on hosts. In a cluster operators see to it.
+# Wherever our launcher starts the processes.
 
 
 def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
