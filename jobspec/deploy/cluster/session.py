@@ -89,19 +89,22 @@ class Session:
                 ready.register(STDIN, selectors.EVENT_READ)
             result = b""
             while socket.is_open() and not result:
-                for key, _ in ready.select(0.5):
-                    if key.fd == STDIN:
-                        self._type(socket, ready)
-                result += self._print(socket)
+                typed = any(key.fd == STDIN for key, _ in ready.select(0.5))
+                result += self._print(socket)  # first: who has ended hears nothing more
+                if typed and socket.is_open() and not result:
+                    self._type(socket, ready)
             return result + self._print(socket)
 
     def _type(self, socket: Any, ready: selectors.BaseSelector) -> None:
+        from websocket import WebSocketException
+
         data = os.read(STDIN, CHUNK)
-        if data:
-            socket.write_channel(IN, data)
-            return
+        with contextlib.suppress(WebSocketException, OSError):  # it has ended without reading all: what it said is read
+            if data:
+                socket.write_channel(IN, data)
+                return
+            socket.close_channel(IN)
         ready.unregister(STDIN)
-        socket.close_channel(IN)
 
     def _print(self, socket: Any) -> bytes:
         """Print what has come, and return what the API has said of the command's end, if it has."""
