@@ -13,6 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.cluster.api import Api, connect
 from jobctl.jobspec.deploy.cluster.kinds import POD
 from jobctl.jobspec.deploy.cluster.mirror import Mirror
+from jobctl.jobspec.deploy.errors import DeployError
 from kube.server import ApiServer
 from kube.world import World
 
@@ -209,6 +210,18 @@ def test_who_may_not_watch_may_still_list(api: ApiServer, mirror: Mirror) -> Non
     eventually(mirror, [])
     put(api, "a")
     eventually(mirror, ["a"])
+
+
+def test_what_a_watch_has_ended_with_is_forgotten_at_the_next_look(
+    api: ApiServer, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a Ctrl-Z, while nobody looks and the server is not well."""
+    for name, value in (("IDLE", 0.0), ("DEAF", 0.0), ("PAUSE", 0.01)):
+        monkeypatch.setattr(f"jobctl.jobspec.deploy.cluster.mirror.{name}", value)
+    monkeypatch.setattr(mirror, "_looked", 0.0)
+    mirror._deaf(DeployError("not well"))
+    put(api, "a")
+    assert [pod["metadata"]["name"] for pod in mirror.objects()] == ["a"]
 
 
 @pytest.mark.parametrize("forgotten", [False, True])

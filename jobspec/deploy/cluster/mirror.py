@@ -47,6 +47,7 @@ class Mirror:
             self._listed = True
         elif self._thread is None:
             self._relist()
+            self._hear()  # whatever the last watch has ended with
             self._thread = threading.Thread(target=self._keep, name=f"watch {self.kind.plural}", daemon=True)
             self._thread.start()
         with self._lock:
