@@ -240,7 +240,8 @@ class Cluster:
                 note(todo_now)
             self.tell(f"{todo_now.kind} {todo_now.target}")
             made = self.api.apply(thing, force=force)
-            if is_main(thing) and is_suspended(made) and todo_now.kind == "change":
+            stopped = change.there.phase == "stopped" and todo_now.kind == "change"  # and not held back by Kueue
+            if is_main(thing) and stopped and is_suspended(made):
                 self.api.merge(made, suspension(made, False) or {})
         self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of
 

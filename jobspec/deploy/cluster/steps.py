@@ -84,8 +84,11 @@ def _main(thing: Object, there: There, cause: str | None) -> Iterator[Step]:
         yield _step("change", thing, "the job was stopped")
     elif cause is None and there.phase in ("failed", "stopped"):
         cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
+    before = annotations_of(now).get(OWNER_ANNOTATION)
     if cause is not None:
         yield _step("replace", thing, cause)
+    elif before != annotations_of(thing).get(OWNER_ANNOTATION):
+        yield _step("change", thing, f"it is {before}'s" if before else "it is nobody's")
 
 
 def _extra(want: Sequence[Object], there: There) -> Iterator[Step]:
