@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.cluster.api import Api, connect
 from jobctl.jobspec.deploy.cluster.kinds import POD
 from jobctl.jobspec.deploy.cluster.mirror import Mirror
 from jobctl.jobspec.deploy.errors import DeployError
-from kube.server import ApiServer
+from kube.server import TOKEN, ApiServer
 from kube.world import World
 
 UP = ("up", "--target", "kubernetes")
@@ -103,6 +103,21 @@ def test_credentials_that_are_refused(jobctl: Any, api: ApiServer, here: Path) -
     api.kubeconfig(here / "kubeconfig", token="of yesterday")
     ran = jobctl(*UP)
     assert (ran.code, ran.err.splitlines()[0]) == (3, "error: test: cannot list jobs in namespace ml: not logged in")
+
+
+@pytest.mark.parametrize("token", ["sesam\nopen", "schlüssel"])
+def test_credentials_that_no_header_can_carry_are_not_shown(
+    jobctl: Any, api: ApiServer, here: Path, token: str
+) -> None:
+    api.kubeconfig(here / "kubeconfig", token=token)
+    ran = jobctl(*UP)
+    told = "error: the credentials of the kubeconfig have characters that no header can carry"
+    assert (ran.code, ran.err.splitlines()) == (3, [told, "hint: is there a line break in its token?"])
+
+
+def test_a_token_may_end_with_its_line(jobctl: Any, api: ApiServer, here: Path) -> None:
+    api.kubeconfig(here / "kubeconfig", token=f"{TOKEN}\n")
+    assert jobctl("check", "--context", "test").code == 0
 
 
 def test_kubeconfigs_that_do_not_help(jobctl: Any, api: ApiServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,12 +166,12 @@ class Api:
         return self._ask("GET", _Path("get", _NOTHING, path))
 
     def headers(self) -> dict[str, str]:
-        """Return the credentials as headers; tokens that grow old are asked for anew."""
+        """Return the credentials as headers; tokens that grow old are asked for anew. Raises ConfigError."""
         configuration = self.client.configuration
         found = {"User-Agent": "jobctl", "Accept": "application/json"}
         for auth in configuration.auth_settings().values():
             if auth.get("value") and auth.get("in") == "header":
-                found[auth["key"]] = auth["value"]
+                found[auth["key"]] = _carried(auth["value"])
         return found
 
     def _ask(
@@ -256,6 +256,15 @@ class _Path(Call):
 
 
 _NOTHING = Kind("", "v1", "", "", namespaced=False)
+
+
+def _carried(value: str) -> str:
+    """Return a header's value, less the end of the line of the file that it was read from; nobody else may tell what it is."""
+    value = value.strip()
+    if not (value.isascii() and value.isprintable()):
+        hint = "is there a line break in its token?"
+        raise ConfigError("the credentials of the kubeconfig have characters that no header can carry", hint)
+    return value
 
 
 def _broken() -> tuple[type[BaseException], ...]:
