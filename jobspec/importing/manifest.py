@@ -105,8 +105,22 @@ def read(text: str, line: int) -> Manifest:
     try:
         return _job(job, kind, draft)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        why = f"there is no `{error.args[0]}`" if isinstance(error, KeyError) else str(error)
-        raise ImportProblem(f"this is no {job.get('kind')} that an operator would take: {why}", None, line) from error
+        raise ImportProblem(
+            f"this is no {job.get('kind')} that an operator would take: {_why(error)}", None, line
+        ) from error
+
+
+def _why(error: Exception) -> str:
+    """Return what is wrong with a manifest in which something was looked for where it has to be."""
+    match error:
+        case KeyError():
+            return f"there is no `{error.args[0]}`"
+        case IndexError():
+            return "a list is empty in which something has to be"
+        case AttributeError() | TypeError():
+            return "something is of another kind there, a list in place of a mapping, say"
+        case _:
+            return str(error)
 
 
 def _objects(text: str) -> Iterator[Json]:
@@ -320,7 +334,7 @@ def _command(draft: Draft, pod: Json) -> Command:
 def _list(container: Json, key: str) -> list[Any]:
     words = container.get(key) or []
     if not isinstance(words, list):
-        raise TypeError(f"`{key}` is no list of words")
+        raise ValueError(f"`{key}` is no list of words")
     return words
 
 
