@@ -67,7 +67,7 @@ def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
     if others and not take_over:
         name = deployer.job.name
         raise Failed(
-            f"job `{name}` on these hosts belongs to {', '.join(others)}, and is left alone",
+            f"job `{name}` belongs to {', '.join(others)}, and is left alone",
             5,
             "give yours another `name`, or `--take-over` if it is yours all the same",
         )
