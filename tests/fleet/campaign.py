@@ -465,10 +465,18 @@ class Campaign(Jobs):
             (h, name) for h, name in every if h.docker("inspect", "--format", "{{.State.Pid}}", name).strip() != "0"
         ]
 
+    def has_made_a_step(self, node: int) -> bool:
+        """Whether a node trains in this generation, and not only others."""
+        return any(one["node"] == node and one["progress"] is not None for one in self.status()["nodes"])
+
     def rank_stands_still(self, host: Host, node: int) -> None:
+        eventually(lambda: self.has_made_a_step(node))  # `hang_timeout` counts from there on
         before = self.failures()
         (self.checkpoints / f"stop-{node}").touch()
-        eventually(lambda: self.failures() > before)
+        try:
+            eventually(lambda: self.failures() > before)
+        except AssertionError:
+            raise AssertionError(f"node {node} stands still:\n{self.run('events').stdout}") from None
         (self.checkpoints / f"stop-{node}").unlink()
 
 

@@ -138,8 +138,11 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
 
 
 def test_synchronous_trainers_start_again_together(start: Any, eventually: Any) -> None:
+    """With gloo, too: trainers meet in files below the checkpoint directory."""
     # The script trains asynchronously: with `a_sync = False` the wheel of 3.0.0 ends in SIGSEGV (SendBarrierOp).
-    jobs = start("paddle-ps", SERVED, PS.replace("trainers: 3", "trainers: 2, sync: true"), steps=100000, delay=0.05)
+    jobs = start(
+        "paddle-ps", SERVED, PS.replace("trainers: 3", "trainers: 2, sync: true, gloo: 1"), steps=100000, delay=0.05
+    )
     jobs.ok("up")
     state = eventually(lambda: progress(jobs, 1, 5), 90)
     os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
