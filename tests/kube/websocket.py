@@ -122,13 +122,15 @@ def _feed(channels: Channels, process: Any, master: int | None, v5: bool) -> Non
         if channel == 0 and master is not None:
             os.write(master, data)
         elif channel == 0 and process.stdin is not None:
-            process.stdin.write(data)
-            process.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # of what does not read all, and has ended
+                process.stdin.write(data)
+                process.stdin.flush()
         elif channel == 4 and master is not None:
             size = json.loads(data)
             fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", size["Height"], size["Width"], 0, 0))
         elif channel == 255 and v5 and process.stdin is not None:
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
