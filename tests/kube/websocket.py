@@ -47,7 +47,10 @@ class Channels:
         """Return the next message with its channel, None when the client has closed."""
         message = b""
         while True:
-            head = self.reader.read(2)
+            try:
+                head = self.reader.read(2)
+            except ValueError:  # closed at this end, since the command has ended
+                return None
             if len(head) < 2:
                 return None
             size = head[1] & 0x7F
