@@ -294,7 +294,7 @@ class PaddleOptions(Part):
         default="launch", description="`legacy` for images with old Paddle: no launcher of its own."
     )
     elastic_timeout: Duration | None = Field(
-        default=None, description="How long Paddle waits for members, in whole seconds."
+        default=None, description="How long Paddle waits for members, in whole seconds, rounded up."
     )
 
 

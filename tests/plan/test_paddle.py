@@ -251,7 +251,7 @@ def test_the_name_of_an_etcd_keeps_its_first_letters() -> None:
 
 
 def test_a_fixed_number_of_nodes_with_etcd_is_fault_tolerant() -> None:
-    text = "nodes: 2\netcd: {managed: {}}\nrecovery: {max_restarts: 7}\npaddle: {elastic_timeout: 12s}\n"
+    text = "nodes: 2\netcd: {managed: {}}\nrecovery: {max_restarts: 7}\npaddle: {elastic_timeout: 11.2s}\n"
     one, other = make(text, "a addr=10.0.0.1\nb addr=10.0.0.2\n").nodes
     assert one.launch.start == other.launch.start == elastic("10.0.0.1:2379", "2", restarts="7", timeout="12")
 
