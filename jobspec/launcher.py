@@ -2325,20 +2325,22 @@ class Quorum:
     def __init__(self, etcd: Etcd) -> None:
         self.etcd = etcd
         self.members: List[Optional[str]] = []  # where they are called, as far as the spec says
-        self.asked = 0
+        self.left = 0  # rounds until they are asked for
         self.since: Optional[float] = None
         self.rounds = 0
 
     def there(self) -> None:
         """Take note that it is there, and of who its members are."""
         self.since, self.rounds = None, 0
-        self.asked = (self.asked + 1) % self.AGAIN
-        if self.asked != 1:
+        if self.left > 0:
+            self.left -= 1
             return
         with contextlib.suppress(EtcdError):
             found = self.etcd.call("/v3/cluster/member/list").get("members", [])
             voters = [member for member in found if not member.get("isLearner")]
             self.members = [self.address_of(member) for member in voters]
+            if all(member.get("clientURLs") for member in voters):  # else one has not run yet, and so has not said them
+                self.left = self.AGAIN
 
     def address_of(self, member: Json) -> Optional[str]:
         """Return the endpoint of the spec that a member says is its own, None if there is none."""

@@ -161,6 +161,7 @@ def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
         if "sshd" not in host.processes:
             host.power_on()
     for one in made:
+        print(one.run("events").stdout)  # pytest shows it where the test has failed
         down = one.run("down", "--hosts", "hosts.txt", "--ssh-config", str(three.ssh_config))
         assert (down.returncode, one.containers(), one.files()) == (0, [[], [], []], []), down.stderr
 

@@ -340,6 +340,25 @@ def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python:
             end(kept)
 
 
+def test_a_member_that_comes_later_is_asked_for_a_leader_too(tmp_path: Path, python: str) -> None:
+    """Until it has run, etcd does not say where it is called."""
+    with etcd(tmp_path / "etcd", 3, late=1) as cluster:
+        kept = Kept(tmp_path, python, cluster)
+        with kept.supervisor:
+            kept.begin()
+            kept.start()
+            kept.until("running", 1)
+            pid = kept.pid()
+            cluster.start(2)
+            eventually(lambda: all("clientURLs" in m for m in cluster.call("/v3/cluster/member/list")["members"]))
+            time.sleep(3.0)  # for the launcher to hear of it: it asks etcd every second
+            cluster.kill(0)
+            cluster.kill(1)
+            time.sleep(3 * TIMEOUT)
+            assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
+            end(kept)
+
+
 def test_a_host_that_is_cut_off_from_etcd_ends_its_processes(tmp_path: Path, python: str) -> None:
     """It cannot tell that from a quorum that is lost: a member that does not answer at all says nothing."""
     with etcd(tmp_path / "etcd", 3) as cluster:

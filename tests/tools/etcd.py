@@ -43,16 +43,18 @@ def free_ports(count: int) -> list[int]:
 
 
 class Etcd:
-    """A cluster below `directory`, each member a process."""
+    """A cluster below `directory`, each member a process; the last `late` of them are not started yet."""
 
-    def __init__(self, directory: Path, members: int = 1, *, tls: bool = False, users: bool = False) -> None:
+    def __init__(
+        self, directory: Path, members: int = 1, *, late: int = 0, tls: bool = False, users: bool = False
+    ) -> None:
         self.program, self.directory = find_etcd(), directory
         self.ports = free_ports(2 * members)
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self.scheme = "https" if tls else "http"
         directory.mkdir()
         self.tls = certificates(directory) if tls else {}
-        for number in range(members):
+        for number in range(members - late):
             self.start(number)
         self.wait()
         self.token = ""
