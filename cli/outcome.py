@@ -111,7 +111,7 @@ def wait_until_up(deployer: Handle, output: Format, failed: Failures) -> int:
                 since = float("inf")
                 console.say(f"{now} for a while: {reason}")
             progress.show(f"{now}: {reason or ''}", _counts(observed))
-            pause(0.1)
+            pause(0.05)
     if output is Format.json:
         report(deployer, failed)
         return 1 if now in ("failed", "degraded") and not failed else 0

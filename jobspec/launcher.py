@@ -47,6 +47,11 @@ import zlib
 from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 POLL = 0.1  # seconds between two looks at the control file and the processes
+EXPECTANT = (
+    "waiting",
+    "failed",
+    "fenced",
+)  # states in which the next generation is as good as there: it is looked for oftener
 TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 FROM_OUTSIDE = (129, 130, 137, 143)  # how a process ends that somebody, or something, has ended
@@ -524,7 +529,7 @@ class Launcher:
                 if self.kept is not None:
                     self.kept.leave()
                 return code
-            self.pause(POLL if self.pending is None else POLL / 5)
+            self.pause(POLL / 5 if self.report["state"] in EXPECTANT else POLL)
 
     def pause(self, seconds: float) -> bool:
         """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost.
@@ -1034,6 +1039,10 @@ class Lease:
         self.heard[by] = now
         return True
 
+    def misses(self, by: int) -> bool:
+        """Say whether a launcher that counts has not answered yet."""
+        return by in self.others and by not in self.answers
+
     def renewed(self) -> Optional[float]:
         """Return from when on it counts, None if nobody has answered."""
         # That many others (and this one, if it is counted) are a strict majority.
@@ -1088,6 +1097,7 @@ class Post:
         self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
         self.peers: Dict[int, Any] = {}  # their sockets' addresses
         self.next = 0.0
+        self.last: Optional[str] = None  # the newest tick in this generation
         self.done: Set[int] = set()  # nodes that have said that they are done
         self.told: Set[int] = set()  # nodes that have heard that this one is
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
@@ -1095,7 +1105,7 @@ class Post:
 
     def meet(self, order: Json) -> None:
         """Take note of where the launchers of a new generation hear."""
-        self.peers, self.next, self.echo = {}, 0.0, None
+        self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
         self.done, self.told = set(), set()
         for member in order["members"]:
             port = member.get("port")
@@ -1134,7 +1144,7 @@ class Post:
         if now < self.next:
             return
         self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
-        name = self.lease.tick(now)
+        name = self.last = self.lease.tick(now)
         if self.lease.generation is not None and self.launcher.kept is None:
             for peer in self.peers.values():
                 self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
@@ -1183,6 +1193,9 @@ class Post:
             self.lease.answered(message["answer"], node)
         elif self.lease.asked(generation, node, boot_time()):
             self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
+            # It may not have been there yet when that was sent; only who misses an answer asks, so two never go on for ever.
+            if self.launcher.pending is not None and self.last is not None and self.lease.misses(node):
+                self.send({"tick": self.last, "generation": generation, "node": self.lease.me}, sender)
 
     def say_done(self, nodes: Set[int]) -> None:
         """Tell the launchers of `nodes` that this one is done."""

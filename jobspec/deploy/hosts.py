@@ -290,9 +290,10 @@ class Hosts:
         """Carry out steps about nodes, and hand-overs, on each host in their order."""
         check(self._held)
         todo = {host: [step for step in steps if step.host == host] for host in {step.host for step in steps}}
-        outcome = self._on(todo, lambda site: self._apply_on(site, todo[site.host.name]))
-        started = {host: nodes for site, nodes in outcome.done.items() if nodes for host in [site.host.name]}
-        return self._failures(outcome) | self._settle(started)
+        fresh: dict[str, Seen] = {}
+        outcome = self._on(todo, lambda site: self._settle(site, self._apply_on(site, todo[site.host.name]), fresh))
+        self._seen = {**self._seen, **fresh}
+        return self._failures(outcome)
 
     def _apply_on(self, site: Site, steps: Sequence[Step]) -> set[int]:
         """Carry out the steps of one host; return the nodes whose launchers were started."""
@@ -324,34 +325,24 @@ class Hosts:
         container = next((n.container for n in self.plan.nodes if n.index == node), None)
         return images.instead(site, container, control_of(self._seen).ledger.image) if container else None
 
-    def _settle(self, started: Mapping[str, set[int]]) -> dict[str, DeployError]:
-        """Wait until every launcher that was started reports; return why others did not."""
-
-        fresh: dict[str, Seen] = {}
-
-        def settle(site: Site) -> None:
-            deadline = time.monotonic() + START_TIMEOUT
-            waiting = set(started[site.host.name])
-            while waiting:
-                seen = fresh[site.host.name] = site.observe()
-                for container in seen.containers:
-                    if container.node in waiting and not container.running and not seen.ended(container.node):
-                        raise _died(site, container)
-                waiting = {node for node in waiting if not seen.started(node)}
-                if waiting and time.monotonic() > deadline:
-                    node = min(waiting)
-                    raise HostError(
-                        site.host.name,
-                        "launcher-silent",
-                        f"the launcher of node {node} says nothing",
-                        f"`docker logs jobctl-{self.job.name}-{node}` there",
-                    )
-                if waiting:
-                    time.sleep(LOOK)
-
-        failures = self._failures(self._on(started, settle))
-        self._seen = {**self._seen, **fresh}
-        return failures
+    def _settle(self, site: Site, started: Iterable[int], fresh: dict[str, Seen]) -> None:
+        """Wait until every launcher that was started reports; put down how the host looks. Raises HostError if one does not."""
+        deadline = time.monotonic() + START_TIMEOUT
+        waiting = set(started)
+        while waiting:
+            seen = fresh[site.host.name] = site.observe()
+            for container in seen.containers:
+                if container.node in waiting and not container.running and not seen.ended(container.node):
+                    raise _died(site, container)
+            waiting = {node for node in waiting if not seen.started(node)}
+            if waiting and time.monotonic() > deadline:
+                node = min(waiting)
+                message = f"the launcher of node {node} says nothing"
+                raise HostError(
+                    site.host.name, "launcher-silent", message, f"`docker logs jobctl-{self.job.name}-{node}` there"
+                )
+            if waiting:
+                time.sleep(LOOK)
 
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,6 +225,34 @@ def test_launchers_answer_each_other(pair: tuple[Node, Node]) -> None:
     pair[1].gone()
     pair[0].until("fenced", 1)
     eventually(lambda: "1" in pair[0].supervisor.lines[-1]["unheard"])
+
+
+def test_who_comes_later_is_asked_at_once(node: Node) -> None:
+    """It was not there to answer before; the tick is the same, so that it counts from when it was first sent."""
+    node.supervisor.answering = False
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.settimeout(20)
+        node.start(command=node.script(SLEEP))
+        node.order(members=two_members(a=1, b=peer.getsockname()[1]))
+        first, launcher = peer.recvfrom(2048)
+        asked = [json.loads(first)]
+
+        def ask(name: str) -> None:
+            message = {"tick": name, "generation": asked[0]["generation"], "node": 1}
+            peer.sendto(json.dumps(message).encode(), launcher)
+            while asked[-1].get("answer") != name:
+                asked.append(json.loads(peer.recv(2048)))
+
+        ask("mine")
+        last = [message["tick"] for message in asked if "tick" in message][-1]
+        assert json.loads(peer.recv(2048)) == {"tick": last, "generation": asked[0]["generation"], "node": 0}
+        peer.sendto(json.dumps({"answer": last, "generation": asked[0]["generation"], "node": 1}).encode(), launcher)
+        ask("again")
+        node.until("running", 1)
+        asked.append(json.loads(peer.recv(2048)))  # the next one is new: who has answered is asked in its turn
+        names = [message["tick"] for message in asked if "tick" in message]
+        assert len(set(names)) == len(names)
 
 
 def test_a_server_beside_a_trainer_gives_its_host_no_second_vote() -> None:

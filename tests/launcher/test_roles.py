@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -131,8 +132,9 @@ class Job:
         new.rename(self.node.root / name)
 
     def trains(self, begun: int = 1) -> None:
-        """Wait until both trainers have begun that often in all."""
-        eventually(lambda: sum(self.log(0, f"workerlog.{n}").count("trains with") for n in (0, 1)) == begun)
+        """Wait until both trainers have begun that often in all, and said so to the end of the line."""
+        logs = (0, "workerlog.0"), (0, "workerlog.1")
+        eventually(lambda: sum(len(re.findall("trains with .*\\n", self.log(*log))) for log in logs) == begun)
 
 
 @pytest.fixture
