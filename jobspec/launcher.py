@@ -47,11 +47,8 @@ import zlib
 from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
 POLL = 0.1  # seconds between two looks at the control file and the processes
-EXPECTANT = (
-    "waiting",
-    "failed",
-    "fenced",
-)  # states in which the next generation is as good as there: it is looked for oftener
+EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
+SOON = 20.0  # seconds after which it is not any more
 TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 FROM_OUTSIDE = (129, 130, 137, 143)  # how a process ends that somebody, or something, has ended
@@ -469,6 +466,7 @@ class Launcher:
         self.order: Optional[Json] = None  # the newest: of the control file as last read, and of etcd
         self.run_: Optional[Run] = None
         self.busy = False  # whether there may be processes
+        self.since = boot_time()  # when the state last changed
         self.set_up = False
         self.failed: Optional[Failed] = None  # what go_on is about
         last = read_json(self.report_path) or {}
@@ -529,7 +527,8 @@ class Launcher:
                 if self.kept is not None:
                     self.kept.leave()
                 return code
-            self.pause(POLL / 5 if self.report["state"] in EXPECTANT else POLL)
+            expectant = self.report["state"] in EXPECTANT and boot_time() - self.since < SOON
+            self.pause(POLL / 5 if self.pending is not None or expectant else POLL)
 
     def pause(self, seconds: float) -> bool:
         """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost.
@@ -934,6 +933,8 @@ class Launcher:
     def say(self, **changes: Any) -> None:
         """Report a change."""
         before = self.summary()
+        if "state" in changes:
+            self.since = boot_time()
         self.report.update(changes)
         write_json(self.report_path, self.report)
         if self.summary() != before:
