@@ -118,9 +118,9 @@ RULES: tuple[Rule, ...] = (
          "mode `ps` needs the block `ps`", "add `ps: {servers: 2, trainers: 4}`"),
     Rule("ps-without-mode", ERROR, ("ps",), lambda s: s.ps is not None and s.mode != "ps",
          "the block `ps` belongs to mode `ps`", "add `mode: ps`", at_key=True),
-    Rule("collective-only-device", ERROR, ("devices",), lambda s: s.mode == "ps" and s.devices.kind in ("dcu", "npu"),
+    Rule("collective-only-device", ERROR, ("devices", "kind"), lambda s: s.mode == "ps" and s.devices.kind in ("dcu", "npu"),
          "devices of kind `dcu` and `npu` allow mode `collective` only", "use `cpu`, `gpu` or `xpu`"),
-    Rule("mindspore-device", ERROR, ("devices",), lambda s: _is("mindspore")(s) and s.devices.kind not in ("cpu", "gpu", "npu"),
+    Rule("mindspore-device", ERROR, ("devices", "kind"), lambda s: _is("mindspore")(s) and s.devices.kind not in ("cpu", "gpu", "npu"),
          "mindspore runs on `cpu`, `gpu` and `npu`"),
     Rule("mindspore-ps", ERROR, ("mode",), lambda s: _is("mindspore")(s) and s.mode == "ps",
          "mindspore has no mode `ps`: set_param_ps was removed in 2.6", "use `mode: collective`"),
@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
          "mindspore's own recovery keeps files where all hosts see them, and no such folder is known",
          "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"),
     # Sizes and devices.
-    Rule("min-above-max", ERROR, ("nodes",), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
+    Rule("min-above-max", ERROR, ("nodes", "min"), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
     Rule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,
          "`count` and `ids` both say how many devices", "keep one", at_key=True),
     Rule("cpu-ids", ERROR, ("devices", "ids"), lambda s: s.devices.kind == "cpu" and s.devices.ids is not None,
@@ -184,7 +184,7 @@ RULES: tuple[Rule, ...] = (
     Rule("one-checkpoint", WARNING, ("checkpoint", "keep"),
          lambda s: _is("mindspore")(s) and s.checkpoint and s.checkpoint.keep < 2,
          "a crash while the only checkpoint is saved loses everything", "use `keep: 2`"),
-    Rule("relative-checkpoint", ERROR, ("checkpoint",),
+    Rule("relative-checkpoint", ERROR, ("checkpoint", "dir"),
          lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
          "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
     # Operators of Kubernetes; what only matters on that target: kubernetes_checks.
@@ -212,7 +212,7 @@ RULES: tuple[Rule, ...] = (
          "with `Service` Paddle 3 hangs in mode `collective`, and servers of operator 0.3.5 do not find themselves",
          "use `PodIP`"),
     # etcd.
-    Rule("etcd-either", ERROR, ("etcd",), lambda s: s.etcd and (s.etcd.endpoints is None) == (s.etcd.managed is None),
+    Rule("etcd-either", ERROR, ("etcd", "managed"), lambda s: s.etcd and bool(s.etcd.endpoints) == (s.etcd.managed is not None),
          "`etcd` needs either `endpoints` or `managed`", "endpoints of one that runs, or `managed: {}`"),
     Rule("etcd-replicas", ERROR, ("etcd", "managed", "replicas"),
          lambda s: s.etcd and s.etcd.managed and s.etcd.managed.replicas not in (1, 3),
@@ -308,12 +308,12 @@ def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
     """Return the target of every mount of a container, and where in the spec it is written."""
     found: list[tuple[PurePosixPath, tuple[str | int, ...]]] = [
-        (PurePosixPath(volume.target), ("volumes", number)) for number, volume in enumerate(spec.volumes)
+        (PurePosixPath(volume.target), ("volumes", number, "target")) for number, volume in enumerate(spec.volumes)
     ]
     if spec.code is not None:
-        found.append((PurePosixPath(spec.code.target), ("code",)))
+        found.append((PurePosixPath(spec.code.target), ("code", "target")))
     if spec.checkpoint is not None:
-        found.append((PurePosixPath(spec.checkpoint.dir), ("checkpoint",)))
+        found.append((PurePosixPath(spec.checkpoint.dir), ("checkpoint", "dir")))
     return found
 
 
@@ -326,7 +326,7 @@ def _mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 
 def _same_bind(spec: Spec, one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
     """Say whether two mounts at one place show the same directory, as a volume for the checkpoint does."""
-    if other != ("checkpoint",) or one[0] != "volumes":
+    if other[0] != "checkpoint" or one[0] != "volumes":
         return False
     volume = spec.volumes[int(one[1])]
     return volume.kind == "bind" and volume.source == volume.target and not volume.read_only
@@ -354,7 +354,7 @@ def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
     base = directory / spec.code.source if spec.code else directory
     if spec.code is not None and not base.is_dir():
-        yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code",)))
+        yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
     elif spec.script is not None and not spec.script.startswith("/") and not (base / spec.script).is_file():
         yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
     for number, name in enumerate(spec.env_file):

@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
     Rule("kubernetes-devices", ERROR, ("devices",),
          lambda s: s.devices.kind != "cpu" and s.devices.count is None and s.devices.ids is None and s.mode != "ps",
          "a pod has to ask for a number of devices", "write `gpu:8`"),
-    Rule("kubernetes-ids", WARNING, ("devices",), lambda s: s.devices.ids is not None,
+    Rule("kubernetes-ids", WARNING, ("devices", "ids"), lambda s: s.devices.ids is not None,
          "the cluster chooses which devices of a node a pod gets: of these only the number counts"),
     Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and is_elastic(s),
          "no etcd is started in the cluster", "name one that runs there: `etcd: {endpoints: [etcd:2379]}`"),

@@ -40,7 +40,7 @@ def validate(
             if len(errors) > _MOST:
                 message = f"and {len(errors) - _MOST} more mistakes"
                 where = _written(source, tuple(errors[_MOST]["loc"]))
-                found.append(Diagnostic("error", "more-mistakes", message, _span_of(source, where)))
+                found.append(Diagnostic("error", "more-mistakes", message, source.value_span(where)))
             meant = {(*where[:-1], _meant(where)) for where, item in items if item["type"] == "extra_forbidden"}
             for where, item in items:
                 if where not in gone and not (item["type"] == "missing" and where in meant):
@@ -128,7 +128,9 @@ def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
         )
     if where[-1:] == ("[key]",):
         return Diagnostic("error", kind, context["message"], source.key_span(where[:-1]), context["hint"])
-    span = _span_of(source, where)
+    if kind == "two-sources":
+        return Diagnostic("error", kind, context["message"], source.key_span((*where, "file")), context["hint"])
+    span = source.value_span(where)
     if kind == "literal_error":
         return _literal(where, span, error)
     if kind == "string_pattern_mismatch":
@@ -137,7 +139,7 @@ def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
     if kind in _TYPES:
         from jobctl.jobspec.spec.scalars import kind_of
 
-        hint = "write each word as an item: `[a, b]`" if kind in ("tuple_type", "list_type") else None
+        hint = _list_hint(error["input"]) if kind in ("tuple_type", "list_type") else None
         message = f"`{_name(where)}`: expected {_TYPES[kind]}, found {kind_of(error['input'])}"
         return Diagnostic("error", "wrong-type", message, span, hint)
     message = context.get("message") or error["msg"]
@@ -146,9 +148,8 @@ def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
     return Diagnostic("error", kind, message, span, context.get("hint"))
 
 
-def _span_of(source: Source, where: Where) -> Span:
-    span = source.value_span(where)
-    return span if span.end_column > span.column or span.end_line > span.line else source.key_span(where)
+def _list_hint(value: object) -> str:
+    return "begin each item with `- `" if isinstance(value, dict) else "write each word as an item: `[a, b]`"
 
 
 def _name(where: Where) -> str:

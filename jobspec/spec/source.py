@@ -106,7 +106,10 @@ class Source:
         return self._find(path)[0]
 
     def value_span(self, path: Sequence[str | int]) -> Span:
-        """Return the place of the value at `path`, or the nearest one above it."""
+        """Return the place of the value at `path`, or the nearest one above it.
+
+        Of a block, or of no value at all, that of its key: nobody looks for a mistake in the block's first line.
+        """
         return self._find(path)[1]
 
     def has(self, path: Sequence[str | int]) -> bool:
@@ -130,7 +133,13 @@ class Source:
                 break
             key, node = entry
             value, depth = node.span, depth + 1
-        return key, value, depth
+            if _is_empty(key) and node.entries:  # an item of a list that is a block has no key of its own
+                key = node.entries[0][0].span
+        return key, key if _is_empty(value) else value, depth
+
+
+def _is_empty(span: Span) -> bool:
+    return (span.line, span.column) == (span.end_line, span.end_column)
 
 
 def _child(node: Node, part: str | int) -> tuple[Span, Node] | None:

@@ -83,7 +83,7 @@ def _unmounted(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnost
     for number, volume in enumerate(spec.volumes):
         if volume.kind != "bind" or not volume.source:
             continue
-        span = source.value_span(("volumes", number))
+        span = source.value_span(("volumes", number, "source"))
         path = os.path.normpath(directory / volume.source)
         if not os.path.exists(path):
             message = f"there is no `{volume.source}` on this machine"
@@ -134,7 +134,9 @@ def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
             message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
             hint = "give an absolute path on the hosts, or send files with `code`"
-            yield Diagnostic("error", "relative-volume", message, source.value_span(("volumes", number)), hint)
+            yield Diagnostic(
+                "error", "relative-volume", message, source.value_span(("volumes", number, "source")), hint
+            )
 
 
 def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:
@@ -149,7 +151,9 @@ def _claims(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for number, volume in enumerate(spec.volumes):
         if volume.kind == "volume" and volume.source and not is_object(volume.source):
             message = f"`{volume.source}` is no name of a PersistentVolumeClaim, which this volume is there"
-            yield Diagnostic("error", "kubernetes-claim", message, source.value_span(("volumes", number)), OBJECT_HINT)
+            yield Diagnostic(
+                "error", "kubernetes-claim", message, source.value_span(("volumes", number, "source")), OBJECT_HINT
+            )
 
 
 def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
@@ -177,7 +181,7 @@ def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagn
     if spec.nodes.min > room:
         message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
         hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
-        yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes",)), hint)
+        yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes", "min")), hint)
 
 
 def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
@@ -190,11 +194,11 @@ def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagno
         share = has // host.nodes
         if spec.devices.ids is not None and max(spec.devices.ids) >= has and host.devices is None:
             message = f"device {max(spec.devices.ids)} is beyond the {has} slots of {host.name}"
-            yield Diagnostic("error", "ids-beyond-slots", message, source.value_span(("devices",)))
+            yield Diagnostic("error", "ids-beyond-slots", message, source.value_span(("devices", "ids")))
             return
         if (spec.devices.count or 0) > share:
             message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
-            yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices",)))
+            yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices", "count")))
             return
 
 
