@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -182,26 +183,34 @@ _RANGE = re.compile(r"\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]")
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the names of `name[01-16]`, in order; a name without a range is itself. Raises _Bad."""
+    """Return the names of `name[01-16]`, in order, repeated ones too; a name without a range is itself. Raises _Bad."""
     if not _PLAIN.fullmatch(_RANGE.sub("0", pattern)):
         raise _Bad("bad-host", f"`{pattern}` is no host", "letters, digits, `-` and `.`; a range is `name[01-16]`")
     if "[" not in pattern:
         return [pattern]
     count = 1
     for ranges in _RANGE.findall(pattern):
-        count *= sum(_size(part, pattern) for part in ranges.split(","))
+        count *= sum(len(_numbers(part, pattern)) for part in ranges.split(","))
         if count > MAX_HOSTS:
             raise _Bad("bad-host", f"`{pattern}` names more than {MAX_HOSTS} hosts")
-    from ClusterShell.NodeSet import NodeSet
+    parts = [_words(part, pattern) if odd % 2 else [part] for odd, part in enumerate(_RANGE.split(pattern))]
+    return ["".join(words) for words in product(*parts)]
 
-    return [str(name) for name in NodeSet(pattern, resolver=None)]
+
+def _words(ranges: str, pattern: str) -> list[str]:
+    parts = [(len(part.partition("-")[0]), _numbers(part, pattern)) for part in ranges.split(",")]
+    return [f"{number:0{digits}}" for digits, numbers in parts for number in numbers]
 
 
-def _size(part: str, pattern: str) -> int:
-    first, dash, last = part.partition("-")
-    if dash and int(last) < int(first):
+def _numbers(part: str, pattern: str) -> range:
+    first, _, last = part.partition("-")
+    last = last or first
+    if int(last) < int(first):
         raise _Bad("bad-host", f"the range `{part}` of `{pattern}` runs backwards")
-    return int(last) - int(first) + 1 if dash else 1
+    if len(first) != len(last) and (last[0] == "0" or (first[0] == "0" and first != "0")):
+        message = f"the range `{part}` of `{pattern}` has leading zeros at one end only"
+        raise _Bad("bad-host", message, f"write `{first:0>{len(last)}}-{last:0>{len(first)}}`")
+    return range(int(first), int(last) + 1)
 
 
 def _addresses(pattern: str | None, count: int) -> list[str | None]:

@@ -146,7 +146,7 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'psutil', 'ClusterShell'}\n"
+        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'psutil'}\n"
         "heavy |= {'jobctl.jobspec.deploy.local'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
