@@ -80,13 +80,17 @@ def out_bytes(data: bytes) -> None:
 
 def out_json(value: object) -> None:
     """Print one JSON document."""
-    out(json.dumps(value, indent=2, ensure_ascii=False))
+    out(json.dumps(value, indent=2, ensure_ascii=not _is_utf_8(sys.stdout)))
 
 
 def out_json_line(value: object) -> None:
     """Print one line of JSON Lines, and see to it that a reader gets it now."""
-    out(json.dumps(value, ensure_ascii=False))
+    out(json.dumps(value, ensure_ascii=not _is_utf_8(sys.stdout)))
     sys.stdout.flush()
+
+
+def _is_utf_8(stream: Any) -> bool:
+    return (getattr(stream, "encoding", None) or "").lower() in ("utf-8", "utf8")
 
 
 def say(text: str) -> None:

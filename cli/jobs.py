@@ -71,6 +71,8 @@ def spec_path(job: str | None) -> Path:
     if is_spec_file(job):
         return Path(job)
     about = job_of_name(job).about()
+    if about is None and os.path.isdir(job):
+        return Path(job)  # the loader says what is wrong with it
     if about is None:
         raise Failed(
             f"no job `{job}` is known here, and no file of that name",

@@ -49,6 +49,18 @@ def _root(
     del version
 
 
+def _fill_streams() -> None:
+    """Put /dev/null in the place of standard streams that are closed: the next file opened would become one."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command in `argv` (default: this process's) and exit with its code.
 
@@ -57,6 +69,7 @@ def main(argv: list[str] | None = None) -> None:
     """
     # Nearly all that a command makes stays until it ends: looking for what does not took a tenth of its time.
     gc.set_threshold(OBJECTS)
+    _fill_streams()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None
     if given[:1] in (["run"], ["exec"], ["import"]) and "--" in given:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +89,30 @@ def test_validate_with_hosts_asks_for_what_containers_need(jobctl: Any) -> None:
     ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
     codes = [d["code"] for d in json.loads(ran.out)["diagnostics"]]
     assert (ran.code, codes) == (2, ["image-missing", "too-few-hosts"])
+
+
+def test_a_directory_is_no_spec(jobctl: Any, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    ran = jobctl("validate", "folder", "-o", "json")
+    assert (ran.code, [found["code"] for found in json.loads(ran.out)["diagnostics"]]) == (2, ["not-a-file"])
+
+
+def test_json_is_json_in_every_encoding(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("\u00e9\U0001f600: 1\n", encoding="utf-8")
+    command = [sys.executable, "-m", "jobctl", "validate", "-o", "json"]
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    ran = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=False)
+    messages = [found["message"] for found in json.loads(ran.stdout)["diagnostics"]]
+    assert (ran.returncode, "unknown key `\u00e9\U0001f600`" in messages) == (2, True)
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(SPEC)
+    jobctl = f"{sys.executable} -m jobctl"
+    script = f"({jobctl} schema && {jobctl} render --out out) {closed}"
+    ran = subprocess.run(["sh", "-c", script], cwd=tmp_path, check=False)
+    assert (ran.returncode, sorted(path.name for path in tmp_path.iterdir())) == (0, ["job.yaml", "out"])
 
 
 def test_schema_is_json(jobctl: Any) -> None:
