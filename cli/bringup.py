@@ -75,8 +75,6 @@ def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
 
 def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
-    if options.output is Format.text:
-        _say_target(compiled, plan)
     if options.dry_run:
         change = change_of(deployer, plan, options)
         tell_failures(deployer.failures)
@@ -162,14 +160,6 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
             f"no host is fit for job `{plan.job}`: nothing was changed", 3, "`--skip-check` goes on all the same"
         )
     return left
-
-
-def _say_target(compiled: Compiled, plan: Plan) -> None:
-    unused = compiled.path.parent / "hosts.txt"
-    if compiled.hosts_path is None and unused.is_file():
-        console.say(
-            f"target local: {len(plan.nodes)} nodes on this machine ({unused} lies there unused; --hosts {unused} uses it)"
-        )
 
 
 def _apply(

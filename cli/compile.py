@@ -91,9 +91,10 @@ def validate(
 
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
-    from jobctl.jobs import Where, check, show_diagnostics
+    from jobctl.jobs import Where, check, say_unused_hosts, show_diagnostics
 
-    checked = check(job, overrides, Where(target, hosts, on, exclude))
+    where = Where(target, hosts, on, exclude)
+    checked = check(job, overrides, where)
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
         diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
@@ -101,6 +102,7 @@ def validate(
     else:
         show_diagnostics(checked.diagnostics, checked.loaded.source, sys.stdout)
         _summary(checked.files, errors, len(checked.diagnostics) - errors)
+    say_unused_hosts(checked, where)
     if errors:
         raise typer.Exit(2)
 

@@ -241,7 +241,16 @@ def compile_job(
         show_diagnostics(checked.diagnostics, checked.loaded.source)
     if checked.compiled is None:
         raise Failed("", 2)
+    if not quiet:
+        say_unused_hosts(checked, where)
     return checked.compiled
+
+
+def say_unused_hosts(checked: Checked, where: Where) -> None:
+    """Tell that the target is this machine, although a hosts file lies beside the spec, if nobody has chosen so."""
+    unused = checked.files[0].parent / "hosts.txt"
+    if where.target is None and where.hosts is None and not in_cluster(where) and unused.is_file():
+        console.say(f"target local: this machine ({unused} lies there unused; --hosts {unused} uses it)")
 
 
 def refuse_move(compiled: Compiled) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.transport import checked
 from jobctl.jobspec.plan.types import Code, Plan
+from jobctl.jobspec.render.write import LIST as RENDERED
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.site import Site
@@ -48,7 +49,7 @@ def code_files(plan: Plan, code: Code) -> list[Path]:
     """Return the files (and links) of the code, sorted: all below its source but what is excluded.
 
     Excluded are patterns of `.dockerignore`, those of `code.exclude` (without a slash they hold at any depth), and
-    what the job itself writes there.
+    what the job or jobctl itself writes there: to look at a job must not change it.
     """
     from docker.utils.build import PatternMatcher
 
@@ -56,10 +57,13 @@ def code_files(plan: Plan, code: Code) -> list[Path]:
     patterns = [*_NEVER, *code.exclude, *plan.outputs]
     everywhere = [f"**/{pattern.strip('/')}" for pattern in patterns if "/" not in pattern.strip("/")]
     where = plan.checkpoint.dir if plan.checkpoint else None
-    own = [os.path.relpath(where, root)] if where and Path(where).is_relative_to(root) else []
+    own = [f"{plan.job}-pull", f"{plan.job}-report.html"]
+    own += [os.path.relpath(where, root)] if where and Path(where).is_relative_to(root) else []
     matcher = PatternMatcher([pattern.strip("/") for pattern in patterns] + everywhere + own + _ignored(root))
-    found = (root / name for name in matcher.walk(str(root)))
-    return sorted(path for path in found if path.is_symlink() or path.is_file())
+    found = [root / name for name in matcher.walk(str(root))]
+    rendered = {path.parent for path in found if path.name == RENDERED} - {root}
+    files = (path for path in found if path.is_symlink() or path.is_file())
+    return sorted(path for path in files if rendered.isdisjoint(path.parents))
 
 
 def _ignored(root: Path) -> list[str]:

@@ -139,15 +139,39 @@ def test_init_never_replaces_a_file(jobctl: Any) -> None:
     assert not Path("hosts.txt").exists()
 
 
+def _files(folder: str) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()
+    }
+
+
 def test_render_is_the_same_each_time(jobctl: Any) -> None:
     Path("hosts.txt").write_text("gpu[1-2]\n")
     args = ("render", "--hosts", "hosts.txt", "--set", "image=registry/train:1")
     assert jobctl(*args, "--out", "one").code == 0
     assert jobctl(*args, "--out", "two").code == 0
-    files = {path.relative_to("one").as_posix(): path.read_bytes() for path in Path("one").rglob("*") if path.is_file()}
-    again = {path.relative_to("two").as_posix(): path.read_bytes() for path in Path("two").rglob("*") if path.is_file()}
-    assert files == again
+    files = _files("one")
+    assert files == _files("two")
     assert {"launcher.py", "control.json", "gpu1/compose.yaml", "gpu2/compose.yaml"} <= set(files)
+
+
+def test_what_jobctl_writes_beside_the_code_is_no_code(jobctl: Any, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
+    Path("hosts.txt").write_text("a\nb\n")
+    jobctl("render", "--hosts", "hosts.txt", "--out", "one")
+    Path("small-report.html").write_text("a page")
+    Path("small-pull").mkdir()
+    Path("small-pull", "workerlog.0").write_text("a log")
+    jobctl("render", "--hosts", "hosts.txt", "--out", "two")
+    assert _files("one") == _files("two") != {}
+
+
+@pytest.mark.parametrize("command", ["validate", "render", "plan"])
+def test_a_hosts_file_that_is_not_used_is_told(jobctl: Any, command: str) -> None:
+    Path("hosts.txt").write_text("a\n")
+    told = "target local: this machine (hosts.txt lies there unused; --hosts hosts.txt uses it)\n"
+    assert told in jobctl(command).err
+    assert told not in jobctl(command, "--target", "local").err
 
 
 def test_no_artefact_holds_another_nodes_address(jobctl: Any) -> None:
@@ -213,7 +237,11 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
         (("restart",), 2, "error: job `small` is not up"),
         (("exec", "--node", "0", "--", "true"), 2, "error: job `small` has no node 0"),
         (("exec", "--node", "0"), 2, "error: no command is given"),
-        (("run", "--", "no-such-program"), 3, "error: no-such-program: not found on the node's PATH"),
+        (
+            ("run", "--target", "local", "--", "no-such-program"),
+            3,
+            "error: no-such-program: not found on the node's PATH",
+        ),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),
         (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
         (
