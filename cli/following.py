@@ -12,6 +12,7 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.deployer import Handle
+    from jobctl.jobspec.deploy.observed import Observed
 
 INTERVAL = 0.1  # seconds between two looks
 
@@ -20,27 +21,37 @@ def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
     from jobctl.bringup import duration
     from jobctl.jobspec.deploy.observed import phase
-    from jobctl.outcome import show_tail
     from jobctl.status import look
 
     deadline = None if timeout is None else time.monotonic() + duration(timeout)
     while True:
         observed = look(deployer)
         now, reason = phase(observed)
-        if now in ("succeeded", "failed", "stopped"):
+        over = now in ("succeeded", "failed", "stopped")
+        late = deadline is not None and time.monotonic() >= deadline
+        if over or late:
             break
-        if deadline is not None and time.monotonic() >= deadline:
-            console.error(f"job `{deployer.job.name}` still {now} after {timeout}")
-            return 124
         pause(max(INTERVAL, deployer.interval))
     if output is Format.json:
         console.out_json({"job": deployer.job.name, "phase": now, "reason": reason})
-    elif now == "succeeded":
+    if not over:
+        console.error(f"job `{deployer.job.name}` still {now} after {timeout}")
+        return 124
+    if output is Format.text:
+        _say_result(deployer, observed)
+    return 0 if now == "succeeded" else 1
+
+
+def _say_result(deployer: Handle, observed: Observed) -> None:
+    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.outcome import show_tail
+
+    now, reason = phase(observed)
+    if now == "succeeded":
         console.say(f"job `{deployer.job.name}` succeeded")
     else:
         console.error(f"job `{deployer.job.name}` {now}: {reason}")
         show_tail(observed)
-    return 0 if now == "succeeded" else 1
 
 
 def show_events(deployer: Handle, follow: bool, output: Format) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -42,10 +43,12 @@ def since_time(text: str) -> float:
     """Return the moment that `--since` means: a time, or so long ago. Ends with 2 for anything else."""
     from jobctl.bringup import duration
 
-    try:
+    with suppress(ValueError, OverflowError):
         return datetime.fromisoformat(text).timestamp()
-    except ValueError:
+    try:
         return time.time() - duration(text)
+    except Failed:
+        raise Failed(f"`{text}` is no time", 2, "write how long ago, `10m`, or when, `2026-01-31T14:00:00`") from None
 
 
 def stream(deployer: Handle, choice: Choice, output: Format) -> int:

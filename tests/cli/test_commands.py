@@ -243,6 +243,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
             "error: no-such-program: not found on the node's PATH",
         ),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),
+        (("logs", "small", "--since", "yesterday"), 2, "error: `yesterday` is no time"),
         (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
         (
             ("up", "--target", "local", "--hosts", "hosts.txt"),

@@ -243,7 +243,9 @@ def test_stop_restart_and_pull_report_in_json(slow: Any) -> None:
 
 def test_wait_times_out_with_124(slow: Any) -> None:
     slow.ok("up")
-    assert slow.run("wait", "--timeout", "0.2s").returncode == 124
+    late = slow.run("wait", "--timeout", "0.2s", "-o", "json")
+    told = json.loads(late.stdout)
+    assert (late.returncode, told["job"], told["phase"] in ("starting", "running")) == (124, "counter", True)
 
 
 def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any) -> None:
