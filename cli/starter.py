@@ -32,7 +32,7 @@ code: .                 # sent to every host; the script runs in it
 
 nodes: 2{elastic}
 devices: cpu            # or gpu (all of a host), gpu:8, {{kind: gpu, ids: "0-3"}}
-# image: registry.example.com/team/train:1.0   # needed on real hosts only
+image: registry.example.com/team/train:1.0   # put yours here; of use on real hosts only
 
 checkpoint: {checkpoint}
 recovery:
@@ -45,7 +45,7 @@ _HOSTS = """\
 # ml@gpu[01-04]:22  slots=8          # a range; slots: devices on the host
 # gpu05 addr=10.0.0.5 devices=0-3    # addr: where the other nodes reach it
 # gpu06 spare                        # idle until a node needs a new home
-localhost
+localhost nodes=2                    # this machine, without SSH; takes both nodes
 """
 
 
@@ -72,4 +72,4 @@ def _spec(directory: Path, framework: str) -> str:
 
 def job_name(directory: str, user: str) -> str:
     """Return a valid job name made of a directory's and a user's name, 40 characters at most."""
-    return fitted(f"{directory}-{user}") or "job"
+    return fitted(f"{directory[: max(20, 35 - len(user))]}-{user}") or "job"

@@ -128,8 +128,7 @@ def test_init_writes_what_validates(jobctl: Any) -> None:
         Path(framework, "train.py").write_text("")
         assert jobctl("validate", f"{framework}/job.yaml").code == 0
         hosts = f"{framework}/hosts.txt"
-        more = ("--hosts", hosts, "--set", "image=x", "--set", "nodes=1")
-        assert jobctl("validate", f"{framework}/job.yaml", *more).code == 0
+        assert jobctl("validate", f"{framework}/job.yaml", "--hosts", hosts).code == 0
 
 
 def test_init_never_replaces_a_file(jobctl: Any) -> None:
