@@ -19,7 +19,21 @@ from jobctl.jobspec.spec.cluster_names import (
     ResourceName,
 )
 from jobctl.jobspec.spec.part import Part
-from jobctl.jobspec.spec.scalars import AnyText, Bool, Duration, Float, Ids, Int, Size, Text, at_least, bad, positive
+from jobctl.jobspec.spec.scalars import (
+    MOST_DEVICES,
+    MOST_NODES,
+    AnyText,
+    Bool,
+    Duration,
+    Float,
+    Ids,
+    Int,
+    Size,
+    Text,
+    at_least,
+    bad,
+    positive,
+)
 
 ENV_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 
@@ -43,15 +57,19 @@ Port = Annotated[Int, AfterValidator(_port)]
 class Nodes(Part):
     """How many nodes take part; a range makes the job elastic."""
 
-    min: Annotated[Int, AfterValidator(at_least(1, "`nodes.min`"))] = Field(description="The fewest nodes that train.")
-    max: Annotated[Int, AfterValidator(at_least(1, "`nodes.max`"))] = Field(description="The most nodes that train.")
+    min: Annotated[Int, AfterValidator(at_least(1, "`nodes.min`", MOST_NODES))] = Field(
+        description="The fewest nodes that train."
+    )
+    max: Annotated[Int, AfterValidator(at_least(1, "`nodes.max`", MOST_NODES))] = Field(
+        description="The most nodes that train."
+    )
 
 
 class Devices(Part):
     """The devices of each node; one process runs per device."""
 
     kind: Literal["cpu", "gpu", "xpu", "dcu", "npu"] = Field(description="What kind of device.")
-    count: Annotated[Int, AfterValidator(at_least(1, "`devices.count`"))] | None = Field(
+    count: Annotated[Int, AfterValidator(at_least(1, "`devices.count`", MOST_DEVICES))] | None = Field(
         default=None, description="How many on each node; default all of the host's (`cpu`: 1)."
     )
     ids: Ids | None = Field(default=None, description='Which ones, by their numbers on the host: `"0-3,6"`.')
@@ -60,8 +78,12 @@ class Devices(Part):
 class Ps(Part):
     """Parameter-server mode: totals over the job, dealt round-robin over the hosts."""
 
-    servers: Annotated[Int, AfterValidator(at_least(1, "`ps.servers`"))] = Field(description="How many servers.")
-    trainers: Annotated[Int, AfterValidator(at_least(1, "`ps.trainers`"))] = Field(description="How many trainers.")
+    servers: Annotated[Int, AfterValidator(at_least(1, "`ps.servers`", MOST_NODES))] = Field(
+        description="How many servers."
+    )
+    trainers: Annotated[Int, AfterValidator(at_least(1, "`ps.trainers`", MOST_NODES))] = Field(
+        description="How many trainers."
+    )
     gloo: Annotated[Int, AfterValidator(at_least(0, "`ps.gloo`"))] = Field(
         default=0, description="Paddle's with_gloo: 0 none, 1 trainers, 2 all."
     )

@@ -20,6 +20,10 @@ _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
+# A slip of the finger would plan for billions of processes, and take all memory for it.
+MOST_NODES = 65_536
+MOST_DEVICES = 4_096
+
 
 def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
     """Return the error of a value, in our words: the code is one of codes.py."""
@@ -134,12 +138,14 @@ def parse_ids(value: object) -> object:
     return tuple(ids)
 
 
-def at_least(least: int, what: str) -> Any:
-    """Return a validator of a lower bound, in our words."""
+def at_least(least: int, what: str, most: int | None = None) -> Any:
+    """Return a validator of a lower bound (and of an upper one), in our words."""
 
     def check(value: float) -> float:
         if value < least:
             raise bad("out-of-range", f"{what} must be at least {least}, not {value:g}")
+        if most is not None and value > most:
+            raise bad("out-of-range", f"{what} must be at most {most}, not {value:.0f}")
         return value
 
     return check

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jobctl.jobspec.spec.scalars import bad, duration_value, expected, kind_of, parse_duration
+from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expected, kind_of, parse_duration
 
 __all__ = [
     "checkpoint",
@@ -36,6 +36,8 @@ def nodes(value: Any) -> Any:
         raise expected("a number of nodes or a range", value, 'write `4`, or `"2:4"` for an elastic job')
     if not int(match[1]):
         raise bad("out-of-range", f"`nodes` must be at least 1, not {value}")
+    if max(int(part) for part in match.groups() if part) > MOST_NODES:
+        raise bad("out-of-range", f"`nodes` must be at most {MOST_NODES}, not {value}")
     return {"min": int(match[1]), "max": int(match[2] or match[1])}
 
 
