@@ -217,6 +217,8 @@ RULES: tuple[Rule, ...] = (
     Rule("etcd-replicas", ERROR, ("etcd", "managed", "replicas"),
          lambda s: s.etcd and s.etcd.managed and s.etcd.managed.replicas not in (1, 3),
          "a managed etcd has 1 or 3 members"),
+    Rule("out-of-range", ERROR, ("etcd", "managed", "port"), lambda s: s.etcd and s.etcd.managed and s.etcd.managed.port == 65535,
+         "a managed etcd also takes the next port, and there is none after 65535"),
     Rule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
          "paddle uses the first endpoint only"),
     Rule("paddle-etcd-address", ERROR, ("etcd", "endpoints"),

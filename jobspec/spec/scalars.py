@@ -61,7 +61,7 @@ def parse_float(value: object) -> object:
     """Return a number."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    if isinstance(value, str) and _FLOAT.fullmatch(value) and len(value) < 40:
+    if isinstance(value, str) and _FLOAT.fullmatch(value) and len(value) < 40 and float(value) < float("inf"):
         return float(value)
     raise expected("a number", value)
 
