@@ -274,20 +274,13 @@ def secrets_of(compiled: Compiled) -> dict[str, str]:
 
 def start_supervisor(job: JobDir) -> None:
     """Leave a supervisor behind that outlives this command and its terminal."""
-    from jobctl.jobspec.deploy.background import start_detached
+    from jobctl.jobspec.deploy import background
 
-    start_detached(
+    background.start_supervisor(
+        job,
         [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
         {**console.environ(), "JOBCTL_STATE_DIR": str(job.root.parent.parent)},
-        job.supervisor_log,
-        until=lambda: _is_supervised(job),
     )
-
-
-def _is_supervised(job: JobDir) -> bool:
-    from jobctl.jobspec.deploy.lock import read_holder
-
-    return bool(read_holder(job.supervisor_lock))
 
 
 def grace_of(deployer: Handle, timeout: str | None) -> float:

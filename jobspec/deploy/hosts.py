@@ -20,6 +20,7 @@ from secrets import token_hex
 from typing import Literal, TypeVar
 
 from jobctl.jobspec.deploy import images, scripts
+from jobctl.jobspec.deploy.background import end_supervisor
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code import pack_code
 from jobctl.jobspec.deploy.collect import free_name
@@ -34,7 +35,7 @@ from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.hostlock import Held, check, hold_on
 from jobctl.jobspec.deploy.hostlogs import HostLogs
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
+from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logs import Logs, Selection
 from jobctl.jobspec.deploy.look import look_around, terminal_flags
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
@@ -408,7 +409,7 @@ class Hosts:
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""
         into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
-        end_holder(self.job.supervisor_lock)
+        end_supervisor(self.job)
         with contextlib.suppress(AllUnreachable):
             self.finish(grace)
 

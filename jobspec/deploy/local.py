@@ -24,6 +24,7 @@ from secrets import token_hex
 from typing import Literal
 
 from jobctl.jobspec.deploy import processes
+from jobctl.jobspec.deploy.background import end_supervisor
 from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.collect import collect_logs
 from jobctl.jobspec.deploy.control import (
@@ -47,7 +48,7 @@ from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.localfeed import LocalFeed
 from jobctl.jobspec.deploy.localservices import LocalServices, script_hash
-from jobctl.jobspec.deploy.lock import break_lock, end_holder, hold, read_holder
+from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Logs, Selection
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.reconcile import Step
@@ -281,7 +282,7 @@ class Local:
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
-        end_holder(self.job.supervisor_lock)
+        end_supervisor(self.job)
         self.finish(grace)
         collected = collect_logs(self.work, self.job.history)
         for link in self.work.glob("node-*/scratch"):  # of launchers that were killed: see launcher.make_scratch

@@ -17,6 +17,7 @@ WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belong
 NODE_MARK = "JOBCTL_NODE"  # the node of it
 ARTEFACT_MARK = "JOBCTL_ARTEFACT"  # hash of the script that started the launcher
 OWNER_MARK = "JOBCTL_OWNER"
+SUPERVISES_MARK = "JOBCTL_SUPERVISES"  # the directory of the job that a supervisor in the background watches
 
 
 def start_ticks(pid: int) -> int | None:
@@ -49,7 +50,12 @@ def environment(pid: int) -> dict[str, str]:
 
 def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
     """Yield the pids of all processes of the job in `work` (of its node or service `node`, if given)."""
-    mark = os.fsencode(f"{WORK_MARK}={work}")
+    return with_marks(f"{WORK_MARK}={work}", *([] if node is None else [f"{NODE_MARK}={node}"]))
+
+
+def with_marks(*marks: str) -> Iterator[int]:
+    """Yield the pids of all other processes that were started with each of `marks` (`NAME=value`) in their environment."""
+    wanted = {os.fsencode(mark) for mark in marks}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -57,8 +63,7 @@ def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
             raw = Path(f"/proc/{entry.name}/environ").read_bytes()
         except OSError:
             continue
-        items = raw.split(b"\0")
-        if mark in items and (node is None or os.fsencode(f"{NODE_MARK}={node}") in items):
+        if wanted <= set(raw.split(b"\0")):
             yield int(entry.name)
 
 

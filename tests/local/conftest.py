@@ -152,9 +152,6 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
     made = Jobs(directory, {**environ, "JOBCTL_STATE_DIR": str(tmp_path / "state")})
     yield made
     done = made.run("down", "--timeout", "1s")
-    deadline = time.monotonic() + 3  # a supervisor that has just let go of its job is still on its way out
-    while made.supervisors() and time.monotonic() < deadline:
-        time.sleep(0.05)
     left = made.processes(), made.supervisors()
     for pid in [*left[0], *left[1]]:
         os.kill(pid, signal.SIGKILL)

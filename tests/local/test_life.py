@@ -290,6 +290,18 @@ def test_pull_fetches_logs_and_outputs(jobs: Any) -> None:
     ]
 
 
+def test_down_ends_a_supervisor_that_has_not_said_yet_that_it_is_one(jobs: Any) -> None:
+    """Whoever kills `up` just after it has started its supervisor leaves one that is still loading."""
+    import signal
+    import subprocess
+
+    jobs.ok("up", "--no-supervise")
+    mark = {"JOBCTL_SUPERVISES": str(jobs.state / "jobs" / "counter")}
+    loading = subprocess.Popen(["sleep", "60"], env={**jobs.environ, **mark})
+    jobs.ok("down")
+    assert loading.poll() == -signal.SIGTERM
+
+
 def test_status_says_at_once_that_everything_was_killed(slow: Any) -> None:
     import os
     import signal
