@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from datetime import datetime
@@ -40,4 +41,5 @@ def supervise_job(job: str | None, *, background: bool) -> None:
 
 
 def _say(message: str) -> None:
-    console.say(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {message}")
+    with contextlib.suppress(OSError):  # its log lies on a disk that is full
+        console.say(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {message}")

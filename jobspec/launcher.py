@@ -58,7 +58,7 @@ SETTLE = 0.5  # seconds after which a framework launcher's end is believed befor
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before they begin again, without progress in between
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
-TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose requests may not be large
+TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose requests may not be large, or on a full disk
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds that a run without a step counter has to last to count as progress
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
@@ -189,22 +189,47 @@ def exit_code(status: int) -> int:
 # --- Files -----------------------------------------------------------------------------------------------------
 
 
-def write_json(path: str, value: Json) -> None:
-    """Replace `path` whole. A full disk must not end a training run, so failures are only noted."""
+def write_json(path: str, value: Json) -> bool:
+    """Replace `path` whole; say whether that went. A full disk must not end a training run, so failures are only noted."""
     folder = os.path.dirname(path)
-    name = None
+    name, text = None, json.dumps(value).encode()
     try:
         os.makedirs(folder, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=folder)
-        with os.fdopen(handle, "w") as file:
-            json.dump(value, file)
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
         os.chmod(name, 0o644)
         os.replace(name, path)
+        return True
     except OSError as error:
         if name:
             with contextlib.suppress(OSError):
                 os.unlink(name)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and overwrite(path, text):
+            return True
         note("cannot write %s: %s" % (path, error))
+        return False
+
+
+def overwrite(path: str, text: bytes) -> bool:
+    """Write JSON over what a file holds, if it has the room; say whether that went.
+
+    Not at once, as a reader may see: only for a full disk, where what the file said before would be said for ever.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        size = os.fstat(handle).st_size
+        if len(text) > size:
+            os.posix_fallocate(handle, size, len(text) - size)
+        os.write(handle, text.ljust(size))
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
 
 
 def keep_compiled(directory: str) -> str:
@@ -253,6 +278,11 @@ def last_lines(path: str, start: int = 0) -> List[str]:
     except OSError:
         return []
     return [line for line in lines if line.strip()][-TAIL_LINES:]
+
+
+def abridged(failure: Json) -> Json:
+    """Return a failure with less of the log."""
+    return {**failure, "tail": [line[:TAIL_CHARACTERS] for line in failure["tail"][-TAIL_ALONE:]]}
 
 
 def make_scratch(directory: str) -> str:
@@ -936,7 +966,8 @@ class Launcher:
         if "state" in changes:
             self.since = boot_time()
         self.report.update(changes)
-        write_json(self.report_path, self.report)
+        if not write_json(self.report_path, self.report) and self.report["failure"]:
+            write_json(self.report_path, {**self.report, "failure": abridged(self.report["failure"])})
         if self.summary() != before:
             self.post.report_changed()
 
@@ -1519,7 +1550,7 @@ class Failed:
             "progress": report["progress"],
             "ran": max(0.0, failure["at"] - (report["started_at"] or failure["at"])),
             "log": failure["log"],
-            "tail": [line[:TAIL_CHARACTERS] for line in failure["tail"][-TAIL_ALONE:]],
+            "tail": abridged(failure)["tail"],
             "reason": report["reason"],
             "alike": [],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,8 +31,9 @@ class Written:
 
 
 def record(path: Path, at: float, kind: str, message: str, /, **details: Any) -> None:
-    """Append one event."""
-    append_line(path, json.dumps({"time": at, "event": kind, "message": message, **details}, ensure_ascii=False))
+    """Append one event. A disk that is full or read-only keeps nobody from what they do: it only goes untold."""
+    with contextlib.suppress(OSError):
+        append_line(path, json.dumps({"time": at, "event": kind, "message": message, **details}, ensure_ascii=False))
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -31,11 +32,18 @@ def write_json(path: Path, value: object, mode: int = 0o644) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line, in one write, so that lines of two writers never mix; the file is readable by its owner only."""
+    """Append a line, in one write, so that lines of two writers never mix; the file is readable by its owner only.
+
+    It begins a new line after one that broke off on a full disk. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        os.write(handle, f"{line}\n".encode())
+        size = os.fstat(handle).st_size
+        whole = size == 0 or os.pread(handle, 1, size - 1) == b"\n"
+        data = f"{'' if whole else chr(10)}{line}\n".encode()
+        if os.write(handle, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
     finally:
         os.close(handle)
 

@@ -5,6 +5,7 @@ Beside the events, not among them: there are many more of them, and nobody reads
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterator
@@ -25,8 +26,9 @@ class Progress:
 
 
 def record_progress(path: Path, at: float, generation: int, step: int) -> None:
-    """Append one record. Raises OSError."""
-    append_line(path, json.dumps({"at": at, "generation": generation, "step": step}))
+    """Append one record, where there is room for it."""
+    with contextlib.suppress(OSError):
+        append_line(path, json.dumps({"at": at, "generation": generation, "step": step}))
 
 
 def read_progress(path: Path) -> tuple[Progress, ...]:

@@ -6,6 +6,7 @@ processes.py) as containers carry labels, so what runs is always found, whatever
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -276,9 +277,18 @@ class Local:
 
     def finish(self, grace: float) -> None:
         """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
-        self.command("finish", grace)
+        try:
+            self.command("finish", grace)
+        except OSError:  # the disk is full, and to take the job down makes room
+            self._signal_launchers()
         self._until(lambda node: not node.alive, grace)
         processes.kill_marked(self.work)
+
+    def _signal_launchers(self) -> None:
+        for node in self.observe().nodes:
+            if node.launcher is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(node.launcher, signal.SIGTERM)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""

@@ -80,7 +80,8 @@ def _try(path: Path) -> int | None:
 
 def _sign(handle: int, command: str) -> None:
     os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(who(command)).encode(), 0)
+    with contextlib.suppress(OSError):  # on a full disk it is held without a name: `down` makes room
+        os.pwrite(handle, json.dumps(who(command)).encode(), 0)
 
 
 def who(command: str) -> dict[str, Any]:

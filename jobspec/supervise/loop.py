@@ -82,6 +82,7 @@ class Supervisor:
         self._settles = False  # whether something has failed, and it is not clear yet what was first
         self._in_vain = False  # whether what was decided last could not be done
         self._vain = 0.0  # seconds that were waited for that
+        self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
         self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
@@ -97,6 +98,13 @@ class Supervisor:
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
                 self._once(error.code, "waiting", error.message, host=error.host)
                 left = None
+            except (
+                OSError
+            ) as error:  # most likely the disk is full: nothing can be kept, and so nothing begun, until it is not
+                if str(error) != self._unwritten:
+                    self._unwritten = str(error)
+                    self._record("waiting", f"cannot act: {error}")
+                left, self._in_vain = None, True
             except Locked as other:
                 left = Leave(f"another one, started before, watches the job: {other}")
             if left is not None:
@@ -123,7 +131,7 @@ class Supervisor:
         self._waiting, self._in_vain = None, False
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
-            self._told = None
+            self._told = self._unwritten = None
         else:
             self._act(decision, observed, feed)
         return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +194,36 @@ def test_up_is_killed_while_it_replaces_launchers(jobs: Any) -> None:
         assert done.returncode == 0, done.stderr
         state = jobs.status()
         assert (state["phase"], state["supervised"]) == ("running", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
+def test_a_full_disk_is_waited_for(jobs: Any, eventually: Any) -> None:
+    """What ended is told all the same, the job goes on once there is room, and `down` needs none."""
+    jobs.set(STEPS="100000")
+    jobs.state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(jobs.state)], check=True)
+    try:
+        jobs.ok("up")
+        wait_for_step(jobs, eventually, 2)
+        fill(jobs.state / "filler")  # the script cannot write its step down, and fails
+        state = eventually(lambda: (s := jobs.status())["phase"] == "restarting" and s)
+        assert (state["generation"], "exited with code 1" in state["reason"]) == (1, True)
+        (jobs.state / "filler").unlink()
+        eventually(lambda: (s := jobs.status())["phase"] == "running" and s["generation"] == 2)
+        fill(jobs.state / "filler")
+        jobs.ok("down", "--timeout", "1s")
+        assert jobs.processes() == {}
+        assert not (jobs.state / "jobs" / "counter" / "host").exists()
+    finally:
+        jobs.run("down", "--timeout", "1s")
+        subprocess.run(["umount", "--lazy", str(jobs.state)], check=True)
+
+
+def fill(path: Path) -> None:
+    """Leave no room on the disk of `path`."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
 
 
 def test_events_are_json_lines(counting: Any) -> None:
