@@ -2683,7 +2683,10 @@ class Run:
             self.hang.at = None  # loading may take long, the next time too
         if changed:
             self.keep_files()
-        return self.hang.look(self.progress_dir, now) or changed
+        progress = self.hang.look(self.progress_dir, now)  # after the states: what has ended has made its last step
+        for process in processes:
+            process["step"] = self.hang.steps_of.get(process["local_rank"])
+        return progress or changed
 
     def process(self, local: int) -> Json:
         """Return the state of one process, as its guard wrote it down."""
@@ -2699,7 +2702,7 @@ class Run:
             "started_at": None,
             "finished_at": None,
             "signal": None,
-            "step": self.hang.steps_of.get(local),
+            "step": self.hang.steps_of.get(local),  # as of the last look
             "where": self.places.get(local),
         }
         if record is None:

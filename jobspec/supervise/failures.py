@@ -68,9 +68,9 @@ def odd_rank_out(observed: Observed) -> str | None:
     """Say which rank is not where the others are, in a job that stands still; None if none stands out.
 
     The one that is a step behind keeps the others waiting; where all are at the same step, the one that is in another
-    function than they.
+    function than they. One that has ended well keeps nobody waiting.
     """
-    processes = [process for node in observed.members for process in node.processes]
+    processes = [p for node in observed.members for p in node.processes if p.state != "exited"]
     steps = {p.rank: p.step for p in processes if p.step is not None}
     behind = [rank for rank, step in steps.items() if step == min(steps.values())]
     if len(behind) == 1 and len(steps) > 1:

@@ -53,6 +53,13 @@ def test_progress_is_reported(node: Any) -> None:
     assert before <= node.report()["progress_at"] <= time.time()
 
 
+def test_what_is_written_as_it_ends_counts(node: Any) -> None:
+    node.start(command=node.script("import os\nopen(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('7')"))
+    node.order(1)
+    report = node.until("succeeded")
+    assert (report["progress"], report["processes"][0]["step"]) == (7, 7)
+
+
 def test_standing_still_is_a_failure(node: Any) -> None:
     node.start(command=node.script(STEPS), hang_timeout=1.0)
     node.order(1)

@@ -342,6 +342,13 @@ def test_the_odd_rank_out_of_a_hang_is_named(ranks: list[tuple[int, int | None, 
     assert first.reason == "no progress for 30 s (hang_timeout)" + more
 
 
+def test_a_rank_that_has_ended_well_is_not_the_odd_one() -> None:
+    done = node(1, "exited", processes=(ObservedProcess(1, 0, "exited", None, 0, None, 7, None),))
+    first = first_failure(job(*hung((0, 8, None), (2, 8, None)).nodes, done), NOW)
+    assert first is not None
+    assert first.reason == "no progress for 30 s (hang_timeout)"
+
+
 # Nodes that all others can do without for a while.
 
 KILLED = Failure(1, NOW, 1, "localhost", None, None, "launcher", 50, 0.0, reason="its launcher was killed")
