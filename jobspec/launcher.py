@@ -2484,6 +2484,7 @@ class Run:
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
         self.processes: List[Json] = []
         self.hang = Hang(self.launch["hang_timeout"])
+        self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
         self.places: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children: List[subprocess.Popen[bytes]] = []
         with open(os.path.join(self.logs, "launch.log"), "a", encoding="utf-8") as log:
@@ -2680,10 +2681,13 @@ class Run:
         changed, before = processes != self.processes, self.restarts()
         self.processes = processes
         if self.restarts() > before:
-            self.hang.at = None  # loading may take long, the next time too
+            self.hang.at = self.progress_at = None  # loading may take long, the next time too
         if changed:
             self.keep_files()
-        progress = self.hang.look(self.progress_dir, now)  # after the states: what has ended has made its last step
+        # After the states: what has ended has made its last step.
+        progress = self.hang.look(self.progress_dir, time.monotonic())
+        if progress:
+            self.progress_at = now
         for process in processes:
             process["step"] = self.hang.steps_of.get(process["local_rank"])
         return progress or changed
@@ -2732,11 +2736,11 @@ class Run:
 
     def progress_fields(self) -> Json:
         """Return progress for the report."""
-        return {"progress": self.hang.progress, "progress_at": self.hang.at}
+        return {"progress": self.hang.progress, "progress_at": self.progress_at}
 
     def stands_still(self) -> bool:
         """Say whether there was no progress for so long that it may become a hang."""
-        return self.hang.at is not None and time.time() - self.hang.at > self.hang.limit() / 2
+        return self.hang.at is not None and time.monotonic() - self.hang.at > self.hang.limit() / 2
 
     def write_stacks(self, pause: Callable[[float], bool]) -> None:
         """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
@@ -2770,9 +2774,9 @@ class Run:
         if first is not None:
             return first
         ended = [pair for child in self.children for pair in [self.ended.get(child.pid)] if pair and pair[0] != 0]
-        if ended and time.time() - ended[0][1] > SETTLE:
+        if ended and abs(time.time() - ended[0][1]) > SETTLE:  # clocks are set
             return self.launcher_failure(*ended[0])
-        if self.hang.hangs(time.time()):
+        if self.hang.hangs(time.monotonic()):
             return Failure("hang", None, None, None, None, time.time())
         return self.lost()
 
@@ -3045,7 +3049,7 @@ class Hang:
     def __init__(self, timeout: Optional[float]) -> None:
         self.timeout = timeout
         self.progress: Optional[int] = None
-        self.at: Optional[float] = None
+        self.at: Optional[float] = None  # by a clock that nobody sets
         self.steps: List[float] = []  # seconds per step, as seen
         self.steps_of: Dict[int, int] = {}  # by local rank
 

@@ -20,7 +20,8 @@ from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Restart
 # A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds
 
-# Failures settle for this long, so that the first of several is taken for the cause, not the first one seen.
+# Failures settle for this long, so that the first of several is taken for the cause, not the first one seen. When they
+# were is said by the clocks of their hosts: one that is far ahead keeps nobody waiting.
 SETTLE = 0.3  # seconds
 
 # What ends a process from outside and says nothing about its code: killed by a person, the kernel (out of
@@ -57,7 +58,7 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
         return None
     first = min(failures, key=_order)
     unfinished = [node for node in observed.members if node.alive and node.state == "running"]
-    if unfinished and first.kind != "launcher" and now - first.at < SETTLE:
+    if unfinished and first.kind != "launcher" and abs(now - first.at) < SETTLE:
         return None
     if first.kind == "hang":
         return replace(first, reason="; ".join(filter(None, (first.reason, odd_rank_out(observed)))))
@@ -161,7 +162,7 @@ def not_before(verdict: Decision, least: float, now: float) -> Decision:
     """Return the verdict, with a node started again no sooner than `least` seconds after it failed."""
     if not isinstance(verdict, Rejoin):
         return verdict
-    return replace(verdict, delay=max(verdict.delay, verdict.failure.at + least - now))
+    return replace(verdict, delay=max(verdict.delay, min(least, verdict.failure.at + least - now)))
 
 
 def matching_rule(failure: Failure, rules: Sequence[Rule]) -> Rule | None:

@@ -97,6 +97,12 @@ def test_failures_settle_before_one_is_called_the_cause() -> None:
     assert first_failure(job(node(0), node(1, "failed", failure=fresh)), NOW + SETTLE) == fresh
 
 
+def test_a_failure_in_the_future_is_not_waited_for() -> None:
+    """The clock of its host is ahead, or that of the supervisor was set back."""
+    ahead = failure(at=NOW + 3600)
+    assert first_failure(job(node(0), node(1, "failed", failure=ahead)), NOW) == ahead
+
+
 def test_a_killed_launcher_is_the_cause_whatever_its_peers_say() -> None:
     killed = failure(kind="launcher", at=0.0, rank=None, exit_code=None)
     peer = failure(node=0, rank=0, at=989.0)
