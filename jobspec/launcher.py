@@ -797,6 +797,8 @@ class Launcher:
         )
         try:
             self.prepare()
+            if not os.path.exists(self.program):  # somebody has removed the job's files under it
+                self.program = keep_compiled(self.dir)
             self.run_ = Run(self, order, member)
         except Problem as problem:
             self.end_processes(0.0)

@@ -76,6 +76,16 @@ def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
     assert len(node.pids("script-0")) == 1
 
 
+def test_a_generation_begins_although_somebody_removed_the_files_of_the_job(node: Any) -> None:
+    node.start(command=node.script(SLEEPER))
+    node.order(1)
+    assert wait(lambda: node.log(generation=1))
+    (node.dir / "launcher.pyc").unlink()
+    node.order(2)
+    assert wait(lambda: node.log(generation=2))
+    assert node.until("running", 2)["failure"] is None
+
+
 def test_a_lower_or_equal_number_changes_nothing(node: Any) -> None:
     node.start(command=node.script(SLEEPER))
     node.order(5)
