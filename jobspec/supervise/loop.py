@@ -100,7 +100,7 @@ class Supervisor:
                 left = None
             except (
                 OSError
-            ) as error:  # most likely the disk is full: nothing can be kept, and so nothing begun, until it is not
+            ) as error:  # a full disk, mostly: nothing can be kept, and so nothing begun, until there is room
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
                     self._record("waiting", f"cannot act: {error}")
