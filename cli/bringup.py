@@ -122,7 +122,8 @@ def change_of(deployer: Deployer, plan: Plan, options: Options) -> Change:
     anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
     replace = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
     observed = deployer.observe()
-    want = wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise)
+    spares = deployer.spares(plan)
+    want = wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise, spares=spares)
     return Change(observed, want, reconcile(want, observed))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.reach import Reach, SshOptions
     from jobctl.jobspec.plan.context import Context, Target
-    from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.plan.types import Code, Plan
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
@@ -344,7 +344,14 @@ def plan_of(
     from jobctl.jobspec.deploy.code import archive_of, code_hash
 
     archive = archive_of(plan) if plan.target == "kubernetes" else None
-    return replace(plan, code=replace(plan.code, version=code_hash(plan), archive=archive))
+    code = replace(plan.code, archive=archive, unwatched=_hosts_file_in(compiled, plan.code))
+    return replace(plan, code=replace(code, version=code_hash(replace(plan, code=code))))
+
+
+def _hosts_file_in(compiled: Compiled, code: Code) -> tuple[str, ...]:
+    """Return the hosts file as a file of the code, if it lies there: a spare that is added is no reason to begin anew."""
+    where = Path(os.path.abspath(compiled.hosts_path)) if compiled.hosts_path else None
+    return (str(where.relative_to(code.source)),) if where and where.is_relative_to(code.source) else ()
 
 
 def context_of(compiled: Compiled) -> Context:

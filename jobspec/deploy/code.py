@@ -38,7 +38,8 @@ def code_hash(plan: Plan) -> str | None:
     """
     if plan.code is not None:
         root = Path(plan.code.source)
-        return _hash(root, code_files(plan, plan.code))
+        unwatched = {root / name for name in plan.code.unwatched}
+        return _hash(root, (path for path in code_files(plan, plan.code) if path not in unwatched))
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
         return _hash(script.parent, [script])

@@ -132,6 +132,9 @@ class Deployer(Handle, Protocol):
     def service_hashes(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies each service's artefact, by the service's name."""
 
+    def spares(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies that which each spare host is to have, so that a node can move there."""
+
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
 

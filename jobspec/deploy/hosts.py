@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import socket
 import time
 from collections import Counter
@@ -166,6 +167,14 @@ class Hosts:
         """Return what identifies each service's artefact."""
         return service_hashes(plan)
 
+    def spares(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies that which each spare host is to have: code, image and the names of secrets."""
+        homes = {node.host.name for node in plan.nodes}
+        node = plan.nodes[0]
+        needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
+        version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
+        return {host.name: version for host in self.reach.hosts if host.spare and host.name not in homes}
+
     # Whose turn it is.
 
     @contextlib.contextmanager
@@ -220,7 +229,8 @@ class Hosts:
         names = sorted({name for node in plan.nodes for name in node.launch.secrets})
         secrets = {name: start.secrets[name] for name in names}
 
-        trains = {node.host.name for node in plan.nodes} | {host.name for host in self.reach.hosts if host.spare}
+        spares = self.spares(plan)
+        trains = {node.host.name for node in plan.nodes} | set(spares)
 
         def send(site: Site) -> Image | None:
             site.send(files[site.host.name], _directories(plan, site), secrets=bool(secrets))
@@ -236,6 +246,8 @@ class Hosts:
                 make_directory(site, plan.checkpoint.dir)
             image = images.ensure(site, plan.nodes[0].container)
             site.give(plan.nodes[0].container)
+            if site.host.name in spares:
+                site.note_prepared(spares[site.host.name])
             return image
 
         outcome = self._on(set(files) - set(self._down), send)
@@ -305,6 +317,8 @@ class Hosts:
             if step.service is not None:
                 _apply_service(site, step)
                 continue
+            if step.kind == "prepare":
+                continue  # `prepare` has done it
             if step.node is None:
                 control = control_of(self._seen)
                 self._raise_if_all(self._hand_over([site.host.name], control.generation, control.ledger))

@@ -134,6 +134,10 @@ class Local:
         found = {artefact.path: artefact.content for artefact in self.artefacts(plan)}
         return {service.name: script_hash(found[f"{service.name}.sh"]) for service in plan.services}
 
+    def spares(self, plan: Plan) -> dict[str, str]:
+        """Return nothing: this machine is the only one."""
+        return {}
+
     # Whose turn it is.
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:

@@ -94,7 +94,8 @@ class Observed:
 
     `unreachable` are the hosts that did not answer, and why; a node on one is `lost` here, which says nothing of how
     it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers
-    of a node that belongs elsewhere. `owners` are all whose containers were seen. `verdict` is how the job stands, and
+    of a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
+    answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands, and
     why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of ours, and
     `supervised` is None.
     """
@@ -107,6 +108,7 @@ class Observed:
     strays: tuple[ObservedNode, ...] = ()
     owners: frozenset[str] = frozenset()
     services: tuple[ObservedService, ...] = ()
+    prepared: Mapping[str, str | None] = field(default_factory=dict)
     verdict: tuple[Phase, str | None] | None = None
 
     @property

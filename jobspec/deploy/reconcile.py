@@ -13,10 +13,11 @@ from typing import Literal
 from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
-Kind = Literal["remove", "replace", "change", "create", "start", "hand-over", "generation", "supervise"]
+Kind = Literal["prepare", "remove", "replace", "change", "create", "start", "hand-over", "generation", "supervise"]
 
 # The order in which steps are applied: launchers stand ready before they are handed a generation.
 ORDER: dict[Kind, int] = {
+    "prepare": 0,
     "remove": 1,
     "replace": 2,
     "change": 3,
@@ -69,6 +70,7 @@ class Wanted:
     excluded: frozenset[str] = frozenset()
     keep_budget: bool = False
     services: Mapping[str, str] = field(default_factory=dict)  # the hash of each service's artefact
+    spares: Mapping[str, str] = field(default_factory=dict)  # what identifies that which each spare host is to have
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
@@ -92,6 +94,7 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     steps = [*_service_steps(wanted, observed)]
     steps += [step for node in there for step in _node_steps(wanted, observed, node)]
     steps += _extra_nodes(wanted, observed)
+    steps += _spare_steps(wanted, observed)
     cause = _generation_cause(wanted, observed, changed)
     if cause:
         number = observed.control.generation.number + 1 if observed.control.generation else 1
@@ -194,6 +197,15 @@ def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
         if n.reachable and n.host != homes.get(n.node)
     ]
     return [*extra, *moved]
+
+
+def _spare_steps(wanted: Wanted, observed: Observed) -> list[Step]:
+    """Give spares what a node that moves there needs: nobody else can when it does."""
+    return [
+        Step("prepare", host, "a spare that has not got what a node needs", host=host)
+        for host, needed in wanted.spares.items()
+        if observed.prepared.get(host, needed) != needed
+    ]
 
 
 def _hand_overs(observed: Observed) -> list[Step]:

@@ -18,7 +18,8 @@ NONE: Mapping[str, str] = {}
 class Seen:
     """What is on one host of a job: its containers, control file and ledger, and each node's report.
 
-    `blind`: its engine does not answer, and the containers are those it once told of.
+    `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `Site.note_prepared`
+    has put down.
     """
 
     containers: tuple[SeenContainer, ...]
@@ -28,6 +29,7 @@ class Seen:
     directories: frozenset[int] = field(default_factory=frozenset)  # nodes that have one
     there: bool = False  # whether the job has a work directory
     blind: bool = False
+    prepared: str | None = None
 
     def started(self, node: int) -> bool:
         """Whether the launcher of `node` has reported since its container was started."""
@@ -90,6 +92,7 @@ def together(
         strays=strays,
         owners=frozenset(c.owner for one in seen.values() for c in one.containers if c.owner),
         services=tuple(_services(seen, unreachable, services)),
+        prepared={host: one.prepared for host, one in seen.items()},
     )
 
 

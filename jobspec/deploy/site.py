@@ -26,6 +26,7 @@ from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
 Json = dict[str, Any]
+PREPARED = "prepared.json"  # in `run`: what a spare has
 STARTING = 600.0  # seconds of silence that starting a container may take
 FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
 
@@ -103,7 +104,8 @@ class Site:
         nodes = frozenset(node for path in files if (node := _node(path)) is not None)
         run = PurePosixPath("run")
         control = parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
-        return Seen(containers, control, reports, supervised, nodes, PurePosixPath() in files)
+        prepared = (files.get(run / PREPARED) or {}).get("version")
+        return Seen(containers, control, reports, supervised, nodes, PurePosixPath() in files, prepared=prepared)
 
     def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool]:
         """Return the files that say how the job does, and whether a supervisor holds its lock there.
@@ -172,6 +174,10 @@ class Site:
         sizes = [str(len(ledger)), str(len(control))]
         argv = ["sh", "-c", scripts.HAND_OVER, "sh", str(self.work / "run"), *sizes]
         checked(self.transport, argv, f"write into {self.work / 'run'}", ledger + control)
+
+    def note_prepared(self, version: str) -> None:
+        """Note that all is there that a node needs which may move here; `version` identifies it."""
+        put(self.transport, str(self.work / "run" / PREPARED), json.dumps({"version": version}).encode(), 0o644)
 
     def announce(self, node: int, report: Json | None) -> None:
         """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""

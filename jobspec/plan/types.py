@@ -298,7 +298,8 @@ class Code:
     """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
 
     `outputs` are folders below `target` that are kept when the code changes, `results` files that are. `archive` is the
-    code itself where manifests carry it: a compressed tar file, in base64.
+    code itself where manifests carry it: a compressed tar file, in base64. `unwatched` are files below `source` that
+    may change without making it another version.
     """
 
     source: str
@@ -308,6 +309,7 @@ class Code:
     results: tuple[str, ...] = ()
     version: str | None = None
     archive: str | None = None
+    unwatched: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -152,6 +153,17 @@ def test_render_is_the_same_each_time(jobctl: Any) -> None:
     files = _files("one")
     assert files == _files("two")
     assert {"launcher.py", "control.json", "gpu1/compose.yaml", "gpu2/compose.yaml"} <= set(files)
+
+
+def test_another_host_is_no_other_version_of_the_code(jobctl: Any) -> None:
+    Path("job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
+    versions = []
+    for name, text in (("hosts.txt", "a nodes=2\n"), ("hosts.txt", "a nodes=2\nb spare\n"), ("other.txt", "")):
+        Path(name).write_text(text)
+        jobctl("render", "--hosts", "hosts.txt", "--out", "made")
+        compose = Path("made/a/compose.yaml").read_text()
+        versions.append(re.findall("code/([0-9a-f]{16})", compose)[0])
+    assert (versions[0] == versions[1], versions[1] == versions[2]) == (True, False)
 
 
 def test_what_jobctl_writes_beside_the_code_is_no_code(jobctl: Any, tmp_path: Path) -> None:

@@ -245,6 +245,14 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         replace(RUNNING, strays=(replace(RUNS[1], host="old", state="fenced", container="c"),)),
         "remove node 1 on old: it runs on localhost",
     ),
+    "spares that lack something": (
+        replace(WANTED, spares={"new": "v2", "old": "v2", "ready": "v2", "silent": "v2"}),
+        replace(RUNNING, prepared={"localhost": None, "new": None, "old": "v1", "ready": "v2"}),
+        """
+        prepare new: a spare that has not got what a node needs
+        prepare old: a spare that has not got what a node needs
+        """,
+    ),
     "a host is used no more": (
         replace(MOVED, plan=replace(MOVED.plan, min_nodes=1)),
         replace(

@@ -220,8 +220,13 @@ def test_a_host_goes_off_and_on_again(run: Callable[..., Run]) -> None:
 
 
 def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run]) -> None:
-    job = run()
+    job = run(spare=False)
     job.begin()
+    with (job.code / "hosts.txt").open("a") as hosts:  # which lies in the folder of the code
+        hosts.write(f"h3 addr={job.fleet[2].address} spare\n")
+    up = job.up("--skip-check")
+    added = "prepare h3: a spare that has not got what a node needs"
+    assert (up.returncode, up.stderr.splitlines()[0], job.status()["generation"]) == (0, added, 1)
     job.fleet[1].power_off()
     state = job.ends_well()
     assert (state["nodes"][1]["host"], state["generation"], job.resumed()[-1] >= 2 * EVERY) == ("h3", 2, True)
