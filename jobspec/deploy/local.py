@@ -164,8 +164,11 @@ class Local:
         for artefact in self.artefacts(plan):
             write_atomic(self.work / artefact.path, artefact.content, artefact.mode)
         write_json(self.work / "environ.json", _environ(plan, start.environ), 0o600)
+        secrets = self.work / "secrets" / "secrets.json"
         if start.secrets:
-            write_json(self.work / "secrets" / "secrets.json", dict(start.secrets), 0o600)
+            write_json(secrets, dict(start.secrets), 0o600)
+        else:
+            secrets.unlink(missing_ok=True)  # of what the job was before
         if plan.checkpoint:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
         return {}

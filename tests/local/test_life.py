@@ -347,3 +347,6 @@ def test_secrets_reach_the_process_and_no_file_but_one(slow: Any) -> None:
     ]
     for command in (("status",), ("plan", "--explain"), ("events",), ("status", "-o", "json"), ("render",)):
         assert "hunter2" not in slow.run(*command).stdout
+    spec.write_text(spec.read_text().replace("secrets: {API_TOKEN: {env: TOKEN}}\n", ""))
+    slow.ok("up")
+    assert not (slow.state / "jobs/counter/host/secrets/secrets.json").exists()
