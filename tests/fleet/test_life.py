@@ -173,7 +173,6 @@ def test_a_job_grows_with_the_hosts_file_and_is_scaled(jobs: Jobs) -> None:
     jobs.spec(SPEC.replace("nodes: 2", 'nodes: "1:2"'))
     hosts = (jobs.code / "hosts.txt").read_text()
     (jobs.code / "hosts.txt").write_text(hosts.splitlines()[0] + "\n")
-    (jobs.code / ".dockerignore").write_text("hosts.txt\n")
     assert jobs.up().returncode == 0
     before = ids(jobs, 0)
     (jobs.code / "hosts.txt").write_text(hosts)
