@@ -228,6 +228,7 @@ def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run])
     added = "prepare h3: a spare that has not got what a node needs"
     assert (up.returncode, up.stderr.splitlines()[0], job.status()["generation"]) == (0, added, 1)
     job.fleet[1].power_off()
+    eventually(lambda: any(event["event"] == "moved" for event in job.events()))
     state = job.ends_well()
     assert (state["nodes"][1]["host"], state["generation"], job.resumed()[-1] >= 2 * EVERY) == ("h3", 2, True)
     moved = next(e for e in job.events() if e["event"] == "moved")
