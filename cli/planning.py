@@ -43,18 +43,12 @@ def planned(
     if made.target == "local":
         return made, deployer
     if old is None:
-        homes = _observed_homes(deployer)
+        homes = deployer.newest().homes
     else:
         homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
     placed = _placed(compiled, made, homes, count, services)
     deployer.plan = placed
     return placed, deployer
-
-
-def _observed_homes(deployer: Deployer) -> Mapping[int, str]:
-    """Return on which hosts the nodes of the newest generation are, nothing if no host tells."""
-    generation = deployer.newest().generation
-    return {member.node: member.host for member in generation.members} if generation else {}
 
 
 def _placed(

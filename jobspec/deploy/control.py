@@ -82,6 +82,11 @@ class Control:
     generation: Generation | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger(0.0))
 
+    @property
+    def homes(self) -> dict[int, str]:
+        """On which host the generation has each of its nodes; of none, nothing."""
+        return {member.node: member.host for member in self.generation.members} if self.generation else {}
+
 
 NOTHING = Control()
 

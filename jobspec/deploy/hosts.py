@@ -256,9 +256,8 @@ class Hosts:
 
     def homes(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
-        generation = observed.control.generation
         at = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
-        at |= {member.node: member.host for member in generation.members} if generation else {}
+        at |= observed.control.homes
         taken = Counter(at.values())
         trains = [host for host in self.reach.hosts if host.trains]
         ready = [host for host in trains if (seen := self._seen.get(host.name)) is not None and seen.there]

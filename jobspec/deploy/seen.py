@@ -70,7 +70,7 @@ def together(
     `services` is `planned` for services, by their names.
     """
     control = control_of(seen, before)
-    members = {m.node: m.host for m in control.generation.members} if control.generation else {}
+    members = control.homes
     homes = {**planned, **members}
     found = [node for host, one in seen.items() for node in _nodes(host, one)]
     chosen: dict[int, ObservedNode] = {}

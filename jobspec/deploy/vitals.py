@@ -9,6 +9,8 @@ node may be started elsewhere once it is certain that it had no such answer:
   repeats what we last told it, so we know a moment after which it has spoken.
 * Those that we hear are at least half of the generation: every strict majority has one of them. Counted are trainers,
   as launchers count them: servers beside them on the same host would give that host two votes.
+* A launcher that does not run says the same as one that answers nobody, from when we have seen that it does not, up to
+  the start of the newest look that found none.
 
 What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
 nobody tells us that C and D keep B alive.
@@ -21,7 +23,7 @@ launcher begins nothing before etcd gives it the node's lease.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +62,7 @@ class Vitals:
         self._foreign = False
         self._heard: dict[int, float] = {}
         self._said: dict[int, Said] = {}
+        self._missed: dict[int, tuple[float, float]] = {}  # since when no launcher was there, and up to when
         self._hosts: dict[str, float] = {}
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
@@ -74,7 +77,13 @@ class Vitals:
                 self.previous = before
             if generation is None or before is None or before.rendezvous.id != generation.rendezvous.id:
                 self._began = max(self._began, self.now())
-                self._heard, self._said = {}, {}
+                self._heard, self._said, self._missed = {}, {}, {}
+
+    def miss(self, node: int, looked: float) -> None:
+        """Take note that no launcher of `node` runs where it belongs, as a look has found that began at `looked`."""
+        with self._lock:
+            first, _ = self._missed.get(node, (self.now(), looked))
+            self._missed[node] = first, looked
 
     def begin_anew(self) -> None:
         """Forget the generation: numbers begin anew when a job is taken down and brought up again."""
@@ -105,6 +114,7 @@ class Vitals:
         """
         with self._lock:
             now, node = self.now(), int(line["node"])
+            self._missed.pop(node, None)
             generation = self.generation
             if generation is None or line["generation"] != generation.rendezvous.id:
                 return None
@@ -143,7 +153,8 @@ class Vitals:
             if generation is None:
                 return frozenset()
             nodes = {member.node for member in generation.members}
-            said = {node: s for node, s in self._said.items() if node in nodes and s.after >= now - RECENT}
+            spoken = self._said if generation.alone is not None else {**self._said, **self._silence(nodes)}
+            said = {node: s for node, s in spoken.items() if node in nodes and s.after >= now - RECENT}
             if generation.alone is not None:
                 limit = now - generation.host_timeout - MARGIN
                 silent = frozenset(node for node in nodes if self._heard.get(node, self._began) <= limit)
@@ -156,6 +167,13 @@ class Vitals:
                 for node in nodes - set(said)
                 if self._is_clear(node, said, generation, now) and self._has_left(node, set(said))
             )
+
+    def _silence(self, nodes: Iterable[int]) -> dict[int, Said]:
+        """Return what launchers that do not run would say."""
+        return {
+            node: Said(until, until, dict.fromkeys(nodes, until - since))
+            for node, (since, until) in self._missed.items()
+        }
 
     def _has_left(self, node: int, said: set[int]) -> bool:
         """Say whether a node that was not heard in this generation cannot run in the one before either.

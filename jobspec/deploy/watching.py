@@ -13,7 +13,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ KEEP = 5.0  # seconds after which a host is told that we are there, if there was
 CUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
 FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
+STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
 AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
 NOTHING = Seen((), Control(), {})
 
@@ -78,6 +79,12 @@ class Following:
         mine = _rank(self.who)
         return next((host.taken for host in self.hosts if host.taken and _rank(host.taken.holder) < mine), None)
 
+    def look_again(self, hosts: Collection[str], age: float) -> None:
+        """Read those of `hosts` soon that were not looked at for `age` seconds."""
+        for host in self.hosts:
+            if host.name in hosts and time.monotonic() - host.looked > age:
+                host.read_soon()
+
     def look(self, host: str) -> Seen:
         """Read a host now. Raises HostError."""
         return next(one for one in self.hosts if one.name == host).look()
@@ -100,6 +107,7 @@ class HostFollowed:
         self._over = threading.Event()
         self._channel: Any = None
         self._versions: dict[int, str] = {}  # of the launchers' reports
+        self.looked = 0.0  # when the look began that found what is `seen`
         self._told = self._read_at = 0.0
         self._idle = False  # whether there is nothing of the job
         self._lock = threading.Lock()
@@ -285,6 +293,7 @@ class HostFollowed:
     def look(self) -> Seen:
         """Read it now. Raises HostError."""
         with self._lock:  # what was read later is what counts
+            began = time.monotonic()
             try:
                 containers = self.site.containers.seen()
             except HostError:  # its engine does not answer; its launchers are heard all the same
@@ -292,7 +301,7 @@ class HostFollowed:
             else:
                 known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
                 self.seen = self.site.observe(known)
-            self._read_at = time.monotonic()
+            self.looked, self._read_at = began, time.monotonic()
             return self.seen
 
 
@@ -331,6 +340,7 @@ class HostFeed:
 
     def observe(self) -> Observed:
         """Return the job as last heard of. Raises Locked for another supervisor, and the first host's error if none is heard."""
+        looked = {host.name: host.looked for host in self.following.hosts}  # first: what is seen may be newer then
         seen, problems = self.following.seen()
         other = self.following.outranked()
         if other is not None:
@@ -348,4 +358,20 @@ class HostFeed:
         }
         observed = self._put_together(fresh, problems)
         self.vitals.expect(observed.control.generation)
+        self._tell_of_the_missing(
+            observed, {host: at for host, at in looked.items() if host in seen and not seen[host].blind}
+        )
         return observed
+
+    def _tell_of_the_missing(self, observed: Observed, looked: Mapping[str, float]) -> None:
+        """Tell `vitals` of launchers that do not run."""
+        homes = observed.control.homes
+        missing = {
+            node.node: node.host
+            for node in observed.members
+            if not node.alive and node.host in looked and node.host == homes[node.node]
+        }
+        for node, host in missing.items():
+            self.vitals.miss(node, looked[host])
+        if observed.unreachable:  # then it matters that they are still not there
+            self.following.look_again({*missing.values()}, STILL)

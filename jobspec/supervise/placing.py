@@ -15,8 +15,7 @@ from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, mat
 
 def lost_nodes(observed: Observed) -> tuple[ObservedNode, ...]:
     """Return the members that nobody can look at: their hosts do not answer, or they are not where the generation has them."""
-    generation = observed.control.generation
-    homes = {member.node: member.host for member in generation.members} if generation else {}
+    homes = observed.control.homes
     return tuple(node for node in observed.members if not node.reachable or node.host != homes[node.node])
 
 

@@ -34,7 +34,7 @@ KINDS = (
     "nap",
     "coup",
 )
-KINDS += ("fail", "fail", "slow", "refuse")
+KINDS += ("fail", "fail", "slow", "refuse", "finish", "finish", "die")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "400"))
 
 
@@ -59,6 +59,8 @@ def end(sim: Sim) -> str | None:
     if sim.counted() > sim.policy.max_restarts:
         return f"{sim.counted()} restarts, of {sim.policy.max_restarts}"
     if ledger.result is not None:
+        if ledger.result.phase == "succeeded":
+            return "trains on after it has succeeded" if sim.any_trains() else None
         used_up = len(ledger.failures) > sim.policy.max_restarts
         return "trains on after it has failed" if sim.any_trains() else None if used_up else ledger.result.reason
     for _ in range(25):  # a host that could not start a node is left alone for 10 minutes
@@ -96,6 +98,10 @@ def fault(sim: Sim, chance: random.Random) -> None:
         host.refuses = sim.now + 40.0
         other = chance.choice(list(sim.hosts.values()))
         other.power_off()
+    elif kind == "finish":
+        sim.finish(host)
+    elif kind == "die":
+        sim.kill(host)
     elif kind == "split":
         sim.partition({name: chance.random() < 0.5 for name in names})
     elif kind == "cut":
@@ -126,6 +132,20 @@ def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
         except Twice as twice:
             raise AssertionError(f"seed {seed}: {twice}") from twice
         assert wrong is None, f"seed {seed}: {wrong}"
+
+
+def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
+    """Launchers that have ended keep nobody alive; without that nobody could say so of the last one."""
+    sim = Sim(4, 1, 0)
+    sim.late = 0.0
+    sim.run(5.0)
+    for name in ("h0", "h1", "h2"):
+        sim.finish(sim.hosts[name])
+    sim.hosts["h3"].power_off()
+    sim.run(sim.timeout + 12.0)
+    generation = sim.newest().generation
+    assert generation is not None
+    assert (generation.number, sim.newest().homes[3], sim.all_train()) == (2, "h4", True)
 
 
 class CountsFromArrival(Lease):
@@ -182,6 +202,13 @@ class TrustsHeirs(Vitals):
         return True
 
 
+class TakesTheMissingForSilent(Vitals):
+    """Whoever does not run now is taken for one that never did."""
+
+    def miss(self, node: int, looked: float) -> None:
+        self._missed[node] = looked - 60.0, looked
+
+
 class MovesForAFew(Vitals):
     """Moves although less than half are heard."""
 
@@ -206,6 +233,7 @@ class MovesForAFew(Vitals):
         Bugs(vitals=ListensToNobody),
         Bugs(vitals=Impatient),
         Bugs(vitals=TrustsHeirs),
+        Bugs(vitals=TakesTheMissingForSilent),
         Bugs(vitals=MovesForAFew),
     ],
     ids=lambda bugs: (bugs.lease if bugs.lease is not Lease else bugs.vitals).__name__,

@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals
 from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide
-from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, World
+from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.loop import UNFIT
 
 DT = 0.25
@@ -114,6 +114,7 @@ class Host:
     ledger: Ledger = field(default_factory=lambda: Ledger(1.0))
     refuses: float = 0.0  # until when no container can be started there
     begun: str | None = None  # the generation that its launcher began last
+    done: dict[int, int] = field(default_factory=dict)  # nodes that have ended well, and in which generation
     on: bool = True
     paused: bool = False
     launchers: list[Launcher] = field(default_factory=list)
@@ -237,7 +238,10 @@ class Supervisor:
             return
         self.vitals.expect(generation)
         self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
-        homes = {m.node: m.host for m in generation.members}
+        homes = self.control.homes
+        for node, name in homes.items():
+            if self.reaches(name) and all(x.node != node for x in self.sim.hosts[name].launchers):
+                self.vitals.miss(node, self.sim.now)
         taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
         world = World(
             self.vitals.cleared(),
@@ -263,7 +267,11 @@ class Supervisor:
         elif isinstance(decision, Repair):
             self.tidy()
         elif isinstance(decision, GiveUp):
-            self.give_up(decision)
+            ledger = self.control.ledger
+            ledger = ledger.with_failure(decision.failure) if decision.failure else ledger
+            self.end_as(Result("failed", decision.reason, self.sim.now), ledger)
+        elif isinstance(decision, Succeed):
+            self.end_as(Result("succeeded", "all nodes ended with code 0", self.sim.now), self.control.ledger)
         elif isinstance(decision, Leave):
             self.sim.end(self)
 
@@ -275,7 +283,7 @@ class Supervisor:
                 nodes.append(ObservedNode(member.node, "trainer", member.host, "lost", reachable=False))
                 continue
             launcher = next((x for x in host.launchers if x.node == member.node), None)
-            nodes.append(_observed(member, launcher, generation))
+            nodes.append(_observed(member, launcher, generation, host.done.get(member.node)))
         strays = [
             ObservedNode(x.node, "trainer", name, "fenced", container="c")
             for name, host in self.sim.hosts.items()
@@ -292,7 +300,7 @@ class Supervisor:
 
     def homes(self, generation: Generation) -> dict[int, str]:
         """Where nodes belong: one that is left out stays where it is planned."""
-        return self.sim.plan | {m.node: m.host for m in generation.members}
+        return self.sim.plan | Control(generation).homes
 
     def begin(self, homes: dict[int, str], without: frozenset[int], ledger: Ledger, cause: str) -> None:
         """Begin a generation, if enough nodes stand ready, and more than before where that is what it is for."""
@@ -318,11 +326,9 @@ class Supervisor:
         self.unfit[name] = self.sim.now
         return False
 
-    def give_up(self, decision: GiveUp) -> None:
-        """End the job as failed, on all hosts that can be reached."""
+    def end_as(self, result: Result, ledger: Ledger) -> None:
+        """End the job, on all hosts that can be reached."""
         assert self.control.generation is not None
-        ledger = self.control.ledger.with_failure(decision.failure) if decision.failure else self.control.ledger
-        result = Result("failed", decision.reason, self.sim.now)
         generation = replace(self.control.generation, command="finish")
         self.control = Control(generation, replace(ledger, result=result))
         self.hand_over()
@@ -330,7 +336,7 @@ class Supervisor:
     def tidy(self) -> None:
         """Start what is missing, remove what belongs elsewhere, hand out the generation."""
         assert self.control.generation is not None
-        homes = {m.node: m.host for m in self.control.generation.members}
+        homes = self.control.homes
         for name, host in self.sim.hosts.items():
             if not self.reaches(name):
                 continue
@@ -338,6 +344,8 @@ class Supervisor:
             host.launchers = [x for x in host.launchers if belongs.get(x.node) == name]
             for node, home in homes.items():
                 missing = home == name and not any(x.node == node for x in host.launchers)
+                if host.done.get(node) == self.control.generation.number:
+                    continue
                 if missing and self.can_start(node, name):
                     host.launchers.append(self.sim.launcher(host, node))
         self.hand_over()
@@ -352,8 +360,10 @@ class Supervisor:
                     host.control = generation
 
 
-def _observed(member: Member, launcher: Launcher | None, generation: Generation) -> ObservedNode:
+def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:
     made = ObservedNode(member.node, "trainer", member.host, "running", launcher=1, generation=generation.number)
+    if launcher is None and done is not None:
+        return replace(made, state="exited", exit_code=0, launcher=None, generation=done)
     if launcher is None:
         return replace(made, state="failed", launcher=None, generation=0)
     made = replace(made, progress=launcher.step)
@@ -450,6 +460,17 @@ class Sim:
             if launcher.trains:
                 launcher.trains, launcher.failed, launcher.at = False, True, self.now
 
+    def finish(self, host: Host) -> None:
+        """Have the processes of a host's launchers end with 0, whereupon the launchers end."""
+        for launcher in host.launchers:
+            if launcher.trains and host.control is not None:
+                host.done[launcher.node] = host.control.number
+        host.launchers = [launcher for launcher in host.launchers if not launcher.trains]
+
+    def kill(self, host: Host) -> None:
+        """Kill a host's containers."""
+        host.launchers = []
+
     def partition(self, sides: dict[str, bool]) -> None:
         """Cut everything between two sides, supervisors' machines among them."""
         self.cuts = {frozenset((a, b)) for a in sides for b in sides if sides[a] != sides[b]}
@@ -498,16 +519,19 @@ class Sim:
         return sum(NOT_COUNTED not in causes for number, causes in self.causes.items() if number <= last)
 
     def all_train(self) -> bool:
-        """Whether every node trains, in the newest generation."""
+        """Whether every node trains, or has ended well, in the newest generation."""
         generation = self.newest().generation
-        return generation is not None and all(
-            any(
-                x.trains and x.node == node and x.lease.generation == generation.rendezvous.id
-                for host in self.hosts.values()
-                for x in host.launchers
-            )
-            for node in self.plan
-        )
+        if generation is None:
+            return False
+        hosts = self.hosts.values()
+        now = {
+            x.node
+            for host in hosts
+            for x in host.launchers
+            if x.trains and x.lease.generation == generation.rendezvous.id
+        }
+        now |= {node for host in hosts for node, number in host.done.items() if number == generation.number}
+        return now >= {*self.plan}
 
     def any_trains(self) -> bool:
         """Whether any node does."""
