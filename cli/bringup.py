@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.reconcile import Step, Wanted
     from jobctl.jobspec.plan.types import Plan
 
+PATIENCE = 1.0  # seconds for which hosts are asked to stay until launchers have begun
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -192,7 +194,10 @@ def _apply(
             failed |= deployer.prepare(plan, Start(console.environ(), secrets))
         if fresh and fresh.checkpoint_dir:
             deployer.make_directory(fresh.checkpoint_dir)
-        done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, fresh=fresh, failed=failed)
+        clock = SystemClock()
+        done = carry_out(
+            deployer, change.want, steps, observed, clock, note, fresh=fresh, failed=failed, patience=PATIENCE
+        )
     except DeployError as error:
         raise Failed(error.message, 3, error.hint) from error
     if any(step.kind == "supervise" for step in steps) and set(done.failed) < {node.host.name for node in plan.nodes}:
@@ -318,7 +323,8 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=anew)
         steps = reconcile(want, observed)
         try:
-            done = carry_out(deployer, want, steps, observed, SystemClock(), teller(deployer, output))
+            note = teller(deployer, output)
+            done = carry_out(deployer, want, steps, observed, SystemClock(), note, patience=PATIENCE)
         except DeployError as error:
             raise Failed(error.message, 3, error.hint) from error
         if any(step.kind == "supervise" for step in steps):

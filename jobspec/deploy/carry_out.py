@@ -54,11 +54,12 @@ def carry_out(
     failure: Failure | None = None,
     fresh: Fresh | None = None,
     failed: Failures | None = None,
+    patience: float = 0.0,
 ) -> Done:
     """Apply `steps`, telling `note` of each before it is done, on all hosts but those that have `failed` before.
 
     With `failure` the budget goes on and the failure is noted; without it, it begins anew. A generation begins if
-    enough nodes stand ready. Raises DeployError.
+    enough nodes stand ready; for `patience` seconds it is waited for launchers to begin it. Raises DeployError.
     """
     failures = dict(failed or {})
     todo = [step for step in steps if step.host and step.host not in failures]
@@ -84,7 +85,7 @@ def carry_out(
             generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
             if fresh is not None:
                 generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
-            return Done(generation, failures | dict(deployer.begin(generation, ledger)))
+            return Done(generation, failures | dict(deployer.begin(generation, ledger, patience)))
     return Done(None, failures)
 
 

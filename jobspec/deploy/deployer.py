@@ -156,8 +156,11 @@ class Deployer(Handle, Protocol):
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) of `nodes`, with a free port. Raises DeployError."""
 
-    def begin(self, generation: Generation, ledger: Ledger) -> Failures:
-        """Hand a generation to the launchers; the ledger goes first, see control.py."""
+    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
+        """Hand a generation to the launchers; the ledger goes first, see control.py.
+
+        May take `patience` seconds to return, if launchers begin it meanwhile: that spares the caller to look.
+        """
 
     def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
         """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""

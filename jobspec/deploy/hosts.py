@@ -374,22 +374,29 @@ class Hosts:
             plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
         )
 
-    def begin(self, generation: Generation, ledger: Ledger) -> Failures:
+    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py."""
         check(self._held)
         before = control_of(self._seen, self._before).generation
         self.job.keep_run(control_json(generation), ledger_json(ledger), control_json(before) if before else None)
         self._before = Control(generation, ledger)
         others = {host for host, seen in self._seen.items() if seen.directories}  # so that left out nodes stop
-        return self._failures(self._hand_over({m.host for m in generation.members} | others, generation, ledger))
+        hosts = {member.host for member in generation.members} | others
+        if len(hosts) > AT_ONCE:  # then some wait for others that would be told after them
+            patience = 0.0
+        return self._failures(self._hand_over(hosts, generation, ledger, patience))
 
     def _hand_over(
-        self, hosts: Iterable[str], generation: Generation | None = None, ledger: Ledger | None = None
+        self,
+        hosts: Iterable[str],
+        generation: Generation | None = None,
+        ledger: Ledger | None = None,
+        patience: float = 0.0,
     ) -> Outcome[Site, None]:
         """Replace the files of the run, side by side: the ledger first, then the control file, as far as given."""
         ours = ledger_json(ledger) if ledger else b""
         theirs = control_json(generation) if generation else b""
-        return self._on(hosts, lambda site: site.hand_over(ours, theirs))
+        return self._on(hosts, lambda site: site.hand_over(ours, theirs, patience))
 
     def keep(self, ledger: Ledger) -> None:
         """Keep what recovery has to remember, on all hosts of the job."""

@@ -261,8 +261,9 @@ class Local:
             processes.end(observed.launcher, processes.start_ticks(observed.launcher), grace + ENDING)
         processes.kill_marked(self.work, node)
 
-    def begin(self, generation: Generation, ledger: Ledger) -> Failures:
-        """Hand a generation to the launchers; the ledger goes first, see control.py."""
+    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
+        """Hand a generation to the launchers; the ledger goes first, see control.py. To look costs nothing here."""
+        del patience
         self.keep(ledger)
         write_generation(self.work, generation)
         return {}

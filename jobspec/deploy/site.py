@@ -169,10 +169,13 @@ class Site:
             message = f"cannot let user {container.user} of `container.user` write into {self.work}"
             raise HostError(self.host.name, "cannot-give", message, "`container.user: self` needs no such thing")
 
-    def hand_over(self, ledger: bytes, control: bytes) -> None:
-        """Replace the ledger, then the control file, which launchers follow; one that is empty here stays."""
-        sizes = [str(len(ledger)), str(len(control))]
-        argv = ["sh", "-c", scripts.HAND_OVER, "sh", str(self.work / "run"), *sizes]
+    def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
+        """Replace the ledger, then the control file, which launchers follow; one that is empty here stays.
+
+        Returns once launchers do not wait any more, after `patience` seconds at the latest.
+        """
+        numbers = [str(len(ledger)), str(len(control)), str(round(20 * patience))]
+        argv = ["sh", "-c", scripts.HAND_OVER, "sh", str(self.work / "run"), *numbers]
         checked(self.transport, argv, f"write into {self.work / 'run'}", ledger + control)
 
     def note_prepared(self, version: str) -> None:
