@@ -60,7 +60,8 @@ def stream(deployer: Handle, choice: Choice, output: Format) -> int:
     show = _printer(choice, output)
     over = not choice.follow or ended(look(deployer))
     told = _tell_problems(logs, deployer.failures, frozenset())
-    _print(logs.lines(final=over), show)
+    if not _print(logs.lines(final=over), show):
+        _refuse_unknown_rank(deployer, choice)
     looked = time.monotonic()
     while not over:
         pause(logs.interval)
@@ -95,6 +96,16 @@ def _refuse_unknown(deployer: Handle, logs: Reader, choice: Choice) -> None:
             raise Failed(f"job `{name}` has no {what} {asked}", 2, hint)
 
 
+def _refuse_unknown_rank(deployer: Handle, choice: Choice) -> None:
+    """End with 2 where a rank is asked for, in vain, that is more than the job has."""
+    if deployer.plan is None or choice.rank is None:
+        return
+    count = sum(node.launch.nproc for node in deployer.plan.nodes if node.role == "trainer")
+    if choice.rank >= count:
+        hint = "its only rank is 0" if count == 1 else f"its ranks are 0 to {count - 1}"
+        raise Failed(f"job `{deployer.job.name}` has no rank {choice.rank}", 2, hint)
+
+
 def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
     """Return what reads the logs: where the job runs, or else in what `down` collected."""
     from jobctl.jobspec.deploy.logs import Folder, Logs
@@ -117,10 +128,14 @@ def _selection(deployer: Handle, choice: Choice) -> Selection:
     return Selection(choice.node, choice.rank, choice.generation, since, choice.launcher)
 
 
-def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
+def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> bool:
+    """Print lines; say whether there were any."""
+    any_ = False
     for line in lines:
         show(line)
+        any_ = True
     sys.stdout.flush()
+    return any_
 
 
 def _printer(choice: Choice, output: Format) -> Callable[[Line], None]:

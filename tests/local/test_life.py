@@ -182,7 +182,10 @@ def test_logs_can_be_chosen(jobs: Any) -> None:
     assert {(line["node"], line["rank"], line["generation"], line["log"]) for line in lines} == {
         (0, 0, 1, "workerlog.0")
     }
-    assert jobs.ok("logs", "--since", "0s") == ""
+    assert jobs.ok("logs", "--since", "0s") == jobs.ok("logs", "--since", "0s", "--rank", "1") == ""
+    slip = jobs.run("logs", "--rank", "2")
+    assert (slip.returncode, slip.stdout) == (2, "")
+    assert slip.stderr.splitlines() == ["error: job `counter` has no rank 2", "hint: its ranks are 0 to 1"]
 
 
 def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
