@@ -20,11 +20,11 @@ from .host import Host
 from .jobs import Jobs, eventually
 from .machine import IMAGE, sh
 
-EVERY, TIMEOUT = 10, 4  # steps between checkpoints, host_timeout in seconds
+EVERY, TIMEOUT = 10, 10  # steps between checkpoints, host_timeout in seconds: nothing may stand still that long
 
 # Its state depends on nothing but the step. A lock in the checkpoint directory, which all hosts share here, tells of
-# two that train one node at the same time. A file `hold` keeps it from ending, however slow whoever looks on is;
-# `end-0` lets node 0 end all the same.
+# two that train one node at the same time. A file `hold` keeps it before its last checkpoint, where whatever a test does
+# still happens to a job that trains, however slow whoever looks on is; `end-0` lets node 0 end all the same.
 TRAIN = f"""\
 import fcntl, math, os, sys, time
 node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
@@ -39,12 +39,13 @@ if os.path.exists(path):
     step, loss = int(open(path).read().split()[0]), float.fromhex(open(path).read().split()[1])
 print("generation", os.environ["JOBCTL_GENERATION"], "of", os.environ["JOBCTL_NODES"], "from step", step, flush=True)
 while step < int(sys.argv[1]):
-    while os.path.exists(os.path.join(kept, "stop-" + node)):
-        time.sleep(0.05)
-    time.sleep(0.04)
     if os.path.exists(os.path.join(kept, "fail-" + node)):
         os.unlink(os.path.join(kept, "fail-" + node))
         sys.exit(9)
+    time.sleep(0.04)
+    held = os.path.exists(os.path.join(kept, "hold")) and not os.path.exists(os.path.join(kept, "end-" + node))
+    if (held and step == int(sys.argv[1]) - {EVERY} // 2) or os.path.exists(os.path.join(kept, "stop-" + node)):
+        continue
     step, loss = step + 1, math.sin(loss * 1.7 + step)
     with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
         file.write(str(step))
@@ -57,8 +58,6 @@ while step < int(sys.argv[1]):
         except OSError as error:
             sys.exit("cannot save: %s" % error)
         os.replace(path + ".new", path)
-while os.path.exists(os.path.join(kept, "hold")) and not os.path.exists(os.path.join(kept, "end-" + node)):
-    time.sleep(0.05)
 with open(os.path.join(kept, "final-" + node), "w") as file:
     file.write("%d %s" % (step, loss.hex()))
 """
@@ -246,7 +245,7 @@ def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Calla
     job.fleet[1].pull_cable()
     eventually(lambda: any(e["event"] == "moved" for e in job.events()))
     fenced = job.fleet[1].home / ".jobctl" / "h2" / "counter" / "node-1" / "report.json"
-    assert json.loads(fenced.read_text())["state"] == "fenced"
+    eventually(lambda: json.loads(fenced.read_text())["state"] == "fenced")
     job.fleet[1].plug_cable()
     eventually(lambda: "remove node 1 on h2: it runs on h3" in job.run("events").stdout)
     assert job.ends_well()["nodes"][1]["host"] == "h3"
@@ -263,7 +262,7 @@ def test_a_broken_host_is_left(run: Callable[..., Run]) -> None:
 
 
 def test_a_cable_is_out_for_less_than_the_timeout(run: Callable[..., Run]) -> None:
-    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 20s"))
+    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 60s"))
     job.begin()
     job.fleet[1].pull_cable()
     time.sleep(6.0)
@@ -309,12 +308,12 @@ def test_the_supervisor_is_killed(run: Callable[..., Run]) -> None:
     eventually(lambda: job.status()["supervised"])
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)
     assert job.ends_well()["generation"] == 2
-    assert supervisor.wait(30) == 0
+    assert supervisor.wait(120) == 0
 
 
 def test_the_controller_is_cut_off(run: Callable[..., Run]) -> None:
     """Nothing changes for a job that its controller does not see, however long (JOBCTL_TEST_CUT: seconds)."""
-    cut = float(os.environ.get("JOBCTL_TEST_CUT", 3 * TIMEOUT))
+    cut = float(os.environ.get("JOBCTL_TEST_CUT", 2 * TIMEOUT))
     job = run(steps=max(240, int(30 * cut)))  # more than it can make meanwhile
     job.begin()
     uplink = job.fleet.bridge
@@ -336,7 +335,7 @@ def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
     assert (done.returncode, report["victim"], report["host"], report["generation"]) == (0, "host", "h2", 1), (
         done.stderr
     )
-    assert report["seconds"]["detected"] > TIMEOUT + 0.5
+    assert report["seconds"]["detected"] > TIMEOUT / 2  # it may have been heard for the last time long before
     assert job.status()["nodes"][1]["host"] == "h3"
     assert not (job.checkpoints / "TWICE").exists()
 
@@ -352,6 +351,7 @@ def test_the_disk_of_the_checkpoints_is_full_for_a_while(run: Callable[..., Run]
     with contextlib.suppress(OSError), (small / "filler").open("wb", buffering=0) as file:
         while True:
             file.write(b"\0" * 512)
+    (job.checkpoints / "hold").unlink()  # before its last checkpoint it would not save
     eventually(lambda: sum(event["event"] == "failure" for event in job.events()) >= 2)
     (small / "filler").unlink()
     assert job.ends_well()["generation"] >= 3
