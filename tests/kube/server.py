@@ -139,13 +139,14 @@ class ApiServer:
         self.faults.append(Fault(verb, plural, kind, **more))
 
     def fault_of(self, verb: str, plural: str) -> Fault | None:
-        for fault in self.faults:
-            if fault.times > 0 and fault.verb == verb and fault.plural in (plural, "*"):
-                if fault.skip:
-                    fault.skip -= 1
-                    continue
-                fault.times -= 1
-                return fault
+        with self.said:  # requests come side by side
+            for fault in self.faults:
+                if fault.times > 0 and fault.verb == verb and fault.plural in (plural, "*"):
+                    if fault.skip:
+                        fault.skip -= 1
+                        continue
+                    fault.times -= 1
+                    return fault
         return None
 
     def print(self, pod: str, text: str, at: str | None = None) -> None:
@@ -324,12 +325,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _list(self, request: Request) -> None:
         store, query = self.api.store, request.query
-        items = store.list(request.served, request.namespace, query.get("labelSelector", ""))
+        with store.changed:  # a watch goes on from the version: nothing may come between
+            items = store.list(request.served, request.namespace, query.get("labelSelector", ""))
+            version = store.version
         begin = int(query.get("continue") or 0)
         end = begin + min(self.api.page, int(query.get("limit") or 500))
         for item in items:  # items of a list do not say what they are
             del item["apiVersion"], item["kind"]
-        meta = {"resourceVersion": str(store.version)} | ({"continue": str(end)} if end < len(items) else {})
+        meta = {"resourceVersion": str(version)} | ({"continue": str(end)} if end < len(items) else {})
         whole = {"kind": f"{request.served.kind}List", "apiVersion": request.served.api_version}
         self._json(200, {**whole, "metadata": meta, "items": items[begin:end]})
 

@@ -173,7 +173,7 @@ def put(api: ApiServer, name: str, job: str = "resnet") -> None:
     api.store.put(api.served("Pod"), "ml", pod)
 
 
-def eventually(mirror: Mirror, names: list[str], seconds: float = 15.0) -> None:
+def eventually(mirror: Mirror, names: list[str], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while sorted(pod["metadata"]["name"] for pod in mirror.objects()) != names:
         assert time.monotonic() < deadline, mirror.objects()

@@ -165,7 +165,7 @@ def test_wait_ends_with_the_result(jobctl: Any, world: World) -> None:
     jobctl(*UP)
     assert jobctl("wait", "resnet", "--timeout", "0.5").code == 124
     threading.Timer(0.7, _succeed, [world]).start()
-    ran = jobctl("wait", "resnet", "--timeout", "20")
+    ran = jobctl("wait", "resnet", "--timeout", "180")
     assert (ran.code, ran.err) == (0, "job `resnet` succeeded\n")
     again = jobctl("up")
     assert (again.code, again.err) == (0, "job `resnet` is succeeded as the spec says; nothing to do\n")
@@ -383,11 +383,15 @@ def test_a_job_that_waits_in_a_queue_is_starting_and_left_alone(jobctl: Any, wor
     Path("job.yaml").write_text(SPEC + "kubernetes: {queue: long}\n")
     world.queues = True
 
+    def waits(job: Object) -> bool:
+        return any(one["type"] == "Suspended" for one in job.get("status", {}).get("conditions", ()))
+
     def admit() -> None:
-        deadline = time.monotonic() + 20
-        while not api.store.list(api.served("Job"), "ml") and time.monotonic() < deadline:
+        deadline = time.monotonic() + 180
+        # Created, then suspended by Kueue, then seen to wait.
+        while not any(waits(job) for job in api.store.list(api.served("Job"), "ml")) and time.monotonic() < deadline:
             time.sleep(0.05)
-        time.sleep(0.5)  # long enough for `up` to see it wait
+        time.sleep(0.5)  # mostly long enough for `up` to see it wait
         world.suspend(api.store.records["batch", "jobs", "ml", "resnet"], False)
 
     threading.Thread(target=admit).start()

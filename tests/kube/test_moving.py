@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from kube.world import World
+from tests.fleet.jobs import eventually
 
 SPEC = """\
 name: resnet
@@ -24,7 +25,9 @@ TRAIN = """\
 import os, sys, time
 path = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "runs")
 runs = int(open(path).read()) + 1 if os.path.exists(path) else 1
-open(path, "w").write(str(runs))
+with open(path + ".new", "w") as file:
+    file.write(str(runs))
+os.replace(path + ".new", path)
 print("run", runs, flush=True)
 time.sleep(0 if runs == 2 else 600)
 """
@@ -64,6 +67,7 @@ def test_to_a_cluster_and_back(jobctl: Any, world: World, tmp_path: Path, monkey
                     "hint: `jobctl down resnet` first; its checkpoints stay",
                 ],
             )
+        eventually((kept / "runs").exists)  # a process that runs may not have got there yet
         assert run("down")[0] == 0
         code, lines = run("up", "job.yaml", "--target", "kubernetes")
         assert (code, lines[-1].partition(".")[0]) == (0, "job `resnet` runs: 1 node")
@@ -72,7 +76,7 @@ def test_to_a_cluster_and_back(jobctl: Any, world: World, tmp_path: Path, monkey
         assert run("up", "--target", "local")[0] == 2
         assert (run("down", "resnet")[0], world.pods()) == (0, [])
         assert run("up")[0] == 0
-        assert run("wait", "--timeout", "60")[0] == 0
+        assert run("wait", "--timeout", "180")[0] == 0
         assert run("plan", "--target", "kubernetes")[0] == 10  # nothing of it runs here any more
     finally:
         run("down")

@@ -148,7 +148,7 @@ def test_from_up_to_down(jobctl: Any, world: World, api: ApiServer, case: Case, 
         (i, "step 1" if case.operator == "none" else text) for i, text in enumerate(own)
     ]
     inside = [sys.executable, "-m", "jobctl", "exec", "demo", "--node", "1", "--", "sh", "-c", "echo in; exit 4"]
-    ran = subprocess.run(inside, cwd=here, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)
+    ran = subprocess.run(inside, cwd=here, capture_output=True, stdin=subprocess.DEVNULL, timeout=180)
     assert (ran.returncode, ran.stdout) == (4, b"in\n")
     assert f"/pods/{case.pods[1]}/exec" in next(request for request in api.requests if "/exec" in request)
 
@@ -157,7 +157,7 @@ def test_from_up_to_down(jobctl: Any, world: World, api: ApiServer, case: Case, 
     assert [one["object"] for one in events if one["event"] == "cluster"] == [f"Pod/{case.pods[0]}"]
 
     threading.Timer(0.5, case.end, [world]).start()
-    assert jobctl("wait", "demo", "--timeout", "20").code == 0
+    assert jobctl("wait", "demo", "--timeout", "180").code == 0
     ended = jobctl("status", "demo", "-o", "json").json
     assert (ended["phase"], {node["state"] for node in ended["nodes"] if node["role"] == "trainer"}) == (
         "succeeded",
