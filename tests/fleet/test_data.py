@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -54,8 +55,14 @@ def test_a_secret_is_nowhere_but_in_one_file(jobs: Jobs, target: str) -> None:
     secret = [host.home / ".jobctl" / host.name / "counter" / "secrets" / "secrets.json" for host in jobs.fleet.hosts]
     assert with_it == set(secret)
     assert [stat.S_IMODE(path.stat().st_mode) for path in secret] == [0o600, 0o600]
-    argvs = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(VALUE.encode() in argv for argv in argvs)
+    assert not any(VALUE.encode() in argv for argv in argvs())
+
+
+def argvs() -> Iterator[bytes]:
+    """Yield what all processes of this machine were started with; some end while they are looked at."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            yield path.read_bytes()
 
 
 def holding(root: Path) -> Iterator[Path]:
@@ -103,18 +110,20 @@ def test_logs_of_many_lines_are_followed_whole(jobs: Jobs) -> None:
     """Two ranks print as fast as they can; what `logs -f` prints has every line once, though its link is cut."""
     lines = 40_000
     (jobs.code / "counter.py").write_text(
-        "import os, time\nrank = os.environ['JOBCTL_NODE']\n"
+        "import os, time\nrank, cut = os.environ['JOBCTL_NODE'], os.environ['JOBCTL_CHECKPOINT_DIR'] + '/cut'\n"
         f"for i in range({lines}):\n    print(rank, i, flush=i % 100 == 0)\n    if i % 100 == 0: time.sleep(0.005)\n"
+        f"    while i == {lines // 2} and not os.path.exists(cut): time.sleep(0.05)\n"
     )
     assert jobs.up("--no-supervise").returncode == 0
     out = jobs.directory / "followed"
     with out.open("wb") as file:
         follow = jobs.popen("logs", "-f", stdout=file)
-        time.sleep(1.5)
+        eventually(lambda: all(f" | {rank} 1\n" in out.read_text() for rank in (0, 1)))
         jobs.fleet[1].pull_cable()
+        (jobs.checkpoints / "cut").touch()  # they print on while it is out
         time.sleep(3)
         jobs.fleet[1].plug_cable()
-        follow.communicate(timeout=120)
+        follow.communicate(timeout=300)
     got: dict[str, list[int]] = {"0": [], "1": []}
     for line in out.read_text().splitlines():
         rank, number = line.split(" | ")[1].split()
@@ -156,7 +165,7 @@ def test_run_has_what_the_job_would_have(jobs: Jobs) -> None:
     where = ("--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--node", "1")
     script = "hostname; pwd; ls counter.py; echo $PLAIN; echo ${#TOKEN}; cat; exit 3"
     process = jobs.popen("run", *where, "--", "sh", "-c", script, stdin=subprocess.PIPE)
-    out, err = process.communicate("typed", timeout=60)
+    out, err = process.communicate("typed", timeout=180)
     assert (process.returncode, out.splitlines()) == (
         3,
         ["counter-1", "/workspace", "counter.py", "a b", str(len(VALUE)), "typed"],
@@ -218,6 +227,8 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
         assert up.returncode == 0, up.stderr
         (jobs.code / "counter.py").write_text(script + COUNTER + "# changed\n")
         jobs.ok("up")
+        # A process that runs may not have written yet.
+        eventually(lambda: "generation 2 from" in jobs.ok("logs", "--node", "1"))
         homes = [host.dir / "ml" if login == "ml" else host.home for host in jobs.fleet.hosts]
         secret = homes[0] / ".jobctl" / "h1" / "counter" / "secrets" / "secrets.json"
         assert (stat.S_IMODE(secret.stat().st_mode), secret.stat().st_uid) == (0o600, 4343)
