@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.pace import keep_pace, limit
+
 from .fleet import EXAMPLES, Fleet, fleet
 from .host import Host
 from .jobs import Jobs, eventually
@@ -25,13 +27,13 @@ ps: {{{{servers: 2, trainers: 4}}}}
 image: {IMAGE}
 pull: never
 script: train.py
-args: [--epochs=10, --checkpoint-every=14, --step-delay=0.4]
+args: [--epochs=10, --checkpoint-every=14, --step-delay=0.1]
 code: .
 nodes: 3
 devices: cpu:2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
-recovery: {{{{host_timeout: 5s, max_restarts: 9}}}}
+recovery: {{{{host_timeout: 20s, max_restarts: 9}}}}
 volumes: ["PACKAGES:/packages:ro"]
 env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
 resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
@@ -68,7 +70,8 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
             lambda: hosts[2].docker("kill", "jobctl-wide-2"),
         ]
     job = Jobs(tmp_path, hosts, SPEC.replace("PACKAGES", str(hosts.lent("packages"))))
-    (job.code / "train.py").write_bytes((EXAMPLES / "torch-wide-deep" / "train.py").read_bytes())
+    keep_pace(EXAMPLES / "torch-wide-deep", job.code, counter="done")
+    limit(job.checkpoints, 200)
 
     def trains(generation: int) -> dict[str, Any]:
         """Wait until a generation has done a batch beyond what the one before had saved."""
@@ -79,7 +82,7 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
             return state if (state["generation"], state["phase"]) == (generation, "running") and max(steps) else None
 
         try:
-            return eventually(there, 240) or {}
+            return eventually(there, 400) or {}
         except AssertionError:
             raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
 
@@ -98,6 +101,7 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
         hosts[1].power_off()
         eventually(lambda: job.phase() != "running")
         hosts[1].power_on()
+        (job.checkpoints / "limit").unlink()
         done = job.run("wait", "--timeout", "400s", timeout=420.0)
         assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
         found = re.findall(r"final step=(\d+) loss=(\S+) accuracy=(\S+)", job.ok("logs"))
