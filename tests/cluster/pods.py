@@ -7,6 +7,7 @@ What runs in a pod is exactly what the manifest says, with `$(VAR)` filled in as
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 import shutil
@@ -212,7 +213,7 @@ class Pod:
         """Ask it to end, as whoever deletes a pod does, and return its exit code."""
         assert self.process is not None
         os.kill(first_of(self.process), signal.SIGTERM)
-        return self.process.wait(self.template["spec"]["terminationGracePeriodSeconds"] + 5.0)
+        return self.process.wait(self.template["spec"]["terminationGracePeriodSeconds"] + 60.0)
 
     def printed(self) -> str:
         """Return what its container has printed: all that a cluster would show."""
@@ -314,7 +315,7 @@ class Cluster:
             pod.process, pod.phase = None, "Pending"
         return codes
 
-    def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+    def until(self, look: Callable[[], Any], seconds: float = 180.0) -> Any:
         """Play on until `look` is true."""
         deadline = time.monotonic() + seconds
         while not (found := look()):
@@ -323,7 +324,7 @@ class Cluster:
             time.sleep(0.05)
         return found
 
-    def finish(self, seconds: float = 60.0) -> dict[str, list[int]]:
+    def finish(self, seconds: float = 180.0) -> dict[str, list[int]]:
         """Play on until nothing runs; return the exit codes of each pod's attempts."""
         self.until(lambda: all(pod.phase in ("Succeeded", "Failed") for pod in self.pods), seconds)
         return {pod.name: pod.codes for pod in self.pods}
@@ -347,7 +348,8 @@ class Cluster:
 def kill_process(pod: Pod, word: str) -> None:
     """SIGKILL the processes in a pod whose command line has `word`, from outside."""
     for pid in _with(pod, word):
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended with one that was killed before
+            os.kill(pid, signal.SIGKILL)
 
 
 def runs(pod: Pod, word: str) -> bool:
@@ -363,16 +365,26 @@ def circle_of(pod: Pod) -> int:
     rows = [line.split() for line in table.splitlines()[1:]]
     sockets = {f"socket:[{row[9]}]" for row in rows if row[1].startswith(f"{own}:")}
     for pid in _below(pod.process.pid):
-        for entry in Path(f"/proc/{pid}/fd").iterdir():
-            if os.path.islink(entry) and os.readlink(entry) in sockets:
-                return pid
+        if sockets & set(_open_in(pid)):
+            return pid
     raise LookupError(f"nobody in {pod.name} listens at {pod.address}")
+
+
+def _open_in(pid: int) -> Iterator[str]:
+    """Yield what a process has open; it opens and closes files, or ends, meanwhile."""
+    with contextlib.suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                yield os.readlink(entry)
 
 
 def first_of(process: Process) -> int:
     """Return the first process inside a container: of those that it holds, the one that has number 1 there."""
     for pid in (process.pid, *_below(process.pid)):
-        status = Path(f"/proc/{pid}/status").read_text()
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except OSError:  # it has ended meanwhile
+            continue
         numbers = next(line.split() for line in status.splitlines() if line.startswith("NSpid:"))
         if len(numbers) > 2 and numbers[-1] == "1":
             return pid

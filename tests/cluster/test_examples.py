@@ -7,12 +7,14 @@ what they tell pods is written down in their sources.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.tools.frameworks import Name
+from tests.tools.pace import keep_pace, limit
 
 from .pods import Cluster
 
@@ -30,12 +32,10 @@ MORE = (("torch-elastic", "kubeflow", None), ("paddle-resnet", "kubeflow", "padd
 Make = Callable[..., Cluster]
 
 
-def start(cluster: Make, folder: Path, example: str, framework: Name | None, **more: str) -> Cluster:
-    """Start the pods of an example, which keeps its checkpoints in a new folder."""
-    folder.mkdir()
-    told = {"args": SHORT[example], "env.OMP_NUM_THREADS": '"1"', **more}
-    spec = EXAMPLES / example / "job.yaml"
-    made = cluster(spec, framework, environ={"CHECKPOINT_DIR": str(folder)}, **told)
+def start(cluster: Make, folder: Path, example: Path, framework: Name | None, **more: str) -> Cluster:
+    """Start the pods of an example, which keeps its checkpoints in a folder."""
+    told = {"env.OMP_NUM_THREADS": '"1"', **more}
+    made = cluster(example / "job.yaml", framework, environ={"CHECKPOINT_DIR": str(folder)}, **told)
     made.start()
     return made
 
@@ -57,8 +57,10 @@ def test_it_trains_to_the_end(
     cluster: Make, tmp_path: Path, example: str, operator: str, framework: Name | None
 ) -> None:
     folder = tmp_path / "checkpoint"
-    made = start(cluster, folder, example, framework, **{"kubernetes.operator": operator})
-    codes = made.finish(300.0)
+    folder.mkdir()
+    more = {"args": SHORT[example], "kubernetes.operator": operator}
+    made = start(cluster, folder, EXAMPLES / example, framework, **more)
+    codes = made.finish(600.0)
     assert set(map(tuple, codes.values())) == {(0,)}, made.story()
     assert any(folder.iterdir())
     assert "final step=" in made.story()
@@ -68,10 +70,16 @@ def test_a_lost_pod_costs_the_work_since_the_last_checkpoint(cluster: Make, tmp_
     """The example torch-resnet, without an operator."""
     folder = tmp_path / "checkpoint"
     args = "[--epochs=6, --checkpoint-every=10, --min-accuracy=0.5]"
-    made = start(cluster, folder, "torch-resnet", None, args=args)
-    made.until(lambda: any(folder.glob("step-*.pt")), 120.0)
+    (code := tmp_path / "code").mkdir()
+    shutil.copy(EXAMPLES / "torch-resnet" / "job.yaml", code)
+    keep_pace(EXAMPLES / "torch-resnet", code)
+    folder.mkdir()
+    limit(folder, 15)
+    made = start(cluster, folder, code, None, args=args)
+    made.until(lambda: any(folder.glob("step-*.pt")), 300.0)
     made.pods[1].kill()
-    assert made.finish(300.0) == {"torch-resnet-0": [0], "torch-resnet-1": [137, 0]}, made.story()
+    (folder / "limit").unlink()
+    assert made.finish(600.0) == {"torch-resnet-0": [0], "torch-resnet-1": [137, 0]}, made.story()
     resumed = made.pods[0].log(generation=2)
     assert "resumed step=" in resumed
     assert "final step=" in resumed
