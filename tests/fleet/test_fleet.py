@@ -13,7 +13,9 @@ from .jobs import eventually
 from .machine import IMAGE, sh
 
 
-def ssh(fleet: Fleet, host: Host, *argv: str, user: str = "root", timeout: int = 5) -> subprocess.CompletedProcess[str]:
+def ssh(
+    fleet: Fleet, host: Host, *argv: str, user: str = "root", timeout: int = 60
+) -> subprocess.CompletedProcess[str]:
     options = ["-o", f"ConnectTimeout={timeout}", "-o", "BatchMode=yes", "-l", user]
     return subprocess.run(
         ["ssh", "-F", str(fleet.ssh_config), *options, host.name, *argv], capture_output=True, text=True, check=False
@@ -32,7 +34,7 @@ def test_hosts_have_names_addresses_and_engines_of_their_own(hosts: Fleet) -> No
 def test_containers_of_two_hosts_talk_over_the_network(hosts: Fleet) -> None:
     first, second = hosts.hosts
     serve = "import socket; s = socket.create_server(('', 4000)); s.accept()[0].sendall(b'hello')"
-    ask = f"import socket; print(socket.create_connection(('{first.address}', 4000), 5).recv(9))"
+    ask = f"import socket; print(socket.create_connection(('{first.address}', 4000), 60).recv(9))"
     first.docker("run", "-d", "--rm", "--net=host", "--name", "server", IMAGE, "python3", "-c", serve)
     eventually(lambda: ":4000 " in first.run("ss", "-ltn"))
     assert second.docker("run", "--rm", "--net=host", IMAGE, "python3", "-c", ask) == "b'hello'\n"
@@ -42,7 +44,8 @@ def test_a_pulled_cable_silences_a_host_and_ends_nothing_on_it(hosts: Fleet) -> 
     host = hosts[1]
     host.docker("run", "-d", "--rm", "--net=host", "--name", "stays", IMAGE, "sleep", "600")
     host.pull_cable()
-    assert "timed out" in ssh(hosts, host, "true", timeout=1).stderr
+    told = ssh(hosts, host, "true", timeout=1).stderr
+    assert "timed out" in told or "No route to host" in told  # the latter if ssh has stood still
     assert host.containers() == ["stays"]
     host.plug_cable()
     assert ssh(hosts, host, "true").returncode == 0
@@ -128,5 +131,6 @@ def test_a_clock_that_is_ahead(hosts: Fleet) -> None:
     host.kill_sshd()
     host.skew = 90.0
     host.start_sshd()
-    ahead = float(ssh(hosts, host, "date +%s.%N").stdout) - time.time()
-    assert 85 < ahead < 95
+    before = time.time()
+    there = float(ssh(hosts, host, "date +%s.%N").stdout)
+    assert before + 89 < there < time.time() + 91
