@@ -209,7 +209,7 @@ class Work:
     spec: str
     environment: Name | None = None
     hang: int = 8  # seconds; on a busy machine as many interpreters as torch ps has take longer than that to end
-    patience: int = 120  # seconds to the tenth step after a fault
+    patience: int = 300  # seconds to the tenth step after a fault
     regroups: bool = False  # whether who takes part is the framework's own matter, in an elastic job with etcd
 
     def lends(self) -> dict[str, Path]:

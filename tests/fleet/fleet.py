@@ -108,7 +108,7 @@ class Fleet:
             f"IdentityFile {self.dir}/key",
             "IdentitiesOnly yes",
             "User root",
-            "ConnectTimeout 4",
+            "ConnectTimeout 8",  # of a dead host; any other may stand still for some seconds
         ]
         blocks = [
             [f"Host {host.name}", f"HostName {host.behind or host.address}", *common, *self._jump(host)]

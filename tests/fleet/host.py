@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .machine import compose_plugin, engine_root, sh
 
-ENGINE_START = 60.0  # seconds
+ENGINE_START = 180.0  # seconds
 USER, UID = "ml", 4242  # who is not root, but in the group docker
 
 
@@ -152,7 +152,7 @@ class Host:
         (keep / "pid").unlink(missing_ok=True)
         Path("/run/sshd").mkdir(exist_ok=True)
         self.start("sshd", ["/usr/sbin/sshd", "-D", "-e", "-f", str(keep / "config")])
-        wait((keep / "pid").exists, 20, lambda: f"sshd of {self.name} said:\n{last_words(self.dir / 'sshd.log')}")
+        wait((keep / "pid").exists, 60, lambda: f"sshd of {self.name} said:\n{last_words(self.dir / 'sshd.log')}")
 
     def _clock(self) -> str:
         """Return the variables that make commands see another time (libfaketime)."""
@@ -254,7 +254,7 @@ class Host:
         pid = self.dir / "run" / "containerd" / "containerd.pid"
         number = int(pid.read_text()) if pid.exists() else 0
         self._kill("dockerd")
-        wait(lambda: not number or not _is_containerd(number), 20, lambda: f"containerd {number} outlives its engine")
+        wait(lambda: not number or not _is_containerd(number), 60, lambda: f"containerd {number} outlives its engine")
 
     def kill_sshd(self) -> None:
         """SIGKILL sshd and all its sessions."""
@@ -323,14 +323,16 @@ class Host:
 
 def kill_all(namespace: str) -> None:
     """SIGKILL whatever runs in a network namespace, containerd and its shims included."""
-    for _ in range(50):
+
+    def gone() -> bool:
         pids = [int(pid) for pid in sh("ip", "netns", "pids", namespace, check=False).split()]
-        if not pids:
-            return
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
+        return not pids
+
+    # Who waits for a disk dies when it answers.
+    wait(gone, 60, lambda: f"what runs in {namespace} outlives SIGKILL")
 
 
 def unmount(folder: Path) -> None:

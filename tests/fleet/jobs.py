@@ -52,7 +52,7 @@ resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 # Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
 
 
-def eventually(look: Callable[[], T], seconds: float = 120.0) -> T:
+def eventually(look: Callable[[], T], seconds: float = 240.0) -> T:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     asked = time.monotonic()
@@ -93,7 +93,7 @@ class Jobs:
         argv = [sys.executable, "-m", "jobctl", *args]
         return subprocess.Popen(argv, cwd=self.code, env=self.environ, **{**pipes, **how})
 
-    def run(self, *args: str, timeout: float = 180.0) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, timeout: float = 400.0) -> subprocess.CompletedProcess[str]:
         """Run `jobctl` to its end."""
         process = self.popen(*args)
         out, err = process.communicate(timeout=timeout)

@@ -52,7 +52,7 @@ resources: {{ulimits: {{memlock: 65536}}}}
 # Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
 
 
-def eventually(look: Callable[[], Any], seconds: float = 30.0) -> Any:
+def eventually(look: Callable[[], Any], seconds: float = 180.0) -> Any:
     deadline = time.monotonic() + seconds
     while not (value := look()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -245,7 +245,7 @@ resources: {{ulimits: {{memlock: 65536}}}}
     job = Job(hosts, target, text)
     try:
         job.up()
-        eventually(lambda: job.are("succeeded"), 180)
+        eventually(lambda: job.are("succeeded"), 400)
         work = hosts[0].home / ".jobctl" / "h1" / "resnet"
         log = (work / "node-0" / "logs" / "1" / "workerlog.0").read_text()
         assert "final step=66 " in log
