@@ -81,6 +81,7 @@ def init_of(host: Host, container: str) -> int:
 def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., WithEtcd]) -> None:
     job = run()
     job.begin()
+    eventually(lambda: job.phase() == "running")
     services = [node for node in job.status()["nodes"] if node["role"] == "etcd"]
     assert [(s["node"], s["name"], s["host"], s["state"]) for s in services] == [
         (None, "etcd-0", "h3", "running"),
@@ -95,7 +96,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     eventually(lambda: job.all_run(3))
     supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
     state = job.ends_well()
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(120) == 0
     assert (state["generation"], state["nodes"][0]["restarts"], len(job.resumed())) == (3, 2, 3)
     told = [event["message"] for event in job.events() if event["event"] == "failure"]
     assert told == [
@@ -106,21 +107,22 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
 
 def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., WithEtcd]) -> None:
     # Long enough for a leader to be elected, and for asking each member: below that it ends the processes to be safe.
-    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 12s"))
+    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 20s"))
     job.begin()
     os.kill(init_of(job.fleet[2], "jobctl-counter-etcd-0"), signal.SIGKILL)
     time.sleep(TIMEOUT + 1)
-    assert (job.phase(), job.status()["generation"]) == ("running", 1)
+    eventually(lambda: job.phase() == "running")
+    assert job.status()["generation"] == 1
     os.kill(job.supervisor(), signal.SIGKILL)  # it would start them again
     members = [(job.fleet[2], "jobctl-counter-etcd-0"), (job.fleet[0], "jobctl-counter-etcd-1")]
     for host, name in members:
         host.docker("stop", name)
-    time.sleep(20)
+    time.sleep(28)
     assert job.all_run(1)
     supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
     eventually(lambda: [node["state"] for node in job.status()["nodes"]] == ["running"] * 5)
     assert job.ends_well()["generation"] == 1
-    assert supervisor.wait(60) == 0
+    assert supervisor.wait(120) == 0
 
 
 def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
@@ -148,7 +150,7 @@ def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> N
     job.fleet[1].pull_cable()
     eventually(lambda: any(event["event"] == "moved" for event in job.events()))
     eventually(lambda: job.status()["nodes"][1]["state"] == "running")
-    assert job.report(1, "h2")["state"] == "fenced"
+    eventually(lambda: job.report(1, "h2")["state"] == "fenced")
     job.fleet[1].plug_cable()
     eventually(lambda: "remove node 1 on h2: it runs on h4" in job.run("events").stdout)
     state = job.ends_well()
@@ -163,7 +165,7 @@ def test_a_controller_that_is_cut_off_changes_nothing(run: Callable[..., WithEtc
     subprocess.run(block, check=True)
     try:
         eventually(lambda: "h2 is not heard" in job.run("events").stdout)
-        time.sleep(2 * TIMEOUT + 4)
+        time.sleep(TIMEOUT + 6)
         assert (job.report(1, "h2")["state"], job.report(1, "h2")["generation"]) == ("running", 1)
     finally:
         subprocess.run(["ip", "route", "del", "blackhole", f"{job.fleet[1].address}/32"], check=True)
