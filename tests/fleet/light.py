@@ -195,6 +195,11 @@ class LightFleet:
         """The ssh configuration to reach the hosts by their names."""
         return self.dir / "ssh_config"
 
+    def hung(self) -> int:
+        """Return how many commands were begun on those of `hanging`."""
+        path = self.dir / "hung"
+        return len(path.read_text()) if path.exists() else 0
+
     def up(self) -> None:
         """Make and start everything."""
         for folder in (self.state, self.home, self.dir / "bin"):
@@ -249,7 +254,8 @@ class LightFleet:
         for number in sorted(self.refusing):
             lines += [f"Match LocalAddress {self.address(number)}", "  AuthorizedKeysFile none"]
         for number in sorted(self.hanging):
-            lines += [f"Match LocalAddress {self.address(number)}", "  ForceCommand sleep 1000"]
+            command = f"echo >> {self.dir}/hung; exec sleep 1000"
+            lines += [f"Match LocalAddress {self.address(number)}", f"  ForceCommand {command}"]
         config = self.dir / "sshd_config"
         config.write_text("\n".join(lines) + "\n")
         Path("/run/sshd").mkdir(exist_ok=True)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,9 +43,7 @@ def test_three_bad_hosts_of_64(wide: LightFleet, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(SPEC.format(nodes=SIZE))
     wide.hosts_file(tmp_path / "hosts.txt")
     up = ("up", "--hosts", "hosts.txt", "--ssh-config", str(wide.ssh_config), "--skip-check", "--no-supervise")
-    began = time.monotonic()
     done = jobctl(tmp_path, *up)
-    alone = time.monotonic() - began
     assert (done.returncode, wide.started()) == (0, SIZE), done.stderr
     status = jobctl(tmp_path, "status", "-o", "json")
     assert [node for node in json.loads(status.stdout)["nodes"] if node["state"] != "running"] == []
@@ -55,12 +52,10 @@ def test_three_bad_hosts_of_64(wide: LightFleet, tmp_path: Path) -> None:
     wide.refusing, wide.hanging = {5}, {23}
     wide.restart_sshd()
     wide.switch_off(42)
-    began = time.monotonic()
     done = jobctl(tmp_path, *up)
-    took = time.monotonic() - began
     told = sorted(line.split(": ", 2)[1:] for line in done.stderr.splitlines() if line.startswith("error: l"))
     assert (done.returncode, wide.started()) == (4, SIZE - 3), done.stderr
     assert [host for host, _ in told] == ["l23", "l42", "l5"]
     assert "refuses the keys" in told[2][1]
-    # The hanging one is given up after 15 seconds of silence, the dead one after the connect timeout of 10.
-    assert took < alone * 2 + 15, (alone, took)
+    # Once given up it is not asked again: each time would cost all others as long. The second is the way to its engine.
+    assert wide.hung() == 2
