@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,19 @@ def python(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def eventually(look: Callable[[], Any], seconds: float = 20.0) -> Any:
+PATIENCE = 60.0  # seconds for what takes one or two on an idle machine
+STALL = 6.0  # seconds that no process stands still, however busy the machine: a shorter lease may be over too soon
+
+
+def kill_together(pids: Iterable[int]) -> None:
+    """SIGKILL processes that would see to each other's death: none of them does anything after the first is dead."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # its guard was a bit quicker
+                os.kill(pid, number)
+
+
+def eventually(look: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     while not (value := look()):
@@ -67,6 +80,8 @@ class Supervisor(threading.Thread):
         os.mkfifo(self.feed)
         self.handle = os.open(self.feed, os.O_RDWR | os.O_NONBLOCK)
         self.answering, self.over = True, False
+        self.hearing = threading.Lock()
+        self.answered: list[float] = []  # when
         self.lines: list[dict[str, Any]] = []
 
     def __enter__(self) -> Supervisor:
@@ -82,10 +97,20 @@ class Supervisor(threading.Thread):
         while not self.over:
             ready, _, _ = select.select([self.handle], [], [], 0.1)
             for line in os.read(self.handle, 65536).decode().splitlines() if ready else ():
-                self.lines.append(json.loads(line))
-                if self.answering:
-                    answer = self.root / f"node-{self.lines[-1]['node']}" / "answer"
-                    answer.write_text(f"{self.lines[-1]['tick']} {len(self.lines)}\n")
+                with self.hearing:
+                    self.hear(json.loads(line))
+
+    def hear(self, line: dict[str, Any]) -> None:
+        """Take note of a tick, and answer it."""
+        self.lines.append(line)
+        if self.answering:
+            (self.root / f"node-{line['node']}" / "answer").write_text(f"{line['tick']} {len(self.lines)}\n")
+            self.answered.append(time.monotonic())
+
+    def silence(self) -> None:
+        """Answer nothing from now on; not what was heard just now, either."""
+        with self.hearing:
+            self.answering = False
 
 
 class Node:
@@ -168,7 +193,7 @@ class Node:
             return {"state": None, "generation": None, "processes": []}
         return report
 
-    def until(self, state: str, generation: int | None = None, seconds: float = 20.0) -> dict[str, Any]:
+    def until(self, state: str, generation: int | None = None, seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait until the launcher reports `state`, and return the report."""
 
         def there() -> dict[str, Any] | None:
@@ -209,7 +234,7 @@ class Node:
         """Return the pids of living processes with all `words` in their command lines, oldest first."""
         return sorted(pid for pid, line in self.living().items() if all(word in line for word in words))
 
-    def gone(self, seconds: float = 20.0) -> None:
+    def gone(self, seconds: float = PATIENCE) -> None:
         """Wait until nothing of this node lives."""
         eventually(lambda: not self.living(), seconds)
 
@@ -225,7 +250,7 @@ def node(tmp_path: Path, python: str) -> Iterator[Node]:
             process.send_signal(signal.SIGTERM)
     for process in made.started:
         try:
-            process.wait(20)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

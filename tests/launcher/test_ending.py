@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import PATIENCE, kill_together
+
 POLITE = """\
 import signal, sys, time
 def end(number, frame):
@@ -42,7 +44,7 @@ time.sleep(600)
 
 
 def ready(node: Any, name: str = "workerlog.0") -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while "ready" not in node.log(name):
         assert time.monotonic() < deadline, node.report()
         time.sleep(0.01)
@@ -50,12 +52,12 @@ def ready(node: Any, name: str = "workerlog.0") -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_is_passed_on_and_the_launcher_ends(node: Any, number: int, code: int) -> None:
-    process = node.start(nproc=2, command=node.script(POLITE))
+    process = node.start(nproc=2, command=node.script(POLITE), stop_grace=PATIENCE)
     node.order(1)
     ready(node)
     ready(node, "workerlog.1")
     process.send_signal(number)
-    assert process.wait(20) == code
+    assert process.wait(PATIENCE) == code
     name = signal.Signals(number).name
     assert [node.log(f"workerlog.{i}") for i in (0, 1)] == [f"ready\ngot {name}\n"] * 2
     report = node.report()
@@ -64,11 +66,11 @@ def test_a_signal_is_passed_on_and_the_launcher_ends(node: Any, number: int, cod
 
 def test_a_signal_to_the_whole_group_ends_it_too(node: Any) -> None:
     """As Ctrl-C in a terminal, or `kill -TERM -- -PGID`."""
-    process = node.start(command=node.script(POLITE))
+    process = node.start(command=node.script(POLITE), stop_grace=PATIENCE)
     node.order(1)
     ready(node)
     os.killpg(process.pid, signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(PATIENCE) == 143
     assert node.log().count("got SIGTERM") == 1
 
 
@@ -78,7 +80,7 @@ def test_who_ignores_sigterm_is_killed_after_the_grace_period(node: Any) -> None
     ready(node)
     begin = time.monotonic()
     process.terminate()
-    assert process.wait(20) == 143
+    assert process.wait(PATIENCE) == 143
     assert time.monotonic() - begin >= 0.5
     assert node.report()["processes"][0]["signal"] == 9
 
@@ -90,7 +92,7 @@ def test_the_grace_of_a_new_generation_is_the_orders(node: Any) -> None:
     node.order(2, grace=0.0)
     assert node.until("running", 2)
     node.order(2, "finish", grace=0.0)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
@@ -100,7 +102,7 @@ def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
     process.terminate()
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 143
+    assert process.wait(PATIENCE) == 143
 
 
 def test_a_launcher_that_cannot_keep_itself_compiled_starts_processes_all_the_same(node: Any) -> None:
@@ -136,20 +138,19 @@ def test_no_orphans_whoever_is_killed(node: Any, who: str) -> None:
     process = node.start(start=start, command=node.script(CLINGING))
     node.order(1, on_failure="exit")
     ready(node)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while len(node.pids("grandchild")) < 3:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    for pid in members(node)[who]:
-        os.kill(pid, signal.SIGKILL)
-    process.wait(20)
+    kill_together(members(node)[who])
+    process.wait(PATIENCE)
     node.gone()
 
 
 def test_no_orphans_after_a_normal_end(node: Any) -> None:
     process = node.start(command=node.script(CLINGING.rpartition("time.sleep(600)")[0]))
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     node.gone()
 
 
@@ -157,10 +158,6 @@ def test_a_killed_process_is_reported_as_killed_even_with_its_guard(node: Any) -
     node.start(command=node.script(STUBBORN))
     node.order(1)
     ready(node)
-    for pid in [*node.pids("launcher.pyc process"), *node.pids("script-0")]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    kill_together([*node.pids("launcher.pyc process"), *node.pids("script-0")])
     report = node.until("failed")
     assert report["reason"] == "rank 0 was killed by SIGKILL"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import PATIENCE
+
 DUMP = "import json, os, sys\njson.dump([sys.argv[1:], dict(os.environ)], open(sys.argv[1], 'w'))\n"
 HOSTILE = [
     "",
@@ -33,7 +35,7 @@ def dumped(node: Any, **launch: Any) -> tuple[list[str], dict[str, str]]:
     command = [*node.script(DUMP), str(out), *launch.pop("args", [])]
     process = node.start(*launch.pop("options", ()), command=command, environ=launch.pop("environ", None), **launch)
     node.order(1, **({"members": launch["members"]} if "members" in launch else {}))
-    assert process.wait(20) == 0, process.stdout and process.stdout.read()
+    assert process.wait(PATIENCE) == 0, process.stdout and process.stdout.read()
     argv, environ = json.loads(out.read_text())
     return argv[1:], environ
 
@@ -108,7 +110,7 @@ def test_names_of_hosts_become_addresses(node: Any) -> None:
         process_env=[["SLOT_endpoint", {"slot": "endpoint"}]],
     )
     node.order(1, members=members, rendezvous={"address": "localhost", "port": 29999, "id": "demo-1"})
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     wanted = "127.0.0.1 lo 127.0.0.1:29999 127.0.0.1:7,b.invalid:7 127.0.0.1:7 127.0.0.1,b.invalid,localhost"
     assert node.log("workerlog.0").split() == wanted.split()
 
@@ -118,7 +120,7 @@ def test_ranks_follow_the_members(node: Any) -> None:
     mine = {"node": 0, "rank": 1, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 2}
     process = node.start(nproc=2, command=["sh", "-c", 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"'])
     node.order(1, members=[mine, *others])
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert [node.log(f"workerlog.{local}") for local in (0, 1)] == ["3 0 5 2\n", "4 1 5 2\n"]
 
 
@@ -126,7 +128,7 @@ def test_a_slot_in_argv_is_filled_and_text_that_looks_like_one_is_not(node: Any)
     start = ["sh", "-c", 'echo "$@"', "sh", "--rank", {"slot": "node_rank"}, "{slot}", '{"slot": "node_rank"}']
     process = node.start(start=start)
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert node.log("launch.log").partition("\n\n")[2] == '--rank 0 {slot} {"slot": "node_rank"}\n'
 
 

@@ -8,14 +8,16 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher import TERMINATED, TICK, UNSUPERVISED
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 
-from .conftest import Node, eventually
+from .conftest import PATIENCE, STALL, Node, eventually, kill_together
 
 # Says which generation begins, and stays; a file `end` ends it.
 STAY = """\
@@ -25,7 +27,8 @@ while not os.path.exists("end"):
     time.sleep(0.02)
 """
 PREFIX = "/jobctl/me@here/demo"
-TIMEOUT = 4.0
+TIMEOUT = 15.0  # seconds, longer than anything stands still
+SHORT = STALL + 2.0  # for tests that wait until it is over
 
 
 ALL: list[Kept] = []
@@ -36,8 +39,7 @@ def nothing_outlives_a_test() -> Iterator[None]:
     """A test that fails leaves launchers behind."""
     yield
     for node in ALL:
-        for pid in node.living():
-            os.kill(pid, signal.SIGKILL)
+        kill_together(node.living())
     ALL.clear()
 
 
@@ -111,7 +113,7 @@ def end(*nodes: Kept) -> None:
         for process in node.started:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(PATIENCE)
             assert process.stdout is not None
             process.stdout.close()
         node.gone()
@@ -148,7 +150,9 @@ def test_a_failed_process_begins_the_next_generation(kept: Kept) -> None:
         137,
     )
     assert report["order"] == order
-    assert order["rendezvous"]["port"] == 20000  # the one after 29999, the last
+    assert order["rendezvous"]["port"] in range(
+        20000, 20020
+    )  # the first after 29999, the last, at which nobody listens
 
 
 def test_restarts_are_counted(kept: Kept) -> None:
@@ -189,9 +193,12 @@ def test_a_supervisor_is_left_to_it(kept: Kept) -> None:
     eventually(lambda: any(line["echo"] for line in kept.supervisor.lines))
     kept.kill()
     kept.until("failed", 1)
+    heard = len(kept.supervisor.answered) - 1
     time.sleep(4.0)
-    assert kept.generation()["number"] == 1
-    kept.supervisor.answering = False
+    number, at = kept.generation()["number"], [*kept.supervisor.answered[heard:], time.monotonic()]
+    left_alone = max(later - before for before, later in pairwise(at))
+    assert number == 1 or left_alone > UNSUPERVISED - 1.0, left_alone
+    kept.supervisor.silence()
     kept.until("running", 2)
 
 
@@ -211,22 +218,21 @@ def test_a_launcher_that_was_killed_comes_back_by_itself(kept: Kept) -> None:
 
 
 def test_another_host_waits_until_the_lease_is_over(kept: Kept, tmp_path: Path, python: str) -> None:
-    kept.begin()
+    kept.begin(host_timeout=SHORT)
     first = kept.start()
     kept.until("running", 1)
     other = Kept(tmp_path / "other", python, kept.cluster, "b")
     other.dir.parent.mkdir(exist_ok=True)
-    other.begin(2)
+    other.begin(2, host_timeout=SHORT)
     other.start()
     eventually(lambda: "launcher on a" in (other.report().get("reason") or ""))
     assert kept.generation()["number"] == 1  # nor does it tell others of a generation that it cannot begin
     assert kept.report()["state"] == "running"
     dead = time.monotonic()
-    for pid in kept.living():
-        os.kill(pid, signal.SIGKILL)
+    kill_together(kept.living())
     first.wait()
     other.until("running", 2)
-    assert time.monotonic() - dead > TIMEOUT - 1.5
+    assert time.monotonic() - dead > SHORT + TERMINATED - TICK - STALL  # it was kept alive every second, or not quite
     end(other)
 
 
@@ -248,7 +254,7 @@ def test_finish_takes_everything_along(kept: Kept) -> None:
     process = kept.start()
     kept.until("running", 1)
     kept.begin(command="finish", grace=0.0)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert kept.cluster.keys(f"{PREFIX}/") == {}
 
 
@@ -257,8 +263,7 @@ def test_a_job_that_was_taken_down_leaves_nothing_that_matters(kept: Kept) -> No
     kept.begin(7)
     first = kept.start()
     kept.until("running", 7)
-    for pid in kept.living():
-        os.kill(pid, signal.SIGKILL)
+    kill_together(kept.living())
     first.wait()
     (kept.dir / "report.json").unlink()
     kept.begin(1, began=2.0)
@@ -321,15 +326,15 @@ def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python:
     with etcd(tmp_path / "etcd", 3) as cluster:
         kept = Kept(tmp_path, python, cluster)
         with kept.supervisor:
-            kept.begin()
+            kept.begin(host_timeout=SHORT)
             kept.start()
             kept.until("running", 1)
             pid = kept.pid()
             cluster.kill(0)
-            time.sleep(2 * TIMEOUT)
+            time.sleep(1.5 * SHORT)
             assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
             cluster.kill(1)
-            time.sleep(3 * TIMEOUT)
+            time.sleep(2 * SHORT)
             assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
             kept.kill()  # nothing can be decided now
             kept.until("failed", 1)
@@ -345,16 +350,16 @@ def test_a_member_that_comes_later_is_asked_for_a_leader_too(tmp_path: Path, pyt
     with etcd(tmp_path / "etcd", 3, late=1) as cluster:
         kept = Kept(tmp_path, python, cluster)
         with kept.supervisor:
-            kept.begin()
+            kept.begin(host_timeout=SHORT)
             kept.start()
             kept.until("running", 1)
             pid = kept.pid()
             cluster.start(2)
             eventually(lambda: all("clientURLs" in m for m in cluster.call("/v3/cluster/member/list")["members"]))
-            time.sleep(3.0)  # for the launcher to hear of it: it asks etcd every second
+            time.sleep(STALL + 1.0)  # for the launcher to hear of it: it asks etcd every second
             cluster.kill(0)
             cluster.kill(1)
-            time.sleep(3 * TIMEOUT)
+            time.sleep(2 * SHORT)
             assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
             end(kept)
 
@@ -364,14 +369,15 @@ def test_a_host_that_is_cut_off_from_etcd_ends_its_processes(tmp_path: Path, pyt
     with etcd(tmp_path / "etcd", 3) as cluster:
         kept = Kept(tmp_path, python, cluster)
         with kept.supervisor:
-            kept.begin()
+            kept.begin(host_timeout=SHORT)
             kept.start()
             kept.until("running", 1)
-            began = time.monotonic()
+            began = time.time()
             for number in range(3):
                 cluster.signal(number, signal.SIGSTOP)
-            kept.until("fenced", 1)
-            assert TIMEOUT - 2.5 < time.monotonic() - began < TIMEOUT + 1.5
+            took = kept.until("fenced", 1)["finished_at"] - began
+            # It was kept alive every second; the keeper, or the launcher, may have stood still.
+            assert SHORT - TICK - STALL < took < SHORT + TICK + STALL
             for number in range(3):
                 cluster.signal(number, signal.SIGCONT)
             kept.until("running", 2)
@@ -409,5 +415,5 @@ def test_a_keeper_that_is_killed_takes_its_launcher_along(kept: Kept) -> None:
     }
     keeper = min(pid for pid, parent in parents.items() if parent == process.pid)
     os.kill(keeper, signal.SIGKILL)
-    assert process.wait(20) == 137
+    assert process.wait(PATIENCE) == 137
     kept.gone()

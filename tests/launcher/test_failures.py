@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import PATIENCE
+
 
 def failure(node: Any, **launch: Any) -> dict[str, Any]:
     """Run to a failure and return the report."""
@@ -21,7 +23,7 @@ def failure(node: Any, **launch: Any) -> dict[str, Any]:
 def test_setup_runs_once_and_is_logged(node: Any) -> None:
     process = node.start(setup=["echo one", "echo two >&2; echo x >> setup-ran"], command=["cat", "setup-ran"])
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert (
         node.dir / "logs" / "setup.log"
     ).read_text() == "+ echo one\none\n+ echo two >&2; echo x >> setup-ran\ntwo\n"
@@ -50,7 +52,7 @@ def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
     node.order(1)
     node.until("setup")
     process.terminate()
-    assert process.wait(20) == 143
+    assert process.wait(PATIENCE) == 143
     node.gone()
 
 
@@ -91,7 +93,7 @@ def test_a_framework_launcher_that_says_that_it_cannot_go_on(node: Any, process:
 
 def test_a_framework_launcher_that_waits_for_ever(node: Any) -> None:
     """The first time it has waited for less than it may."""
-    says = "echo waits for one; echo trouble; echo runs; sleep 1; echo waits for two; echo trouble; exec sleep 600"
+    says = "printf 'waits for one\\ntrouble\\nruns\\n'; sleep 1; echo waits for two; echo trouble; exec sleep 600"
     report = failure(node, start=["sh", "-c", says], stall=["^waits", "^runs", 0.5], regroups=True, rejoin=3)
     assert report["reason"] == "the framework's launcher has waited for the others for 0.5 s: waits for two"
     assert (report["failure"]["kind"], report["failure"]["tail"]) == ("lost", ["waits for two"])
@@ -145,23 +147,29 @@ def test_siblings_of_a_failed_process_end_too(node: Any) -> None:
 
 
 def test_the_first_failure_counts(node: Any) -> None:
-    """Rank 2 fails because rank 0 did; both end within one look at them."""
+    """Ranks 1 and 2 fail because rank 0 did, as soon as that is written down; all end within one look at them, mostly."""
+    record = node.dir / "processes" / "1" / "0.json"
     script = (
-        "import os, sys, time\nrank = int(os.environ['RANK'])\nflag = 'flag'\n"
-        "if rank == 0:\n    open(flag, 'w').close()\n    os._exit(3)\n"
-        "while not os.path.exists(flag): time.sleep(0.001)\ntime.sleep(0.03)\nos._exit(4 + rank)\n"
+        "import os, sys, time\nrank = int(os.environ['RANK'])\nif rank == 0: os._exit(3)\n"
+        f"while not os.path.exists({str(record)!r}) or 'failed' not in open({str(record)!r}).read(): time.sleep(0.001)\n"
+        "os._exit(4 + rank)\n"
     )
     report = failure(node, nproc=3, command=node.script(script))
     assert report["reason"] == "rank 0 exited with code 3"
 
 
 def test_output_is_indexed_by_time(node: Any) -> None:
-    script = "import time\nfor i in range(3):\n    print('line', i, flush=True)\n    time.sleep(0.1)\n"
+    index = node.dir / "logs" / "1" / "workerlog.0.idx"
+    # The next line comes once this one was read, and a while later: what is read at once is one record.
+    script = (
+        "import os, time\nfor i in range(3):\n    print('line', i, flush=True)\n"
+        f"    while os.path.getsize({str(index)!r}) < 16 * (i + 1): time.sleep(0.001)\n    time.sleep(0.1)\n"
+    )
     before = time.time()
     process = node.start(command=node.script(script))
     node.order(1)
-    assert process.wait(20) == 0
-    raw = (node.dir / "logs" / "1" / "workerlog.0.idx").read_bytes()
+    assert process.wait(PATIENCE) == 0
+    raw = index.read_bytes()
     records = [struct.unpack_from("<Qd", raw, at) for at in range(0, len(raw), 16)]
     assert [offset for offset, _ in records] == [0, 7, 14]
     times = [at for _, at in records]
@@ -172,7 +180,7 @@ def test_output_is_indexed_by_time(node: Any) -> None:
 def test_a_background_process_that_keeps_the_pipe_open_is_not_waited_for(node: Any) -> None:
     process = node.start(command=["sh", "-c", "sleep 600 & echo done"])
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert node.log() == "done\n"
     node.gone()
 
@@ -193,7 +201,7 @@ def test_a_full_disk_ends_nothing(node: Any) -> None:
     (logs / "workerlog.0").symlink_to("/dev/full")
     process = node.start(command=["sh", "-c", "for i in 1 2 3; do echo $i; done; touch finished"])
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert (node.root / "finished").exists()
 
 
@@ -201,7 +209,7 @@ def test_a_report_that_cannot_be_written_ends_nothing(node: Any) -> None:
     (node.dir / "report.json" / "in the way").mkdir(parents=True)
     process = node.start(command=["sh", "-c", "echo done; touch finished"])
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert (node.root / "finished").exists()
     assert process.stdout is not None
     assert f"cannot write {node.dir}/report.json: " in process.stdout.read()

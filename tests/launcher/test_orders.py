@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import PATIENCE
+
 SLEEPER = "import os, time\nprint('generation', os.environ['JOBCTL_GENERATION'], flush=True)\ntime.sleep(600)\n"
 
 
@@ -41,10 +43,10 @@ def test_a_bad_control_file_is_reported_and_the_next_one_obeyed(node: Any, text:
     wanted = f"the control file is unreadable: {reason}"
     assert wait(lambda: node.report().get("reason") == wanted)
     node.order()
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
 
 
-def wait(look: Any, seconds: float = 20.0) -> bool:
+def wait(look: Any, seconds: float = PATIENCE) -> bool:
     deadline = time.monotonic() + seconds
     while not look():
         if time.monotonic() > deadline:
@@ -113,7 +115,7 @@ def test_finish_ends_the_launcher_with_the_code_of_what_ran(node: Any) -> None:
     node.order(1)
     node.until("failed")
     node.order(1, "finish")
-    assert process.wait(20) == 7
+    assert process.wait(PATIENCE) == 7
 
 
 def test_finish_of_what_runs_is_a_stop(node: Any) -> None:
@@ -121,7 +123,7 @@ def test_finish_of_what_runs_is_a_stop(node: Any) -> None:
     node.order(1)
     assert wait(lambda: node.log())
     node.order(1, "finish")
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     assert (node.report()["state"], node.report()["reason"]) == ("stopped", "told to finish")
 
 
@@ -155,7 +157,7 @@ def test_a_second_launcher_of_a_node_gives_way(node: Any) -> None:
     node.order(1)
     assert wait(lambda: node.log())
     second = node.start()
-    assert second.wait(20) == 75
+    assert second.wait(PATIENCE) == 75
     assert second.stdout is not None
     assert "another launcher of this node runs already" in second.stdout.read()
     assert first.poll() is None
@@ -169,13 +171,13 @@ def test_a_failed_node_waits_for_the_next_generation_or_exits(node: Any) -> None
     time.sleep(0.3)
     assert process.poll() is None
     node.order(2, on_failure="exit")
-    assert process.wait(20) == 5
+    assert process.wait(PATIENCE) == 5
 
 
 def test_success_ends_the_launcher(node: Any) -> None:
     process = node.start(nproc=2, command=["echo", "done"])
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
     report = node.report()
     assert (report["state"], report["exit_code"], report["reason"], report["failure"]) == ("succeeded", 0, None, None)
     assert [(p["rank"], p["state"], p["exit_code"], p["device"]) for p in report["processes"]] == [
@@ -187,7 +189,7 @@ def test_success_ends_the_launcher(node: Any) -> None:
 
 def test_without_its_order_the_launcher_says_what_is_missing(node: Any) -> None:
     process = node.start("--nonsense")
-    assert process.wait(20) == 2
+    assert process.wait(PATIENCE) == 2
     assert process.stdout is not None
     assert "unrecognized arguments: --nonsense" in process.stdout.read()
     assert not Path(node.dir).exists()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import eventually
+from .conftest import PATIENCE, STALL, eventually
 
 STEPS = """\
 import os, time
@@ -46,7 +46,7 @@ def test_progress_is_reported(node: Any) -> None:
     before = time.time()
     node.start(nproc=2, command=node.script(STEPS))
     node.order(1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while node.report().get("progress") != 5:
         assert time.monotonic() < deadline, node.report()
         time.sleep(0.01)
@@ -61,7 +61,7 @@ def test_what_is_written_as_it_ends_counts(node: Any) -> None:
 
 
 def test_standing_still_is_a_failure(node: Any) -> None:
-    node.start(command=node.script(STEPS), hang_timeout=1.0)
+    node.start(command=node.script(STEPS.replace("range(1, 6)", "(5,)")), hang_timeout=1.0)
     node.order(1)
     report = node.until("failed")
     assert (report["reason"], report["failure"]["kind"]) == ("no progress for 1 s (hang_timeout)", "hang")
@@ -71,18 +71,18 @@ def test_standing_still_is_a_failure(node: Any) -> None:
 def test_before_the_first_step_nothing_hangs(node: Any) -> None:
     process = node.start(command=["sleep", "1.5"], hang_timeout=0.3)
     node.order(1)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(node: Any) -> None:
-    steps = "import os, sys, time\nif os.path.exists('again'): time.sleep(1.5); sys.exit()\n"
+    steps = f"import os, sys, time\nif os.path.exists('again'): time.sleep({STALL + 1.0}); sys.exit()\n"
     steps += (
         "open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('7'); open('again', 'w'); time.sleep(0.3); sys.exit(1)"
     )
     start = ["sh", "-c", 'export RANK=0 LOCAL_RANK=0; "$@"; "$@"', "sh", {"slot": "process"}]
-    process = node.start(start=start, command=node.script(steps), regroups=True, rejoin=3, hang_timeout=0.8)
+    process = node.start(start=start, command=node.script(steps), regroups=True, rejoin=3, hang_timeout=STALL)
     node.order(1)
-    assert process.wait(20) == 0, node.report()
+    assert process.wait(PATIENCE) == 0, node.report()
     assert node.report()["again"] == 1
 
 
@@ -93,7 +93,7 @@ def test_progress_begins_anew_with_a_generation(node: Any) -> None:
         )
     )
     node.order(1)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while node.report().get("progress") != 5:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -138,9 +138,7 @@ import faulthandler, os, signal, sys, time
 if True:
     {ask}
 def waits_for_a_peer():
-    time.sleep(600)
-with open(os.environ['JOBCTL_PROGRESS_FILE'], 'w') as file:
-    file.write(str(7 + int(os.environ['JOBCTL_ROLE_RANK'])))
+    open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write(str(7 + int(os.environ['JOBCTL_ROLE_RANK']))); time.sleep(600)
 waits_for_a_peer()
 """
 

@@ -58,13 +58,18 @@ def pair(tmp_path: Path) -> Any:
     first.supervisor.start()
     for number, node in enumerate((first, second)):
         node.start(
-            node=number, nproc=2, start=START, command=[sys.executable, "train.py"], environ={"OMP_NUM_THREADS": "1"}
+            node=number,
+            nproc=2,
+            start=START,
+            command=[sys.executable, "train.py"],
+            environ={"OMP_NUM_THREADS": "1"},
+            stop_grace=60.0,
         )
     yield first, second
     for node in (first, second):
         node.started[0].terminate()
     for node in (first, second):
-        node.started[0].wait(30)
+        node.started[0].wait(90)
         node.started[0].stdout.close()
     assert first.living() == {}
 
@@ -81,10 +86,10 @@ def order(node: Any, number: int) -> None:
 
 def summed(pair: Any, generation: int) -> bool:
     line = f"sum 10.0 of 4 generation {generation}\n"
-    return all(node.log(f"workerlog.{i}", generation) == line for node in pair for i in (0, 1))
+    return all(line in node.log(f"workerlog.{i}", generation) for node in pair for i in (0, 1))  # torch may warn, too
 
 
-def wait(look: Any, what: Any, seconds: float = 90.0) -> None:
+def wait(look: Any, what: Any, seconds: float = 180.0) -> None:
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline, what()
@@ -100,12 +105,12 @@ def test_nodes_meet_fail_and_meet_again(pair: Any) -> None:
     order(pair[0], 1)
     wait(lambda: summed(pair, 1), lambda: state(pair))
     os.kill(pair[1].report()["processes"][1]["pid"], signal.SIGKILL)
-    report = pair[1].until("failed", 1, 60)
+    report = pair[1].until("failed", 1, 90)
     assert report["reason"] == "rank 3 was killed by SIGKILL"
     order(pair[0], 2)
     wait(lambda: summed(pair, 2), lambda: state(pair))
     (pair[0].root / "go").touch()
-    assert [node.started[0].wait(60) for node in pair] == [0, 0]
+    assert [node.started[0].wait(90) for node in pair] == [0, 0]
     assert [[p["exit_code"] for p in node.report()["processes"]] for node in pair] == [[0, 0], [0, 0]]
 
 
@@ -116,5 +121,5 @@ def test_sigterm_reaches_the_script(pair: Any) -> None:
     wait(lambda: summed(pair, 1), lambda: state(pair))
     for node in pair:
         node.started[0].terminate()
-    assert [node.started[0].wait(60) for node in pair] == [143, 143]
+    assert [node.started[0].wait(90) for node in pair] == [143, 143]
     assert all(node.log(f"workerlog.{i}").endswith("\nsaved\n") for node in pair for i in (0, 1))

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-READY = 20.0  # seconds within which an etcd answers
+READY = 90.0  # seconds within which an etcd answers, which has to write a lot to a disk that may be slow first
 USER, PASSWORD = "trainer", 'o\'pen "sesame"'
 
 
@@ -123,7 +123,7 @@ class Etcd:
         if self.tls:
             context = ssl.create_default_context(cafile=self.tls["ca"])
             context.load_cert_chain(self.tls["cert"], self.tls["key"])
-        with urllib.request.urlopen(request, timeout=3, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             found: dict[str, Any] = json.loads(answer.read())
         return found
 
