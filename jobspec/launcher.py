@@ -120,11 +120,15 @@ def die_with_parent() -> None:
 
 
 def proc_stat(pid: int) -> Optional[Tuple[str, int, int]]:
-    """Return state, parent and start time in clock ticks of `pid`; None if it is gone."""
+    """Return state, parent and start time in clock ticks of `pid`; None if it is gone.
+
+    `T` for one whose first thread alone is dead: others, which still wait for a disk or a device, keep what they have.
+    """
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
-        return fields[0].decode(), int(fields[1]), int(fields[19])
+        state = "T" if int(fields[17]) > 1 and fields[0] == b"Z" else fields[0].decode()
+        return state, int(fields[1]), int(fields[19])
     except (OSError, IndexError, ValueError):
         return None
 

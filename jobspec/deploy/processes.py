@@ -23,14 +23,15 @@ SUPERVISES_MARK = "JOBCTL_SUPERVISES"  # the directory of the job that a supervi
 def start_ticks(pid: int) -> int | None:
     """Return when `pid` started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it is gone.
 
-    A zombie is gone. With the pid it names a process for ever: pids are used again.
+    A zombie is gone, unless only its first thread is dead: another that still waits for a disk keeps ports and memory.
+    With the pid it names a process for ever: pids are used again.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else int(fields[19])
 
 
 def alive(pid: int | None, ticks: int | None) -> bool:
