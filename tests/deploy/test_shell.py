@@ -52,7 +52,7 @@ def test_commands_follow_each_other(shell: Shell) -> None:
     assert shell.run("pwd").out.decode().strip() == os.getcwd()
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.binary(max_size=40).map(lambda raw: os.fsdecode(raw.replace(b"\0", b"")))))
 def test_what_goes_in_comes_out(shell: Shell, words: list[str]) -> None:
     script = "for word do printf '%s\\0' \"$word\"; printf '%s\\0' \"$word\" >&2; done"

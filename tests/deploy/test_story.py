@@ -371,7 +371,7 @@ _LINES = st.lists(
 _RECORDS = st.lists(st.builds(Progress, _AT, _NUMBER, st.integers(0, 100)), max_size=15)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(_LINES, _RECORDS, st.none() | _AT, st.booleans())
 def test_time_adds_up(lines: list[Line], records: list[Progress], now: float | None, ordered: bool) -> None:
     lines = sorted(lines, key=lambda one: one["time"]) if ordered else lines

@@ -19,7 +19,7 @@ from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import Loaded, load_text
 
 CONTEXT = Context("/somewhere/resnet", "resnet", {"run.sh": "export A=1\ntorchrun x.py\n"}.get)
-QUICK = settings(max_examples=300, deadline=None)
+QUICK = settings(max_examples=300)
 
 # Any text that a process can receive.
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=40)
@@ -155,14 +155,14 @@ def _holds(job: Found) -> None:
     assert not hosts or parse_hosts(hosts, "hosts.txt").diagnostics == ()
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(st.sampled_from(PIECES), max_size=20).map(" ".join))
 def test_no_script_crashes_the_import(text: str) -> None:
     with suppress(ImportProblem):
         _holds(import_text(text, CONTEXT))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(st.lists(st.sampled_from(PIECES), max_size=12))
 def test_no_command_crashes_the_import(argv: list[str]) -> None:
     with suppress(ImportProblem):

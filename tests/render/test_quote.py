@@ -28,7 +28,7 @@ def through_shell(words: list[str]) -> list[str]:
     return done.stdout.decode(errors="surrogateescape").split("\0")[1:-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(BYTES, max_size=8))
 def test_shell_reads_what_was_quoted(words: list[str]) -> None:
     # Bytes that happen to form UTF-8 are that character: compare what a process gets.
@@ -45,7 +45,7 @@ def test_yaml_reads_what_was_quoted(text: str) -> None:
     assert quoted == {"key": text.replace("$", "$$"), "list": [text.replace("$", "$$")] * 2}
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(TEXT, min_size=10, max_size=40))
 def test_compose_reads_what_was_quoted(compose: tuple[str, ...], texts: list[str]) -> None:
     lines = ["name: test", "services:", "  one:", "    image: x", "    command:"]
