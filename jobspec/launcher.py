@@ -2686,14 +2686,15 @@ class Run:
         processes = [self.process(local) for local in range(self.launch["nproc"])]
         changed, before = processes != self.processes, self.restarts()
         self.processes = processes
-        if self.restarts() > before:
-            self.hang.at = self.progress_at = None  # loading may take long, the next time too
         if changed:
             self.keep_files()
         # After the states: what has ended has made its last step.
         progress = self.hang.look(self.progress_dir, time.monotonic())
         if progress:
             self.progress_at = now
+        # After the steps, the last of which may be of the process before: loading may take long, the next time too.
+        if self.restarts() > before:
+            self.hang.at = self.progress_at = None
         for process in processes:
             process["step"] = self.hang.steps_of.get(process["local_rank"])
         return progress or changed

@@ -86,6 +86,21 @@ def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(n
     assert node.report()["again"] == 1
 
 
+def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
+    launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the launcher has stood still meanwhile: loading may take long all the same."""
+    monkeypatch.setattr(launcher, "reap", dict)
+    run = object.__new__(launcher.Run)
+    run.launch, run.ended, run.progress_dir = {"nproc": 1, "kept": ()}, {}, str(tmp_path)
+    run.hang, run.progress_at, run.processes = launcher.Hang(1.0), None, []
+    for starts, since in ((1, True), (2, False)):
+        (tmp_path / "0").write_text(str(6 + starts))
+        run.process = lambda local, starts=starts: {"local_rank": local, "starts": starts}
+        run.look()
+        assert (run.hang.progress, run.hang.at is not None) == (6 + starts, since)
+
+
 def test_progress_begins_anew_with_a_generation(node: Any) -> None:
     node.start(
         command=node.script(
