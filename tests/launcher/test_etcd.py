@@ -406,7 +406,7 @@ def test_the_timeout_can_change(kept: Kept) -> None:
 
 
 def test_a_keeper_that_is_killed_takes_its_launcher_along(kept: Kept) -> None:
-    kept.begin()
+    kept.begin(host_timeout=SHORT)
     process = kept.start()
     kept.until("running", 1)
     parents = {
