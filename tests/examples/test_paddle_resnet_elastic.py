@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.holding import held
+
 from .paddlelaunch import EXAMPLES, alone, environ, launch, lines, python_of, run_and_kill
 
 SCRIPT = "paddle-resnet-elastic/train.py"
@@ -61,10 +63,10 @@ def test_the_stream_goes_on_where_it_was_and_the_rate_follows() -> None:
 
 
 def test_two_processes_then_three_then_one(tmp_path: Path) -> None:
-    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path)}
+    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     options = ("--epochs=2", "--min-accuracy=0.5")  # 2874 samples
-    slow = launch(2, SCRIPT, *options, "--checkpoint-every=5", "--step-delay=0.02")
-    two = run_and_kill(slow, 1, lambda line: line.startswith("step=20"), **variables)
+    often = launch(2, held(EXAMPLES / SCRIPT, tmp_path / "script", 25), *options, "--checkpoint-every=5")
+    two = run_and_kill(often, 1, lambda line: line.startswith("step=20"), **variables)
     three = lines(launch(3, SCRIPT, *options), **variables)
     one = lines(alone(SCRIPT, *options), **variables)
     assert two[0] == "started step=0 samples=0 of=2874 processes=2 batch=32x2=64"

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .paddlelaunch import alone, environ
+from tests.tools.holding import held
+
+from .paddlelaunch import EXAMPLES, PATIENCE, alone, environ
 from .paddleroles import roles
 
 SCRIPT = "paddle-wide-deep/train.py"
@@ -33,17 +35,20 @@ def test_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     mode = "async"  # in mode geo one start of fifteen hangs in Paddle 3.0.0 itself: see the example's README
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     options = (f"--ps-mode={mode}", *SHORT, "--checkpoint-every=7")
-    with roles(tmp_path / "killed", SCRIPT, *options, "--step-delay=0.05", **variables) as job:
+    script = held(EXAMPLES / SCRIPT, tmp_path / "script", 21)
+    with roles(tmp_path / "killed", script, *options, **variables) as job:
         job.wait_for_line("epoch=0 step=14")
         job.trainers[1].kill()
+        job.trainers[1].wait()
+        (tmp_path / "script" / "hold").unlink()
         # The other does not wait for it for ever.
-        assert job.trainers[0].wait(60) == 1
+        assert job.trainers[0].wait(PATIENCE) == 1
     with roles(tmp_path / "resumed", SCRIPT, *options, **variables) as job:
         assert job.codes() == [0, 0], job.log("trainer-0")
         resumed = job.lines()
     first = re.fullmatch(rf"resumed step=(\d+) of=42 trainers=2 batch=16x2=32 mode={mode}", resumed[0])
     assert first is not None
-    assert int(first[1]) in (14, 21, 28, 35)
+    assert int(first[1]) in (14, 21)
     assert loss(resumed) < 0.5
     # Nothing is left to train: what a third run finds in its servers is what the second had left in its own.
     with roles(tmp_path / "again", SCRIPT, *options, "--min-accuracy=1.01", **variables) as job:

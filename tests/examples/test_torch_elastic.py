@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tools.holding import held
+
 from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
 
 SCRIPT = "torch-elastic/train.py"
@@ -29,7 +31,7 @@ def example() -> ModuleType:
     return module
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(worlds=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 6)), max_size=5), size=st.integers(1, 40))
 def test_the_stream_goes_on_where_it_was(example: ModuleType, worlds: list[tuple[int, int]], size: int) -> None:
     """Runs of some steps each, by changing numbers of processes, use the samples that one process would."""
@@ -53,11 +55,12 @@ def test_the_learning_rate_is_scaled_and_decays(example: ModuleType) -> None:
 
 
 def test_three_processes_then_one_then_two(tmp_path: Path) -> None:
-    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path)}
+    variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     options = ("--epochs=6", "--min-accuracy=0.9")  # 8622 samples
-    slow = ("--checkpoint-every=5", "--step-delay=0.02")
-    three = run_and_kill(torchrun(3, SCRIPT, *options, *slow), 1, lambda line: "step=50" in line, **variables)
-    one = run_and_kill(torchrun(1, SCRIPT, *options, *slow), 0, lambda line: "step=100" in line, **variables)
+    often = (*options, "--checkpoint-every=5")
+    first_script, second_script = (held(EXAMPLES / SCRIPT, tmp_path / str(step), step) for step in (60, 110))
+    three = run_and_kill(torchrun(3, first_script, *often), 1, lambda line: "step=50" in line, **variables)
+    one = run_and_kill(torchrun(1, second_script, *often), 0, lambda line: "step=100" in line, **variables)
     two = lines(torchrun(2, SCRIPT, *options), **variables)
     assert three[0] == "started step=0 samples=0 of=8622 processes=3"
     first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=8622 processes=1", one[0])

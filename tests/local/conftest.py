@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+
+from jobctl.jobspec.deploy.processes import start_ticks
 
 T = TypeVar("T")
 
@@ -53,7 +56,10 @@ stop_grace_period: 5s
 """
 
 
-def eventually(look: Callable[[], T], seconds: float = 30.0) -> T:
+PATIENCE = 120.0  # seconds for what takes a few on an idle machine
+
+
+def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
     """Return the first true value of `look`; fail if there is none within `seconds`."""
     deadline = time.monotonic() + seconds
     asked = time.monotonic()
@@ -84,7 +90,7 @@ class Jobs:
         argv = [sys.executable, "-m", "jobctl", *args]
         return subprocess.Popen(argv, cwd=self.directory, env=self.environ, **{**pipes, **how})
 
-    def run(self, *args: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, timeout: float = 2 * PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run `jobctl` to its end."""
         process = self.popen(*args)
         out, err = process.communicate(timeout=timeout)
@@ -100,6 +106,26 @@ class Jobs:
         """Return `status -o json`."""
         state: dict[str, Any] = json.loads(self.ok("status", "-o", "json"))
         return state
+
+    def running(self) -> dict[str, Any]:
+        """Return the status once every process runs: `up` returns when every node does, which has yet to start them."""
+
+        def all_run() -> dict[str, Any] | None:
+            state = self.status()
+            nodes = [node["processes"] for node in state["nodes"] if node["node"] is not None]
+            there = all(nodes) and all(process["state"] == "running" for node in nodes for process in node)
+            return state if there and state["phase"] == "running" else None
+
+        return eventually(all_run)
+
+    def left(self) -> dict[str, Any]:
+        """Return the status once the supervisor has left: a job has succeeded before it has taken note of that."""
+        return eventually(lambda: not (state := self.status())["supervised"] and state)
+
+    def kill_supervisor(self) -> None:
+        """SIGKILL the supervisor; returns once it is dead."""
+        for pid in self.supervisors():
+            kill(pid)
 
     def events(self) -> list[dict[str, Any]]:
         """Return the events so far."""
@@ -139,6 +165,14 @@ class Jobs:
             except OSError:
                 continue
         return found
+
+
+def kill(*pids: int) -> None:
+    """SIGKILL processes that may be gone already; returns once all are: a dead one may wait for its turn to die."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: all(start_ticks(pid) is None for pid in pids))
 
 
 @pytest.fixture

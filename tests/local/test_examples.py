@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from tests.tools.frameworks import python_of
+from tests.tools.holding import add_hold
+
+from .conftest import kill
 
 pytest.importorskip("torch", reason="the extra `examples` is not installed")
 pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
@@ -55,6 +58,7 @@ def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
     jobs = example("torch-resnet")
     assert jobs.run("up", SHORT, "--follow", timeout=400).returncode == 0
     undisturbed = final(jobs.ok("logs", "--rank", "0"))
+    add_hold(jobs.directory / "train.py", 100, hold := jobs.directory.parent / "hold")
     jobs.ok("up", SHORT, "--fresh")
 
     def there(generation: int, step: int) -> dict[str, Any] | None:
@@ -62,18 +66,16 @@ def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
         progress = max((node["progress"] or 0) for node in state["nodes"])
         return state if state["generation"] == generation and progress >= step else None
 
-    state = eventually(lambda: there(2, 25), 120)
+    state = eventually(lambda: there(2, 25), 240)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
-    eventually(lambda: there(3, 50), 120)
-    for pid, line in jobs.processes().items():
-        if "--control" in line and "node-0" in line:
-            os.kill(pid, signal.SIGKILL)
-    eventually(lambda: there(4, 75), 120)
-    for pid in jobs.supervisors():
-        os.kill(pid, signal.SIGKILL)
-    state = eventually(lambda: not (s := jobs.status())["supervised"] and s)
+    eventually(lambda: there(3, 50), 240)
+    kill(*(pid for pid, line in jobs.processes().items() if "--control" in line and "node-0" in line))
+    eventually(lambda: there(4, 75), 240)
+    jobs.kill_supervisor()
+    state = jobs.running()
     os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
     assert jobs.run("up", SHORT).returncode == 0
+    hold.unlink()
     done = jobs.run("wait", "--timeout", "300s", timeout=400)
     assert done.returncode == 0, done.stderr
 
@@ -86,10 +88,12 @@ def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
 
 def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: Any) -> None:
     jobs = example("torch-elastic")
+    add_hold(jobs.directory / "train.py", 100, hold := jobs.directory.parent / "hold")
     jobs.ok("up")
-    eventually(lambda: max((node["progress"] or 0) for node in jobs.status()["nodes"]) >= 20, 120)
+    eventually(lambda: max((node["progress"] or 0) for node in jobs.status()["nodes"]) >= 20, 240)
     done = jobs.run("up", "--set", "nodes=1:2")
     assert "nodes changed from 3 to 2" in done.stderr
+    hold.unlink()
     assert jobs.run("wait", "--timeout", "300s", timeout=400).returncode == 0
     out = jobs.ok("logs", "--rank", "0")
     found = re.search(r"^.*final step=\d+ samples=(\d+) accuracy=(\S+)$", out, re.M)
@@ -137,11 +141,12 @@ def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventuall
     """A server: what is done stays done, and nothing is left out."""
     jobs = example("torch-wide-deep")
     jobs.set(OMP_NUM_THREADS="1")
-    slow = "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9, --step-delay=0.05]"
-    jobs.ok("up", slow)
+    add_hold(jobs.directory / "train.py", 100, hold := jobs.directory.parent / "hold", "done")
+    jobs.ok("up", "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9]")
     # Who has trained further did not wait until all was saved.
-    state = eventually(lambda: list((tmp_path / "checkpoints").glob("step-*")) and far(jobs, 1, 40), 120)
+    state = eventually(lambda: list((tmp_path / "checkpoints").glob("step-*")) and far(jobs, 1, 40), 240)
     os.kill(state["nodes"][3]["processes"][0]["pid"], signal.SIGKILL)
+    hold.unlink()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     out = jobs.ok("logs")
     resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=2", out)

@@ -12,6 +12,8 @@ import pytest
 
 from jobctl.jobspec.deploy.processes import start_ticks
 
+from .conftest import kill
+
 
 @pytest.fixture
 def slow(jobs: Any) -> Any:
@@ -24,7 +26,7 @@ def test_up_runs_every_node_and_wait_tells_the_result(jobs: Any) -> None:
     done = jobs.run("up")
     assert done.returncode == 0, done.stderr
     assert jobs.run("wait", "--timeout", "60s").returncode == 0
-    state = jobs.status()
+    state = jobs.left()
     nodes = state.pop("nodes")
     assert state == {
         "job": "counter",
@@ -48,6 +50,7 @@ def test_up_runs_every_node_and_wait_tells_the_result(jobs: Any) -> None:
 def test_up_of_a_succeeded_job_changes_nothing(jobs: Any) -> None:
     jobs.ok("up")
     jobs.ok("wait")
+    jobs.left()
     before = jobs.events()
     done = jobs.run("up")
     assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
@@ -67,7 +70,7 @@ def test_up_of_a_succeeded_job_trains_again_when_its_spec_changed(jobs: Any) -> 
 
 def test_up_twice_changes_nothing_the_second_time(slow: Any) -> None:
     slow.ok("up")
-    before = {p["pid"] for n in slow.status()["nodes"] for p in n["processes"]}
+    before = {p["pid"] for n in slow.running()["nodes"] for p in n["processes"]}
     assert slow.run("plan").returncode == 0
     done = slow.run("up")
     assert (done.returncode, "nothing to do" in done.stderr) == (0, True)
@@ -190,6 +193,7 @@ def test_logs_can_be_chosen(jobs: Any) -> None:
 
 def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
     slow.ok("up")
+    slow.running()
     code = "import os; print(os.environ['JOBCTL_NODE'], os.environ['NODE_RANK'], os.getcwd())"
     out = slow.ok("exec", "--node", "1", "--", "python3", "-c", code)
     assert out == f"1 1 {slow.directory}\n"
@@ -251,12 +255,14 @@ def test_wait_times_out_with_124(slow: Any) -> None:
     assert (late.returncode, told["job"], told["phase"] in ("starting", "running")) == (124, "counter", True)
 
 
-def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any) -> None:
+def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any, eventually: Any) -> None:
     slow.ok("up")
+    jobs = slow.state / "jobs" / "counter"
+    eventually((jobs / "progress.jsonl").exists)
     assert slow.processes()
     assert slow.run("down", "--timeout", "2s").returncode == 0
     assert (slow.processes(), slow.supervisors()) == ({}, [])
-    left = sorted(path.name for path in (slow.state / "jobs" / "counter").iterdir())
+    left = sorted(path.name for path in jobs.iterdir())
     assert left == ["events.jsonl", "history", "progress.jsonl"]
     assert slow.run("down").returncode == 0
     assert slow.status()["phase"] == "stopped"
@@ -306,15 +312,8 @@ def test_down_ends_a_supervisor_that_has_not_said_yet_that_it_is_one(jobs: Any) 
 
 
 def test_status_says_at_once_that_everything_was_killed(slow: Any) -> None:
-    import os
-    import signal
-
     slow.ok("up")
-    for pid in [*slow.supervisors(), *slow.processes()]:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    kill(*slow.supervisors(), *slow.processes())
     state = slow.status()
     assert (state["phase"], state["supervised"]) == ("failed", False)
     assert "nothing of it runs" in state["reason"]
@@ -330,16 +329,25 @@ def test_a_job_that_is_not_known(jobs: Any) -> None:
     )
 
 
+def content(path: Path) -> bytes:
+    """Return what is in a file, nothing if it was put in place of another just now."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def test_secrets_reach_the_process_and_no_file_but_one(slow: Any) -> None:
     slow.set(TOKEN="hunter2-very-secret")
     spec = slow.directory / "job.yaml"
     spec.write_text(spec.read_text() + "secrets: {API_TOKEN: {env: TOKEN}}\n")
     slow.ok("up")
+    slow.running()
     assert slow.ok("exec", "--node", "0", "--", "sh", "-c", "echo $API_TOKEN") == "hunter2-very-secret\n"
     holding = [
         (path.relative_to(slow.state).as_posix(), oct(path.stat().st_mode & 0o777))
         for path in slow.state.rglob("*")
-        if path.is_file() and b"hunter2-very-secret" in path.read_bytes()
+        if path.is_file() and b"hunter2-very-secret" in content(path)
     ]
     assert holding == [
         ("jobs/counter/host/environ.json", "0o600"),

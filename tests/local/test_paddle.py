@@ -52,6 +52,12 @@ def progress(jobs: Any, generation: int, step: int, role: str = "trainer") -> di
     return state if there and state["phase"] == "running" else None
 
 
+def add_hold(jobs: Any, step: int) -> None:
+    """Have all wait at a step until there is a file `go` beside the checkpoint, however slow whoever looks on is."""
+    path = jobs.directory / "job.yaml"
+    path.write_text(path.read_text().replace("env: {", f'env: {{HOLD: "{step}", '))
+
+
 def finals(jobs: Any) -> list[list[str]]:
     """Return the words of the last lines that ranks have printed, in the order of ranks."""
     lines = [line.partition("final ")[2].split() for line in jobs.ok("logs").splitlines() if "| final " in line]
@@ -61,21 +67,23 @@ def finals(jobs: Any) -> list[list[str]]:
 def test_collective_ends_the_same_whatever_dies(start: Any, eventually: Any) -> None:
     """A process, Paddle's launcher, and ours: the gang starts again from the checkpoint, and no step is lost twice."""
     jobs = start("paddle", COLLECTIVE, steps=400, delay=0.05)
+    add_hold(jobs, 200)
     jobs.set(PADDLE_NNODES="7", POD_IP="10.9.9.9", MASTER_ADDR="10.9.9.9", PADDLE_TRAINER_ENDPOINTS="10.9.9.9:1")
     jobs.set(HTTP_PROXY="http://10.9.9.9:1", http_proxy="http://10.9.9.9:1")
     jobs.ok("up")
-    state = eventually(lambda: progress(jobs, 1, 20), 90)
+    state = eventually(lambda: progress(jobs, 1, 20), 240)
     os.kill(state["nodes"][1]["processes"][1]["pid"], signal.SIGKILL)
-    eventually(lambda: progress(jobs, 2, 40), 90)
+    eventually(lambda: progress(jobs, 2, 40), 240)
     launcher = [
         pid for pid, line in jobs.processes().items() if "paddle.distributed.launch" in line and "--rank 0" in line
     ]
     os.kill(launcher[0], signal.SIGKILL)
-    eventually(lambda: progress(jobs, 3, 60), 90)
+    eventually(lambda: progress(jobs, 3, 60), 240)
     for pid, line in jobs.processes().items():
         if "--control" in line and "node-1" in line:
             os.kill(pid, signal.SIGKILL)
-    eventually(lambda: progress(jobs, 4, 80), 90)
+    eventually(lambda: progress(jobs, 4, 80), 240)
+    (jobs.directory / "checkpoints" / "go").touch()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     every = finals(jobs)
     assert [(rank, world, steps, role) for rank, world, steps, _, role in every] == [
@@ -90,7 +98,7 @@ def test_secrets_stay_in_memory(start: Any, eventually: Any) -> None:
     jobs = start("paddle", COLLECTIVE, "secrets: [TOKEN]\n", steps=100000, delay=0.05)
     jobs.set(TOKEN="s3cret-of-the-test")
     jobs.ok("up")
-    eventually(lambda: progress(jobs, 1, 1), 90)
+    eventually(lambda: progress(jobs, 1, 1), 240)
     folders = [Path(os.readlink(link)) for link in jobs.state.rglob("scratch")]
     assert len(folders) == 2
     assert all((folder / "envlog.0").exists() and folder.stat().st_mode & 0o777 == 0o700 for folder in folders)
@@ -107,7 +115,7 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
     """A trainer that dies starts again alone, a server takes all along; servers end with the trainers."""
     jobs = start("paddle-ps", SERVED, PS, steps=100000, delay=0.05)
     jobs.ok("up")
-    state = eventually(lambda: progress(jobs, 1, 20), 90)
+    state = eventually(lambda: progress(jobs, 1, 20), 240)
     assert [(n["node"], n["role"], len(n["processes"])) for n in state["nodes"]] == [
         (0, "trainer", 2),
         (1, "trainer", 1),
@@ -118,12 +126,12 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
         p["pid"] for node in state["nodes"] for p in node["processes"] if (node["node"], p["local_rank"]) != (0, 1)
     ]
     os.kill(state["nodes"][0]["processes"][1]["pid"], signal.SIGKILL)
-    eventually(lambda: jobs.status()["nodes"][0]["restarts"] == 1, 30)
-    state = eventually(lambda: progress(jobs, 1, 60), 90)
+    eventually(lambda: jobs.status()["nodes"][0]["restarts"] == 1)
+    state = eventually(lambda: progress(jobs, 1, 60), 240)
     pids = [p["pid"] for node in state["nodes"] for p in node["processes"]]
     assert set(others) < set(pids)
     os.kill(state["nodes"][2]["processes"][0]["pid"], signal.SIGKILL)
-    eventually(lambda: progress(jobs, 2, 20), 90)
+    eventually(lambda: progress(jobs, 2, 20), 240)
     (jobs.directory / "checkpoints" / "end").touch()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     assert [words[:2] for words in finals(jobs)] == [[str(rank), "3"] for rank in range(3)]
@@ -144,9 +152,9 @@ def test_synchronous_trainers_start_again_together(start: Any, eventually: Any) 
         "paddle-ps", SERVED, PS.replace("trainers: 3", "trainers: 2, sync: true, gloo: 1"), steps=100000, delay=0.05
     )
     jobs.ok("up")
-    state = eventually(lambda: progress(jobs, 1, 5), 90)
+    state = eventually(lambda: progress(jobs, 1, 5), 240)
     os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
-    eventually(lambda: progress(jobs, 2, 5), 90)
+    eventually(lambda: progress(jobs, 2, 5), 240)
 
 
 def test_without_a_supervisor_servers_end_too(start: Any) -> None:
@@ -188,16 +196,16 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         jobs.ok("up", "--set", "nodes=1", "--set", "devices=cpu", "--set", "script=count.py")
         start("paddle", COLLECTIVE, f"{more}paddle: {{elastic_timeout: 10s}}\n", steps=100000, delay=0.05, name="p1")
         jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu")
-        state = eventually(lambda: goes_on(jobs, 0), 120)
+        state = eventually(lambda: goes_on(jobs, 0), 240)
         assert state["replicas"] == "3[2:3]"
         os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
-        eventually(lambda: restarts(jobs, 1) == 1, 60)
-        reached = eventually(lambda: goes_on(jobs, furthest(state)), 120)
+        eventually(lambda: restarts(jobs, 1) == 1)
+        reached = eventually(lambda: goes_on(jobs, furthest(state)), 240)
         for pid, line in jobs.processes().items():
             if "--control" in line and "p1/" in line and "node-2" in line:
                 os.kill(pid, signal.SIGKILL)
-        eventually(lambda: any("its launcher was killed" in event["message"] for event in jobs.events()), 60)
-        eventually(lambda: goes_on(jobs, furthest(reached)), 120)
+        eventually(lambda: any("its launcher was killed" in event["message"] for event in jobs.events()))
+        eventually(lambda: goes_on(jobs, furthest(reached)), 240)
         assert sorted(p["rank"] for node in jobs.status()["nodes"] for p in node["processes"]) == [0, 1, 2]
         jobs.ok("down", "p1")
         other = json.loads(jobs.ok("status", "p10", "-o", "json"))

@@ -34,12 +34,11 @@ class Page(HTMLParser):
         return re.sub(r"\s+", " ", "".join(self.words))
 
 
-def note_steps(jobs: Any, seconds: float) -> None:
-    """Note the job's step now and then, as its supervisor does."""
+def note_steps(jobs: Any, count: int) -> None:
+    """Note the job's step a few times, as its supervisor does now and then."""
     from jobctl.jobspec.deploy.history import record_progress
 
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    for _ in range(count):
         state = jobs.status()
         steps = [node["progress"] for node in state["nodes"] if node["progress"] is not None]
         if steps:
@@ -69,7 +68,7 @@ def recovered(jobs: Any) -> Any:
 def test_the_story_of_a_job_that_recovered(recovered: Any) -> None:
     eventually(lambda: recovered.status()["generation"] == 2)
     eventually(lambda: all((node["progress"] or 0) >= 25 for node in recovered.status()["nodes"]))
-    note_steps(recovered, 0.5)
+    note_steps(recovered, 2)
     running = recovered.ok("report", "-o", "-")
     assert "counter running" in Page(running).text
     (recovered.directory / "hold").unlink()

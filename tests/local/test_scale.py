@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from .conftest import eventually
+
 
 @pytest.fixture
 def elastic(jobs: Any) -> Any:
@@ -19,7 +21,9 @@ def elastic(jobs: Any) -> Any:
 
 
 def replicas(jobs: Any) -> tuple[int, str, list[int]]:
-    state = jobs.status()
+    state = jobs.running()
+    # What was ended before it had said which generation it is would be missing below.
+    eventually(lambda: f"generation {state['generation']} from" in jobs.ok("logs", "--node", "0"))
     return state["generation"], state["replicas"], [node["processes"][0]["rank"] for node in state["nodes"]]
 
 

@@ -1,6 +1,7 @@
 """What jobs of PaddlePaddle train in tests, on this machine and on hosts."""
 
 # Agrees with all ranks at each step how many they are; the loss depends on the step alone. Rank 0 saves.
+# At the step HOLD all wait until there is a file `go`.
 COLLECTIVE = """\
 import math, os, time
 import paddle, paddle.distributed as dist
@@ -12,6 +13,8 @@ if os.path.exists(path):
     step, loss = int(words[0]), float.fromhex(words[1])
 while step < int(os.environ["STEPS"]):
     time.sleep(float(os.environ["DELAY"]))
+    while step == int(os.environ.get("HOLD", "-1")) and not os.path.exists(os.environ["JOBCTL_CHECKPOINT_DIR"] + "/go"):
+        time.sleep(0.05)
     votes = paddle.ones([1])
     dist.all_reduce(votes)
     assert int(votes[0]) == world, votes
