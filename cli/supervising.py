@@ -16,7 +16,7 @@ def supervise_job(job: str | None, *, background: bool) -> None:
     from jobctl.jobs import supervised_job
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.lock import Locked
-    from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
+    from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor, is_over
 
     deployer = supervised_job(job, "supervise")
     if deployer.plan is None:
@@ -29,7 +29,8 @@ def supervise_job(job: str | None, *, background: bool) -> None:
             try:
                 with deployer.follow() as feed:
                     why = Supervisor(deployer, SystemClock(), _say).run(feed)
-                break
+                if is_over(deployer):
+                    break
             except HostsChanged:
                 deployer.close()
                 deployer = supervised_job(job, "supervise")

@@ -22,12 +22,11 @@ from jobctl.jobspec.supervise.placing import decide_loss, joining, judge_placed,
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
     """Return what the supervisor does now (`now`: seconds since the epoch)."""
     generation, ledger = observed.control.generation, observed.control.ledger
-    if generation is None and observed.unreachable:
-        return Continue()
+    left = over(observed)
+    if left is not None:
+        return left
     if generation is None:
-        return Leave("the job is not up")
-    if ledger.result is not None or generation.command != "run":
-        return Leave(f"the job {ledger.result.phase if ledger.result else 'was stopped'}")
+        return Continue()
     if phase(observed)[0] == "succeeded":
         return Succeed()
     lost = lost_nodes(observed)
@@ -61,6 +60,16 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()
+
+
+def over(observed: Observed) -> Leave | None:
+    """Return why there is nothing to supervise, None while there is, or may be where nobody can look."""
+    generation, ledger = observed.control.generation, observed.control.ledger
+    if generation is None:
+        return None if observed.unreachable else Leave("the job is not up")
+    if ledger.result is not None or generation.command != "run":
+        return Leave(f"the job {ledger.result.phase if ledger.result else 'was stopped'}")
+    return None
 
 
 def _joins_again(failure: Failure, observed: Observed, world: World) -> bool:

@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Generation, Plan
-from jobctl.jobspec.supervise.decide import decide
+from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
     Continue,
     Decision,
@@ -49,6 +49,20 @@ PROGRESS = 5.0  # seconds between two records of progress
 
 
 NOBODY: Failures = {}
+
+
+def is_over(deployer: Deployer) -> bool:
+    """Say whether there is nothing to supervise still, once no command is at work.
+
+    To be asked by a supervisor that was one until just now: a command that has seen it then leaves none behind.
+    """
+    try:
+        with deployer.lock("supervisor"):
+            return deployer.job.plan() is None or over(deployer.observe()) is not None
+    except Locked:
+        return False
+    except (DeployError, OSError):
+        return True
 
 
 class HostsChanged(Exception):

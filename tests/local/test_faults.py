@@ -13,6 +13,13 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.deployer import Feed
+from jobctl.jobspec.supervise.decisions import Leave
+from jobctl.jobspec.supervise.loop import Supervisor
+from jobctl.supervising import supervise_job
+
+from .conftest import kill
+
 STEPS = 60
 
 
@@ -56,7 +63,7 @@ def test_a_training_process_is_killed(counting: Any, eventually: Any) -> None:
     state = wait_for_step(counting, eventually, 5)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
     ends_well(counting)
-    assert counting.status()["generation"] == 2
+    assert counting.left()["generation"] == 2
     story = [event["message"] for event in counting.events()]
     assert any(line.startswith("node 1: rank 1 was killed by SIGKILL at step") for line in story)
     assert any(line.startswith("generation 2 begins") for line in story)
@@ -67,18 +74,16 @@ def test_a_training_process_is_killed(counting: Any, eventually: Any) -> None:
 
 def test_a_launcher_is_killed_with_all_its_guards(counting: Any, eventually: Any) -> None:
     wait_for_step(counting, eventually, 5)
-    for pid in launchers(counting, 0):
-        os.kill(pid, signal.SIGKILL)
+    kill(*launchers(counting, 0))
     ends_well(counting)
     assert counting.status()["generation"] == 2
 
 
 def test_the_supervisor_is_killed_and_started_again(counting: Any, eventually: Any) -> None:
     wait_for_step(counting, eventually, 2)
-    for pid in counting.supervisors():
-        os.kill(pid, signal.SIGKILL)
-    state = eventually(lambda: not (s := counting.status())["supervised"] and s)
-    assert state["phase"] == "running"
+    counting.kill_supervisor()
+    state = counting.status()
+    assert (state["phase"], state["supervised"]) == ("running", False)
     os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
     eventually(lambda: counting.status()["phase"] == "degraded")
     assert counting.run("up").returncode == 0
@@ -87,14 +92,41 @@ def test_the_supervisor_is_killed_and_started_again(counting: Any, eventually: A
 
 def test_supervise_in_the_foreground(counting: Any, eventually: Any) -> None:
     wait_for_step(counting, eventually, 2)
-    for pid in counting.supervisors():
-        os.kill(pid, signal.SIGKILL)
+    counting.kill_supervisor()
     pid = counting.status()["nodes"][1]["processes"][0]["pid"]
     os.kill(pid, signal.SIGKILL)
     (counting.directory / "hold").unlink()
     done = counting.run("supervise", timeout=90)
     assert (done.returncode, "job succeeded" in done.stderr) == (0, True)
     ends_well(counting)
+
+
+def test_a_job_that_is_brought_up_as_its_supervisor_leaves_keeps_it(jobs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`up` sees a supervisor, and so starts none; that has found nothing left to do, and has not ended yet."""
+    jobs.set(STEPS="100000")
+    jobs.ok("up", "--no-supervise")
+    jobs.ok("stop")
+    run, leave, runs = Supervisor.run, Supervisor._leave, []
+
+    def leave_late(self: Supervisor, decision: Leave) -> str:
+        if len(runs) == 1:
+            jobs.ok("up")
+        return leave(self, decision)
+
+    def run_again(self: Supervisor, feed: Feed) -> str:
+        runs.append(jobs.status()["phase"])
+        if len(runs) == 2:
+            jobs.ok("stop")
+        return run(self, feed)
+
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(jobs.state))
+    monkeypatch.setattr(Supervisor, "_leave", leave_late)
+    monkeypatch.setattr(Supervisor, "run", run_again)
+    before = signal.getsignal(signal.SIGTERM)
+    supervise_job("counter", background=False)
+    signal.signal(signal.SIGTERM, before)
+    assert runs == ["stopped", "running"]
+    assert jobs.status()["supervised"] is False
 
 
 def test_a_second_supervisor_steps_back(counting: Any) -> None:
@@ -116,7 +148,8 @@ def test_a_bug_is_not_retried_until_the_budget_is_gone(jobs: Any) -> None:
 
 
 def test_a_bug_of_all_ranks_is_seen_whoever_fails_first(jobs: Any) -> None:
-    jobs.ok("up", "--set", "command=[python3, nope.py]", "--set", "per=process", "--set", "devices=cpu:2")
+    per = ("--set", "per=process", "--set", "devices=cpu:2", "--set", "nodes=1")
+    jobs.ok("up", "--set", "command=[python3, nope.py]", *per)
     done = jobs.run("wait", "--timeout", "60s")
     assert done.returncode == 1
     assert "again, before any progress: a bug, not a fault" in done.stderr
@@ -167,13 +200,13 @@ def test_up_is_killed_at_random_moments(jobs: Any, eventually: Any) -> None:
             up.wait()
         done = jobs.run("up")
         assert done.returncode == 0, done.stderr
-        state = jobs.status()
+        state = jobs.running()
         assert (state["phase"], state["supervised"]) == ("running", True)
         ranks = [p["rank"] for n in state["nodes"] for p in n["processes"] if p["state"] == "running"]
         assert ranks == [0, 1]
         training = [line for line in jobs.processes().values() if line.startswith("python3 counter.py")]
         assert len(training) == 2, jobs.processes()
-        assert len(jobs.supervisors()) == 1
+        eventually(lambda: len(jobs.supervisors()) == 1)  # one that the killed `up` has left may be loading, and leaves
         jobs.ok("down", "--timeout", "1s")
         assert jobs.processes() == {}
 
