@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.05  # seconds between two looks, at least
 REPORTED = 0.3  # seconds until a step that was made is reported
+TOLD = 10.0  # seconds in which the supervisor writes down what it has done
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, ho
     struck = time.time()
     deployer.strike(node, victim)
     running, at, gap, after = _recovery(deployer, number, before is not None, deadline)
-    told, _ = events.read(deployer.job.events, offset)
+    told = _told(deployer, offset)
     times = Times(
         _first(told, "failure", struck),
         _first(told, "generation", struck),
@@ -125,6 +126,19 @@ def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, ho
         round(at - struck, 2) if after is not None else None,
     )
     return Drill(victim, node, host, number, before, after, times, _continued(before, after, rate * (gap + REPORTED)))
+
+
+def _told(deployer: Deployer, offset: int) -> list[dict[str, Any]]:
+    """Return what the supervisor has told since; one that has told of the failure tells of the generation, too."""
+    from jobctl.jobspec.deploy import events
+
+    deadline = time.monotonic() + TOLD
+    while True:
+        told, _ = events.read(deployer.job.events, offset)
+        kinds = {event["event"] for event in told}
+        if "failure" not in kinds or "generation" in kinds or time.monotonic() >= deadline:
+            return told
+        pause(LOOK)
 
 
 def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) -> tuple[float, float, float, int | None]:

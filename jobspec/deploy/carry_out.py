@@ -31,10 +31,14 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of steps: the generation that began, if one did, and the hosts that could not do their part."""
+    """What came of steps: the generation that began, if one did, and the hosts that could not do their part.
+
+    `at` is when it was handed out, by the clock of `carry_out`.
+    """
 
     generation: Generation | None
     failed: Failures
+    at: float = 0.0
 
 
 def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
@@ -85,7 +89,8 @@ def carry_out(
             generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
             if fresh is not None:
                 generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
-            return Done(generation, failures | dict(deployer.begin(generation, ledger, patience)))
+            at = clock.now()
+            return Done(generation, failures | dict(deployer.begin(generation, ledger, patience)), at)
     return Done(None, failures)
 
 

@@ -337,7 +337,7 @@ class Supervisor:
         if generation is not None:
             self._failed.clear()
             self.vitals.expect(generation)
-            self._record_generation(generation, generation.number, str(anew), self.clock.now())
+            self._record_generation(generation, generation.number, str(anew), done.at)
 
     def _end(self, phase: str, reason: str) -> None:
         control = self.deployer.observe().control
