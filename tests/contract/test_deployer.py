@@ -123,7 +123,7 @@ def test_what_was_brought_up_needs_no_steps(deployer: Deployer) -> None:
 def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
     bring_up(deployer)
     with deployer.lock("test"):
-        deployer.stop_processes(2.0)
+        deployer.stop_processes(60.0)  # as long as it takes, at most
         observed = deployer.observe()
         assert [(node.state, node.alive) for node in observed.nodes] == [("exited", True)] * 2
         deployer.keep(type(observed.control.ledger)(1.0, result=Result("stopped", "asked for", 2.0)))
@@ -160,7 +160,8 @@ def test_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
         eventually(lambda: set(feed.vitals.progress) == {0, 1})
         deployer.strike(1, what)
         eventually(lambda: feed.observe().nodes[1].state == "failed")
-        assert (feed.vitals.cleared(), feed.vitals.too_few()) == (frozenset(), False)
+        assert feed.vitals.cleared() == frozenset()
+        eventually(lambda: not feed.vitals.too_few())  # as it may be said where this process has stood still
 
 
 def reading(deployer: Deployer, selection: Selection) -> Reader:
