@@ -78,7 +78,7 @@ def test_a_lost_pod_costs_the_work_since_the_last_checkpoint(cluster: Make, tmp_
     made = start(cluster, folder, code, None, args=args)
     made.until(lambda: any(folder.glob("step-*.pt")), 300.0)
     made.pods[1].kill()
-    (folder / "limit").unlink()
+    limit(folder, None)
     assert made.finish(600.0) == {"torch-resnet-0": [0], "torch-resnet-1": [137, 0]}, made.story()
     resumed = made.pods[0].log(generation=2)
     assert "resumed step=" in resumed

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.holding import held
+from tests.tools.pace import keep_pace, limit
 
 from .paddlelaunch import EXAMPLES, alone, environ, launch, lines, python_of, run_and_kill
 
@@ -65,7 +65,9 @@ def test_the_stream_goes_on_where_it_was_and_the_rate_follows() -> None:
 def test_two_processes_then_three_then_one(tmp_path: Path) -> None:
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     options = ("--epochs=2", "--min-accuracy=0.5")  # 2874 samples
-    often = launch(2, held(EXAMPLES / SCRIPT, tmp_path / "script", 25), *options, "--checkpoint-every=5")
+    limit(tmp_path / "checkpoints", 25)
+    script = keep_pace(EXAMPLES / "paddle-resnet-elastic", tmp_path / "script")
+    often = launch(2, script, *options, "--checkpoint-every=5")
     two = run_and_kill(often, 1, lambda line: line.startswith("step=20"), **variables)
     three = lines(launch(3, SCRIPT, *options), **variables)
     one = lines(alone(SCRIPT, *options), **variables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.tools.holding import held
+from tests.tools.pace import keep_pace, limit
 
 from .paddlelaunch import EXAMPLES, alone, launch, lines, run_and_kill
 
@@ -15,7 +15,8 @@ SHORT = ("--epochs=2", "--min-accuracy=0.5")  # 44 steps
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     undisturbed = lines(launch(2, SCRIPT, *SHORT), JOBCTL_CHECKPOINT_DIR=str(tmp_path / "undisturbed"))
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "disturbed")}
-    script = held(EXAMPLES / SCRIPT, tmp_path / "script", 25)
+    script = keep_pace(EXAMPLES / "paddle-resnet-static", tmp_path / "script")
+    limit(tmp_path / "disturbed", 25)
     often = launch(2, script, *SHORT, "--checkpoint-every=5")
     before = run_and_kill(often, 0, lambda line: line.startswith("epoch=0 step=22"), **variables)
     after = lines(launch(2, SCRIPT, *SHORT), **variables)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.holding import held
+from tests.tools.pace import keep_pace, limit
 
 from .paddlelaunch import EXAMPLES, PATIENCE, alone, environ
 from .paddleroles import roles
@@ -35,12 +35,13 @@ def test_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     mode = "async"  # in mode geo one start of fifteen hangs in Paddle 3.0.0 itself: see the example's README
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     options = (f"--ps-mode={mode}", *SHORT, "--checkpoint-every=7")
-    script = held(EXAMPLES / SCRIPT, tmp_path / "script", 21)
+    script = keep_pace(EXAMPLES / "paddle-wide-deep", tmp_path / "script")
+    limit(tmp_path / "checkpoints", 21)
     with roles(tmp_path / "killed", script, *options, **variables) as job:
         job.wait_for_line("epoch=0 step=14")
         job.trainers[1].kill()
         job.trainers[1].wait()
-        (tmp_path / "script" / "hold").unlink()
+        limit(tmp_path / "checkpoints", None)
         # The other does not wait for it for ever.
         assert job.trainers[0].wait(PATIENCE) == 1
     with roles(tmp_path / "resumed", SCRIPT, *options, **variables) as job:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.tools.holding import held
+from tests.tools.pace import keep_pace, limit
 
 from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
 
@@ -58,9 +58,11 @@ def test_three_processes_then_one_then_two(tmp_path: Path) -> None:
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     options = ("--epochs=6", "--min-accuracy=0.9")  # 8622 samples
     often = (*options, "--checkpoint-every=5")
-    first_script, second_script = (held(EXAMPLES / SCRIPT, tmp_path / str(step), step) for step in (60, 110))
-    three = run_and_kill(torchrun(3, first_script, *often), 1, lambda line: "step=50" in line, **variables)
-    one = run_and_kill(torchrun(1, second_script, *often), 0, lambda line: "step=100" in line, **variables)
+    script = keep_pace(EXAMPLES / "torch-elastic", tmp_path / "script")
+    limit(tmp_path / "checkpoints", 60)
+    three = run_and_kill(torchrun(3, script, *often), 1, lambda line: "step=50" in line, **variables)
+    limit(tmp_path / "checkpoints", 110)
+    one = run_and_kill(torchrun(1, script, *often), 0, lambda line: "step=100" in line, **variables)
     two = lines(torchrun(2, SCRIPT, *options), **variables)
     assert three[0] == "started step=0 samples=0 of=8622 processes=3"
     first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=8622 processes=1", one[0])

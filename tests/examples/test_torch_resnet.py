@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.holding import held
+from tests.tools.pace import keep_pace, limit
 
 from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
 
@@ -23,7 +23,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_killed_run_ends_as_an_undisturbed_one(undisturbed: str, tmp_path: Path) -> None:
     """Killed is the rank that saves; tests/local kills others."""
-    script = held(EXAMPLES / SCRIPT, tmp_path / "script", 25)
+    script = keep_pace(EXAMPLES / "torch-resnet", tmp_path / "script")
+    limit(tmp_path / "checkpoints", 25)
     argv = torchrun(2, script, *SHORT, "--checkpoint-every=10")
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
     before = run_and_kill(argv, 0, lambda line: line.startswith("epoch=0 step=22"), **variables)

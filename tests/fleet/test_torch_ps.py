@@ -101,7 +101,7 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
         hosts[1].power_off()
         eventually(lambda: job.phase() != "running")
         hosts[1].power_on()
-        (job.checkpoints / "limit").unlink()
+        limit(job.checkpoints, None)
         done = job.run("wait", "--timeout", "400s", timeout=420.0)
         assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
         found = re.findall(r"final step=(\d+) loss=(\S+) accuracy=(\S+)", job.ok("logs"))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.tools.frameworks import python_of
-from tests.tools.holding import add_hold
+from tests.tools.pace import keep_pace, limit
 
 from .conftest import kill
 
@@ -53,12 +53,13 @@ def test_resnet_reaches_its_accuracy(example: Any) -> None:
     assert float(final(done.stdout)["accuracy"]) >= 0.95
 
 
-def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
+def test_resnet_survives_whatever_dies(example: Any, eventually: Any, tmp_path: Path) -> None:
     """A process, a launcher with its guards, and the supervisor: the same steps, and the same loss bit for bit."""
     jobs = example("torch-resnet")
     assert jobs.run("up", SHORT, "--follow", timeout=400).returncode == 0
     undisturbed = final(jobs.ok("logs", "--rank", "0"))
-    add_hold(jobs.directory / "train.py", 100, hold := jobs.directory.parent / "hold")
+    keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
+    limit(tmp_path / "checkpoints", 100)
     jobs.ok("up", SHORT, "--fresh")
 
     def there(generation: int, step: int) -> dict[str, Any] | None:
@@ -75,7 +76,7 @@ def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
     state = jobs.running()
     os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
     assert jobs.run("up", SHORT).returncode == 0
-    hold.unlink()
+    limit(tmp_path / "checkpoints", None)
     done = jobs.run("wait", "--timeout", "300s", timeout=400)
     assert done.returncode == 0, done.stderr
 
@@ -86,14 +87,15 @@ def test_resnet_survives_whatever_dies(example: Any, eventually: Any) -> None:
         assert line in story
 
 
-def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: Any) -> None:
+def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: Any, tmp_path: Path) -> None:
     jobs = example("torch-elastic")
-    add_hold(jobs.directory / "train.py", 100, hold := jobs.directory.parent / "hold")
+    keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
+    limit(tmp_path / "checkpoints", 100)
     jobs.ok("up")
     eventually(lambda: max((node["progress"] or 0) for node in jobs.status()["nodes"]) >= 20, 240)
     done = jobs.run("up", "--set", "nodes=1:2")
     assert "nodes changed from 3 to 2" in done.stderr
-    hold.unlink()
+    limit(tmp_path / "checkpoints", None)
     assert jobs.run("wait", "--timeout", "300s", timeout=400).returncode == 0
     out = jobs.ok("logs", "--rank", "0")
     found = re.search(r"^.*final step=\d+ samples=(\d+) accuracy=(\S+)$", out, re.M)
@@ -114,12 +116,13 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, eventually:
     """A worker is killed, as if while it was saving: the weights become those of a run that nothing disturbed."""
     jobs = example("mindspore-lenet")
     jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
-    add_hold(jobs.directory / "train.py", 65, hold := jobs.directory.parent / "hold")
+    keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
+    limit(tmp_path / "checkpoints", 65)
     jobs.ok("up", "--set=args=[--epochs=8, --checkpoint-every=20, --min-accuracy=0.93]")
     state = eventually(lambda: far(jobs, 1, 65), 240)
     kill(state["nodes"][1]["processes"][0]["pid"])
     (tmp_path / "checkpoints" / "rank-1" / "step-00000060.ckpt").unlink()
-    hold.unlink()
+    limit(tmp_path / "checkpoints", None)
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     finals = re.findall(r"final .* (accuracy=\S+ weights=\S+)", jobs.ok("logs"))
     resumed = re.findall(r"resumed step=(\d+) of=176 rank=(\d)", jobs.ok("logs"))
@@ -137,12 +140,13 @@ def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventuall
     """A server: what is done stays done, and nothing is left out."""
     jobs = example("torch-wide-deep")
     jobs.set(OMP_NUM_THREADS="1")
-    add_hold(jobs.directory / "train.py", 100, hold := jobs.directory.parent / "hold", "done")
+    keep_pace(EXAMPLES / jobs.directory.name, jobs.directory, counter="done")
+    limit(tmp_path / "checkpoints", 100)
     jobs.ok("up", "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9]")
     # Who has trained further did not wait until all was saved.
     state = eventually(lambda: list((tmp_path / "checkpoints").glob("step-*")) and far(jobs, 1, 40), 240)
     os.kill(state["nodes"][3]["processes"][0]["pid"], signal.SIGKILL)
-    hold.unlink()
+    limit(tmp_path / "checkpoints", None)
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     out = jobs.ok("logs")
     resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=2", out)
