@@ -79,11 +79,11 @@ class Vitals:
                 self._began = max(self._began, self.now())
                 self._heard, self._said, self._missed = {}, {}, {}
 
-    def miss(self, node: int, looked: float) -> None:
-        """Take note that no launcher of `node` runs where it belongs, as a look has found that began at `looked`."""
+    def miss(self, looked: Mapping[int, float]) -> None:
+        """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
         with self._lock:
-            first, _ = self._missed.get(node, (self.now(), looked))
-            self._missed[node] = first, looked
+            now = self.now()
+            self._missed = {node: (self._missed.get(node, (now, at))[0], at) for node, at in looked.items()}
 
     def begin_anew(self) -> None:
         """Forget the generation: numbers begin anew when a job is taken down and brought up again."""

@@ -371,7 +371,6 @@ class HostFeed:
             for node in observed.members
             if not node.alive and node.host in looked and node.host == homes[node.node]
         }
-        for node, host in missing.items():
-            self.vitals.miss(node, looked[host])
+        self.vitals.miss({node: looked[host] for node, host in missing.items()})
         if observed.unreachable:  # then it matters that they are still not there
             self.following.look_again({*missing.values()}, STILL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -205,8 +205,8 @@ class TrustsHeirs(Vitals):
 class TakesTheMissingForSilent(Vitals):
     """Whoever does not run now is taken for one that never did."""
 
-    def miss(self, node: int, looked: float) -> None:
-        self._missed[node] = looked - 60.0, looked
+    def miss(self, looked: Mapping[int, float]) -> None:
+        self._missed = {node: (at - 60.0, at) for node, at in looked.items()}
 
 
 class MovesForAFew(Vitals):

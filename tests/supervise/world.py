@@ -239,9 +239,9 @@ class Supervisor:
         self.vitals.expect(generation)
         self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
         homes = self.control.homes
-        for node, name in homes.items():
-            if self.reaches(name) and all(x.node != node for x in self.sim.hosts[name].launchers):
-                self.vitals.miss(node, self.sim.now)
+        there = {node: name for node, name in homes.items() if self.reaches(name)}
+        missing = [n for n, name in there.items() if all(x.node != n for x in self.sim.hosts[name].launchers)]
+        self.vitals.miss(dict.fromkeys(missing, self.sim.now))
         taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
         world = World(
             self.vitals.cleared(),
