@@ -11,7 +11,7 @@ what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they
     ├─ E  (with etcd) keeps the node's lease there, and the job's generation; (in a cluster) agrees on them with the others
     └─ I  launcher proper: follows the control file, starts and ends processes, writes report.json
        └─ T  the framework's launcher, if there is one
-          └─ S_k  guard of process k: pumps its output into workerlog.k, writes down its exit code
+          └─ S_k  guard of process k, forked where there is no T: pumps its output into workerlog.k, writes down its exit code
              └─ W_k  the user's process
 
 Each of O, I and S_k adopts orphans below it (PR_SET_CHILD_SUBREAPER), each of T, S_k and W_k dies with its parent
@@ -23,28 +23,28 @@ Standard library only, Python 3.8 or later, Linux. Imports nothing of jobctl.
 
 from __future__ import annotations
 
-import argparse
-import base64
+import binascii
 import contextlib
 import errno
 import fcntl
-import glob
-import importlib.util
 import json
-import marshal
 import mmap
 import os
 import re
-import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
-import zlib
-from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+
+# Imports are half of what a start takes once the program is compiled: what few need is imported where it is needed.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+
+    Json = Dict[str, Any]
 
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
@@ -76,7 +76,6 @@ NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
-Json = Dict[str, Any]
 CODE: Any = None  # this file as the interpreter has compiled it, where it is the program that runs
 
 
@@ -199,7 +198,9 @@ def write_json(path: str, value: Json) -> bool:
     name, text = None, json.dumps(value).encode()
     try:
         os.makedirs(folder, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".%s." % os.path.basename(path), dir=folder)
+        new = os.path.join(folder, ".%s.%s" % (os.path.basename(path), os.urandom(6).hex()))
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        name = new
         with os.fdopen(handle, "wb") as file:
             file.write(text)
         os.chmod(name, 0o644)
@@ -239,12 +240,15 @@ def overwrite(path: str, text: bytes) -> bool:
 def keep_compiled(directory: str) -> str:
     """Write this program down as the interpreter has compiled it, and return the path; its source where that cannot be.
 
-    The guard of each process is this program once more, and compiling it takes longer than all else that a guard does
-    before its process runs.
+    What a framework's launcher starts for each process is its guard, this program once more, and compiling it takes
+    longer than all else that a guard does before its process runs.
     """
     source, path = os.path.abspath(__file__), os.path.join(directory, "launcher.pyc")
     if CODE is None:
         return source
+    import importlib.util
+    import marshal
+
     try:
         with open(path + ".new", "wb") as file:
             file.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(CODE))
@@ -294,6 +298,8 @@ def make_scratch(directory: str) -> str:
 
     A link to it lies in `directory`, so that whoever finds this launcher killed can remove it.
     """
+    import tempfile
+
     remove_scratch(directory)
     where = MEMORY if os.access(MEMORY, os.W_OK | os.X_OK) else None
     path, link = tempfile.mkdtemp(prefix=SCRATCH, dir=where), os.path.join(directory, "scratch")
@@ -325,9 +331,19 @@ def shared_prefix(order: Json) -> str:
 
 def remove_shared(order: Json, but: str = "") -> None:
     """Remove such folders of all generations but one."""
+    import glob
+
     for path in glob.glob(glob.escape(shared_prefix(order)) + "*"):
         if path != but:
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a folder with all that is in it, as far as that goes."""
+    if os.path.isdir(path):
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_scratch(directory: str) -> None:
@@ -336,7 +352,7 @@ def remove_scratch(directory: str) -> None:
     with contextlib.suppress(OSError):
         path = os.readlink(link)
         if os.path.basename(path).startswith(SCRATCH):
-            shutil.rmtree(path, ignore_errors=True)
+            remove_tree(path)
         os.unlink(link)
 
 
@@ -487,7 +503,7 @@ class Launcher:
         self.deadline = deadline
         self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
         self.launch = launch
-        self.program = keep_compiled(self.dir)
+        self.program = keep_compiled(self.dir) if launch["start"] else ""
         self.guard = os.getppid()
         # The lease in etcd, or among the launchers of a cluster, if that decides.
         self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
@@ -801,7 +817,7 @@ class Launcher:
         )
         try:
             self.prepare()
-            if not os.path.exists(self.program):  # somebody has removed the job's files under it
+            if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
                 self.program = keep_compiled(self.dir)
             self.run_ = Run(self, order, member)
         except Problem as problem:
@@ -1787,7 +1803,12 @@ def tls_context(files: Json) -> Any:
 
 def text64(text: str) -> str:
     """Return text as etcd's gateway wants keys and values."""
-    return base64.b64encode(text.encode()).decode()
+    return binascii.b2a_base64(text.encode(), newline=False).decode()
+
+
+def of64(text: str) -> str:
+    """Return the text that a key or value of etcd's gateway holds."""
+    return binascii.a2b_base64(text).decode()
 
 
 class Keeper:
@@ -1952,10 +1973,10 @@ class Keeper:
         now = boot_time()
         end = self.prefix + "0"  # the character after the slash
         found = self.etcd.call("/v3/kv/range", key=text64(self.prefix + "/"), range_end=text64(end)).get("kvs", [])
-        keys = {base64.b64decode(item["key"]).decode(): item for item in found}
+        keys = {of64(item["key"]): item for item in found}
         item = keys.get(self.prefix + "/generation")
         self.revision = item["mod_revision"] if item else "0"
-        order = json.loads(base64.b64decode(item["value"]).decode()) if item else None
+        order = json.loads(of64(item["value"])) if item else None
         if order != self.order:
             self.order, self.changed = order, True
         if order is not None and self.proposal is None:
@@ -1982,7 +2003,7 @@ class Keeper:
         if self.lease is None:
             return False
         if mine is not None:
-            host = json.loads(base64.b64decode(mine["value"]).decode())["host"]
+            host = json.loads(of64(mine["value"]))["host"]
             raise EtcdError("the node's lease is that of a launcher on %s; waits until it is over" % host, 409)
         self.take_key(self.lease)
         return True
@@ -2470,7 +2491,7 @@ class Run:
         self.progress_dir = os.path.join(launcher.dir, "progress", str(self.generation))
         self.record_dir = os.path.join(launcher.dir, "processes", str(self.generation))
         for folder in (self.progress_dir, self.record_dir):
-            shutil.rmtree(folder, ignore_errors=True)  # of another generation of this number
+            remove_tree(folder)  # of another generation of this number
         for folder in (self.logs, self.progress_dir, self.record_dir):
             os.makedirs(folder, exist_ok=True)
         peers = of_role(order, self.launch["role"])
@@ -2492,7 +2513,8 @@ class Run:
         self.hang = Hang(self.launch["hang_timeout"])
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
         self.places: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
-        self.children: List[subprocess.Popen[bytes]] = []
+        self.children: List[int] = []  # their pids
+        self.framework: Optional[subprocess.Popen[bytes]] = None  # kept: `subprocess` would reap one that is let go
         with open(os.path.join(self.logs, "launch.log"), "a", encoding="utf-8") as log:
             log.write(overview(order, self.launch))
             log.flush()
@@ -2562,7 +2584,8 @@ class Run:
         ]
         nodes = [m["address"] for m in (*self.numbered["members"], *order["members"])]
         pass_by_proxies(environ, [*nodes, *meeting])
-        environ["JOBCTL_PROCESS"] = json.dumps(self.task())
+        if self.launch["start"]:
+            environ["JOBCTL_PROCESS"] = json.dumps(self.task())
         return environ
 
     def task(self) -> Json:
@@ -2603,11 +2626,25 @@ class Run:
 
     # Starting.
 
-    def start(self) -> List[subprocess.Popen[bytes]]:
-        """Start the framework's launcher, or each process."""
-        if self.launch["start"]:
-            return [self.start_one(self.argv(self.launch["start"]), self.environ)]
-        return [self.start_one(self.shim(), self.process_environ(local)) for local in range(self.launch["nproc"])]
+    def start(self) -> List[int]:
+        """Start the framework's launcher, or each process under its guard; return the pids. Raises Problem."""
+        if not self.launch["start"]:
+            return [self.start_process(local) for local in range(self.launch["nproc"])]
+        argv = self.argv(self.launch["start"])
+        with open(os.path.join(self.logs, "launch.log"), "ab") as log:
+            try:
+                self.framework = spawn(argv, self.environ, self.launch["workdir"], log.fileno())
+            except OSError as error:
+                raise cannot_start(argv[0], error) from error
+        return [self.framework.pid]
+
+    def start_process(self, local: int) -> int:
+        """Start process `local` under its guard, whose own words go to launch.log; return its pid. Raises Problem."""
+        with open(os.path.join(self.logs, "launch.log"), "ab") as log:
+            try:
+                return fork_guard(self.task(), self.process_environ(local), self.launch["workdir"], log.fileno())
+            except OSError as error:
+                raise cannot_start(self.launch["command"][0], error) from error
 
     def process_environ(self, local: int) -> Dict[str, str]:
         """Return the environment of process `local` where no framework launcher sets ranks."""
@@ -2662,19 +2699,9 @@ class Run:
         failure.step = self.hang.steps_of.get(local)
         self.again.setdefault(local, []).append(failure)
         os.unlink(os.path.join(self.record_dir, "%d.json" % local))
-        self.ended.pop(self.children[local].pid, None)
-        self.children[local] = self.start_one(self.shim(), self.process_environ(local))
+        self.ended.pop(self.children[local], None)
+        self.children[local] = self.start_process(local)
         self.look()
-
-    def start_one(self, argv: List[str], environ: Dict[str, str]) -> "subprocess.Popen[bytes]":
-        """Start a child of this launcher; its own output goes to launch.log. Raises Problem."""
-        with open(os.path.join(self.logs, "launch.log"), "ab") as log:
-            try:
-                return spawn(argv, environ, self.launch["workdir"], log.fileno())
-            except OSError as error:
-                what = error.filename if error.filename not in (None, argv[0]) else argv[0]
-                message = "cannot start `%s`: %s (%s)" % (argv[0], os.strerror(error.errno or 0), what)
-                raise Problem(message, start_failure(127)) from error
 
     # Looking.
 
@@ -2728,7 +2755,12 @@ class Run:
 
     def keep_files(self) -> None:
         """Copy what is worth keeping of what the framework's launcher writes into memory."""
-        for pattern in self.launch.get("kept", ()):
+        if not self.launch.get("kept"):
+            return
+        import glob
+        import shutil
+
+        for pattern in self.launch["kept"]:
             for path in glob.glob(os.path.join(glob.escape(self.scratch), pattern)):
                 with contextlib.suppress(OSError):
                     shutil.copy(path, self.logs)
@@ -2759,6 +2791,9 @@ class Run:
             place = innermost(text)
             if place is not None:
                 self.places[local] = place
+        import glob
+        import shutil
+
         for path in glob.glob(self.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", NCCL_RECORDS) + "*"):
             with contextlib.suppress(OSError):  # NCCL's flight recorder, where it is switched on
                 shutil.copy(path, self.logs)
@@ -2767,7 +2802,7 @@ class Run:
 
     def succeeded(self) -> bool:
         """Say whether all children have ended with 0."""
-        codes = [self.ended.get(child.pid, (None, 0.0))[0] for child in self.children]
+        codes = [self.ended.get(child, (None, 0.0))[0] for child in self.children]
         return bool(codes) and all(code == 0 for code in codes)
 
     def failure(self) -> Optional[Failure]:
@@ -2776,11 +2811,11 @@ class Run:
         first = self.process_failure(min(failed, key=lambda p: p["finished_at"] or 0.0)) if failed else None
         if first is not None and self.launch.get("regroups"):
             self.because = self.reason(first)
-            codes = [self.ended[child.pid][0] for child in self.children if child.pid in self.ended]
+            codes = [self.ended[child][0] for child in self.children if child in self.ended]
             return first if any(codes) else self.lost()
         if first is not None:
             return first
-        ended = [pair for child in self.children for pair in [self.ended.get(child.pid)] if pair and pair[0] != 0]
+        ended = [pair for child in self.children for pair in [self.ended.get(child)] if pair and pair[0] != 0]
         if ended and abs(time.time() - ended[0][1]) > SETTLE:  # clocks are set
             return self.launcher_failure(*ended[0])
         if self.hang.hangs(time.monotonic()):
@@ -2824,7 +2859,7 @@ class Run:
             return str(whys[0])
         if failure.kind == "start":
             return "%s ended with code %s before any process began%s" % (
-                " ".join(self.argv(self.launch["start"])[:3]),
+                " ".join(self.argv(self.launch["start"])[:3]) or "the guard of a process",
                 failure.exit_code,
                 hint_of(failure.tail),
             )
@@ -2841,35 +2876,35 @@ class Run:
 
     def end(self, grace: float, number: int, pause: Callable[[float], bool]) -> None:
         """Signal all children's sessions, and give them `grace` seconds."""
-        living = [child for child in self.children if child.pid not in self.ended]
+        living = [child for child in self.children if child not in self.ended]
         if grace > 0:
             for pid in self.leaders(living):
                 signal_group(pid, number)
         deadline = time.monotonic() + grace
         # Grace is for the users' processes: torchrun takes a second to write its own report once they are gone.
-        while any(child.pid not in self.ended for child in living) and not self.all_ended():
+        while any(child not in self.ended for child in living) and not self.all_ended():
             if time.monotonic() >= deadline or not pause(0.02):
                 break
             self.look()
         kill_user_processes(self.processes)
         self.wait_for_records(pause)
 
-    def leaders(self, living: Sequence["subprocess.Popen[bytes]"]) -> List[int]:
+    def leaders(self, living: Sequence[int]) -> Sequence[int]:
         """Return the leaders of the process groups that the user's processes are in.
 
         A framework's launcher that gives each its own is held still: it would SIGKILL all as soon as one has ended.
         """
         if not self.launch.get("apart"):
-            return [child.pid for child in living]
+            return living
         for child in living:
-            forward(child.pid, signal.SIGSTOP)
+            forward(child, signal.SIGSTOP)
         self.look()  # one may have begun since
         return [int(p["guard_pid"]) for p in self.processes if p["state"] == "running" and process_guard_lives(p)]
 
     def tidy_up(self) -> None:
         """Remove what all nodes of the generation shared."""
         if self.shared:
-            shutil.rmtree(self.shared, ignore_errors=True)
+            remove_tree(self.shared)
 
     def all_ended(self) -> bool:
         """Say whether all of the users' processes have ended, by their guards' records."""
@@ -3047,6 +3082,64 @@ def spawn(argv: Sequence[str], environ: Dict[str, str], workdir: Optional[str], 
     )
 
 
+def cannot_start(program: str, error: OSError) -> Problem:
+    """Return what keeps a generation from starting where a program, or the folder that it runs in, is not there."""
+    what = error.filename if error.filename is not None else program
+    message = "cannot start `%s`: %s (%s)" % (program, os.strerror(error.errno or 0), what)
+    return Problem(message, start_failure(127))
+
+
+def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
+    """Fork the guard of one process in a session of its own, and return its pid. Raises OSError.
+
+    As if it were started anew, in a tenth of the time that an interpreter takes to begin.
+    """
+    folder = os.open(workdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if workdir else None
+    # Blocked until they mean to the child what they mean to a program that begins.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+    finally:
+        if os.getpid() == parent:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if folder is not None:
+                os.close(folder)
+    if pid:
+        return pid
+    code = 1
+    try:
+        die_with_parent()
+        if os.getppid() == parent:
+            begin_anew(environ, folder, log)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            code = process_guard(task)
+    except BaseException as error:  # whatever it is, launch.log must say so
+        import traceback
+
+        note("the guard of a process is broken: %r\n%s" % (error, traceback.format_exc()))
+    finally:
+        os._exit(code)
+
+
+def begin_anew(environ: Dict[str, str], folder: Optional[int], log: int) -> None:
+    """Leave behind what a fork has of its parent: session, folder, files, signal handlers and environment."""
+    os.setsid()
+    if folder is not None:
+        os.fchdir(folder)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # what listed them
+                os.close(int(name))
+    os.environ.clear()
+    os.environ.update(environ)
+
+
 # --- Progress and hangs ----------------------------------------------------------------------------------------
 
 
@@ -3109,11 +3202,11 @@ def read_step(path: str) -> Optional[int]:
 
 # py-spy's dump, then faulthandler's: the innermost function of the main thread.
 PLACES = (
-    re.compile(
+    (
         r'Process (?P<pid>\d+):[\s\S]*?\nThread (?:(?P=pid) \(|[^\n]*"MainThread")[^\n]*\n'
         r"\s+(?P<function>\S+) \((?P<file>.+):(?P<line>\d+)\)"
     ),
-    re.compile(r'Current thread.*\n\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>\S+)'),
+    r'Current thread.*\n\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>\S+)',
 )
 
 
@@ -3133,6 +3226,9 @@ def stacks(running: Dict[int, int], logs: Dict[int, str], pause: Callable[[float
 
 def spied(running: Dict[int, int], pause: Callable[[float], bool]) -> Dict[int, str]:
     """Return what py-spy says of processes, where there is one that may look into them."""
+    import shutil
+    import tempfile
+
     tool = shutil.which("py-spy")
     if tool is None:
         return {}
@@ -3201,7 +3297,7 @@ def since(path: str, start: int) -> str:
 def innermost(text: str) -> Optional[str]:
     """Return the function that the main thread of a dumped process is in, None if it does not say."""
     for pattern in PLACES:
-        match = pattern.search(text)
+        match = re.search(pattern, text)
         if match:
             return "%s (%s:%s)" % (match.group("function"), match.group("file"), match.group("line"))
     return None
@@ -3232,7 +3328,7 @@ def pass_by_proxies(environ: Dict[str, str], addresses: Sequence[str]) -> None:
 def port_range(job: str, node: int) -> str:
     """Return "first:last" of ports that no other node of the job uses, and other jobs on this host rarely."""
     blocks = (PRIVATE_PORTS[1] - PRIVATE_PORTS[0]) // PORTS_OF_NODE
-    first = PRIVATE_PORTS[0] + (zlib.crc32(job.encode()) + node) % blocks * PORTS_OF_NODE
+    first = PRIVATE_PORTS[0] + (binascii.crc32(job.encode()) + node) % blocks * PORTS_OF_NODE
     return "%d:%d" % (first, first + PORTS_OF_NODE - 1)
 
 
@@ -3252,9 +3348,8 @@ def interface_of(address: str) -> Optional[str]:
 # --- S: the guard of one process -------------------------------------------------------------------------------
 
 
-def process_guard() -> int:
+def process_guard(task: Json) -> int:
     """Run one process of the user: its output into its log, its end into its record, nothing left behind."""
-    task: Json = json.loads(os.environ.pop("JOBCTL_PROCESS"))
     if task["elsewhere"] and os.environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
         return 0
     adopt_orphans()
@@ -3483,7 +3578,9 @@ class Record:
 def main() -> NoReturn:
     """Be the launcher, or (first argument `process`) the guard of one process."""
     if sys.argv[1:2] == ["process"]:
-        sys.exit(process_guard())
+        sys.exit(process_guard(json.loads(os.environ.pop("JOBCTL_PROCESS"))))
+    import argparse
+
     parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")
     parser.add_argument("--control", required=True, help="the control file; nothing starts before there is one")
     parser.add_argument("--dir", required=True, help="this node's directory: report, logs, progress")

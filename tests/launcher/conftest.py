@@ -217,6 +217,13 @@ class Node:
         path.write_text(text)
         return [self.python, "-u", str(path)]
 
+    def below_a_launcher(self, script: str) -> dict[str, Any]:
+        """Return what starts a script below a framework's launcher, which waits for it and takes no care of anything."""
+        wrapper = self.root / "wrapper.py"
+        wrapper.write_text("import subprocess, sys\nsys.exit(subprocess.call(sys.argv[2:]))\n")
+        start = [self.python, str(wrapper), "framework-launcher", {"slot": "process"}]
+        return {"start": start, "command": self.script(script)}
+
     def living(self) -> dict[int, str]:
         """Return the processes with this node's mark in their environment: pid to command line."""
         found = {}
@@ -233,6 +240,11 @@ class Node:
     def pids(self, *words: str) -> list[int]:
         """Return the pids of living processes with all `words` in their command lines, oldest first."""
         return sorted(pid for pid, line in self.living().items() if all(word in line for word in words))
+
+    def guards(self) -> list[int]:
+        """Return the pids of the guards of processes, as they have written them down."""
+        records = sorted(self.dir.glob("processes/*/*.json"))
+        return [json.loads(record.read_text())["guard_pid"] for record in records]
 
     def gone(self, seconds: float = PATIENCE) -> None:
         """Wait until nothing of this node lives."""

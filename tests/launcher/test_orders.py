@@ -79,7 +79,7 @@ def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
 
 
 def test_a_generation_begins_although_somebody_removed_the_files_of_the_job(node: Any) -> None:
-    node.start(command=node.script(SLEEPER))
+    node.start(**node.below_a_launcher(SLEEPER))
     node.order(1)
     assert wait(lambda: node.log(generation=1))
     (node.dir / "launcher.pyc").unlink()
