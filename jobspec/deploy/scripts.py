@@ -91,9 +91,9 @@ leave
 # Plays for $2 seconds that the host is lost, below the work directory $1; sooner with 0.
 CUT = 'echo $(($(date +%s) + $2)) > "$1/run/.cut" && mv -f -- "$1/run/.cut" "$1/run/cut"\n'
 PLACE = FIND + 'printf \'%s\\n\' "$work" "$own"\n'
-OBSERVE = (
-    FIND
-    + f"""\
+# Prints control file, ledger and the launchers' reports of the directories $1 and $2, as a tar.
+OBSERVE = f"""\
+work=$1 own=$2
 cd -- "$work" 2>/dev/null || exit 0
 set -- . run/*.json node-*/report.json
 for node in node-*/; do set -- "$@" "$node"; done
@@ -101,7 +101,7 @@ tar --no-recursion -cf - -- "$@" 2>/dev/null
 [ ! -s "$own/supervisor.lock" ] || flock -n "$own/supervisor.lock" true 2>/dev/null || exit {SUPERVISED}
 :
 """
-)
+FIND_AND_OBSERVE = FIND + 'set -- "$work" "$own"\n' + OBSERVE  # of directories that are not known yet
 
 # Starts, and stays until the launcher reports, 5 s at most: it saves a look or two, and is no error if it does not.
 START = """\
@@ -124,13 +124,11 @@ exec "$@"
 # stays while launchers wait, $4 twentieths of a second at most: that spares who wants to know as many looks.
 HAND_OVER = """\
 set -eu; umask 077
-cd -- "$1"; new=$(mktemp -d "$1/.jobctl.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
-cat > "$new/all"
-[ "$(wc -c < "$new/all")" -eq $(($2 + $3)) ] || { echo "the connection broke off" >&2; exit 1; }
-if [ "$2" -gt 0 ]; then head -c "$2" "$new/all" > "$new/ledger.json"; mv -f -- "$new/ledger.json" .; fi
-if [ "$3" -gt 0 ]; then
-  tail -c "$3" "$new/all" > "$new/control.json"; chmod 644 "$new/control.json"; mv -f -- "$new/control.json" .
-fi
+cd -- "$1"; new=.jobctl.$$; trap 'rm -f -- "$new".*' EXIT
+cat > "$new.all"
+[ "$(wc -c < "$new.all")" -eq $(($2 + $3)) ] || { echo "the connection broke off" >&2; exit 1; }
+if [ "$2" -gt 0 ]; then head -c "$2" "$new.all" > "$new.ledger"; mv -f -- "$new.ledger" ledger.json; fi
+if [ "$3" -gt 0 ]; then umask 022; tail -c "$3" "$new.all" > "$new.control"; mv -f -- "$new.control" control.json; fi
 waits() { [ -s "$1" ] && read -r report < "$1"; case $report in *'"state": "waiting"'*) ;; *) false ;; esac; }
 tries=$4 report=
 for file in ../node-*/report.json; do
@@ -168,8 +166,9 @@ if [ ! -d "$work" ]; then
   mkdir -p -- "$work"
 fi
 chmod 711 "$work"; cd -- "$work"
-[ $# -eq 0 ] || mkdir -p -- "$@"
-new=$(mktemp -d "$work/.jobctl.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
+new=$work/.jobctl.$$; trap 'rm -rf -- "$new"' EXIT
+[ ! -e "$new" ] || rm -rf -- "$new"
+mkdir -p -- "$new" "$@"
 cat > "$new/.tar"
 [ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
 tar -C "$new" -xpf "$new/.tar"

@@ -112,7 +112,10 @@ class Site:
 
         A file that is being replaced just now is left out, as are all if there are none.
         """
-        argv = ["sh", "-c", scripts.OBSERVE, "sh", *self.place]
+        if self._directories is None:
+            argv = ["sh", "-c", scripts.FIND_AND_OBSERVE, "sh", *self.place]
+        else:
+            argv = ["sh", "-c", scripts.OBSERVE, "sh", *map(str, self._directories)]
         packed = self.transport.run(argv, timeout=FIRST_ANSWER)
         if packed.code not in (0, scripts.SUPERVISED):
             raise problem(self.host.name, "read the work directory", packed)
