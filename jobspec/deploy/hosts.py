@@ -52,7 +52,15 @@ from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.deploy.watching import Following, HostFeed
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
-from jobctl.jobspec.render.artefact import Artefact, control_json, folder, hashes, render, service_hashes
+from jobctl.jobspec.render.artefact import (
+    Artefact,
+    control_json,
+    folder,
+    hashes,
+    read_templates,
+    render,
+    service_hashes,
+)
 from jobctl.jobspec.render.container import code_directory
 from jobctl.jobspec.spec.hosts import Host
 
@@ -74,7 +82,7 @@ class Hosts:
     interval = 1.0  # one command and one request of the engine's on every host
 
     def __init__(self, job: JobDir, target: Literal["compose", "ssh"], reach: Reach, plan: Plan | None = None) -> None:
-        self.job, self.plan, self.reach = job, plan or job.plan(), reach
+        self.job, self.plan, self.reach, self._target = job, plan or job.plan(), reach, target
         self.tell: Callable[[str], None] = lambda text: None
         self.sites = {
             h.name: Site(h, transport_to(h, reach.ssh), job.name, target, lambda text: self.tell(text))
@@ -107,9 +115,9 @@ class Hosts:
             site.engine.reach_out()
         # While hosts let us in: what is needed as soon as they have.
         import docker
-        import jinja2
 
-        del docker, jinja2
+        del docker
+        read_templates(self._target)
 
     # Observing.
 

@@ -9,13 +9,25 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Literal
 
 from jobctl.jobspec.plan.types import Generation, Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
+from jobctl.jobspec.render.environment import compose_template, shell_template
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.shell import local_script, local_service_script, ssh_hash, ssh_script
 
-__all__ = ["Artefact", "control_json", "folder", "hashes", "launch_json", "launcher", "render", "service_hashes"]
+__all__ = [
+    "Artefact",
+    "control_json",
+    "folder",
+    "hashes",
+    "launch_json",
+    "launcher",
+    "read_templates",
+    "render",
+    "service_hashes",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,14 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
             yield from _service_scripts(plan, ssh_script)
         case "compose":
             yield from _compose_files(plan)
+
+
+def read_templates(target: Literal["compose", "ssh"]) -> None:
+    """Read the templates for hosts now: else `render` does at its first use, when others may have to wait for it."""
+    for name in ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2") if target == "compose" else ():
+        compose_template(name)
+    for name in ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2") if target == "ssh" else ():
+        shell_template(name)
 
 
 def service_hashes(plan: Plan) -> dict[str, str]:
