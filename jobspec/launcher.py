@@ -3094,26 +3094,43 @@ def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log:
 
     As if it were started anew, in a tenth of the time that an interpreter takes to begin.
     """
-    folder = os.open(workdir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if workdir else None
+    reading, writing = os.pipe()
     # Blocked until they mean to the child what they mean to a program that begins.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     parent = os.getpid()
     try:
         pid = os.fork()
+        if pid == 0:
+            be_guard(parent, before, writing, (environ, workdir, log), task)
     finally:
-        if os.getpid() == parent:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            if folder is not None:
-                os.close(folder)
-    if pid:
-        return pid
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(writing)
+        with open(reading, "rb") as pipe:
+            failed = (
+                pipe.read()
+            )  # until the child has closed it: from then on it leads a session, which can be signalled
+    if failed:
+        os.waitpid(pid, 0)
+        raise OSError(int(failed), os.strerror(int(failed)), workdir)
+    return pid
+
+
+def be_guard(
+    parent: int, mask: Set[int], pipe: int, start: Tuple[Dict[str, str], Optional[str], int], task: Json
+) -> None:
+    """Be the guard of a process, forked from `parent`, and do not return; what keeps it from beginning goes into the pipe."""
     code = 1
     try:
         die_with_parent()
-        if os.getppid() == parent:
-            begin_anew(environ, folder, log)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            code = process_guard(task)
+        if os.getppid() != parent:
+            return
+        try:
+            start_afresh(*start)
+        except OSError as error:
+            os.write(pipe, b"%d" % (error.errno or 0))
+            return
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        code = process_guard(task)
     except BaseException as error:  # whatever it is, launch.log must say so
         import traceback
 
@@ -3122,11 +3139,14 @@ def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log:
         os._exit(code)
 
 
-def begin_anew(environ: Dict[str, str], folder: Optional[int], log: int) -> None:
+def start_afresh(environ: Dict[str, str], workdir: Optional[str], log: int) -> None:
     """Leave behind what a fork has of its parent: session, folder, files, signal handlers and environment."""
+    import gc
+
+    gc.freeze()  # what the parent had opened must not be closed once more when somebody finds it unused
     os.setsid()
-    if folder is not None:
-        os.fchdir(folder)
+    if workdir is not None:
+        os.chdir(workdir)
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
