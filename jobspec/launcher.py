@@ -269,6 +269,15 @@ def read_json(path: str) -> Optional[Json]:
     return value if isinstance(value, dict) else None
 
 
+def load_for_later() -> None:
+    """Import what only trouble needs: by then the disk that it is on may hang."""
+    import glob
+    import shutil
+    import tempfile
+
+    del glob, shutil, tempfile
+
+
 def note(message: str) -> None:
     """Tell a person who reads the launcher's own log."""
     with contextlib.suppress(OSError):
@@ -825,6 +834,7 @@ class Launcher:
             self.fail(problem.failure, str(problem))
             return
         self.say(state="running")
+        load_for_later()
 
     def prepare(self) -> None:
         """Run the setup commands, once in this launcher's life. Raises Problem."""
@@ -3094,43 +3104,45 @@ def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log:
 
     As if it were started anew, in a tenth of the time that an interpreter takes to begin.
     """
-    reading, writing = os.pipe()
+    reading, writing = pipe_above_streams()
     # Blocked until they mean to the child what they mean to a program that begins.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     parent = os.getpid()
     try:
         pid = os.fork()
         if pid == 0:
-            be_guard(parent, before, writing, (environ, workdir, log), task)
+            be_guard(parent, before, (workdir, log, writing), task, environ)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(writing)
+        # Until the child has closed it: from then on it leads a session, which can be signalled.
         with open(reading, "rb") as pipe:
-            failed = (
-                pipe.read()
-            )  # until the child has closed it: from then on it leads a session, which can be signalled
+            failed = pipe.read()
     if failed:
         os.waitpid(pid, 0)
         raise OSError(int(failed), os.strerror(int(failed)), workdir)
     return pid
 
 
+def pipe_above_streams() -> List[int]:
+    """Return the ends of a pipe, neither of which has the number of a standard stream: a child puts others there."""
+    ends = os.pipe()
+    above = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends]
+    for end in ends:
+        os.close(end)
+    return above
+
+
 def be_guard(
-    parent: int, mask: Set[int], pipe: int, start: Tuple[Dict[str, str], Optional[str], int], task: Json
+    parent: int, mask: Set[int], where: Tuple[Optional[str], int, int], task: Json, environ: Dict[str, str]
 ) -> None:
-    """Be the guard of a process, forked from `parent`, and do not return; what keeps it from beginning goes into the pipe."""
+    """Be the guard of a process, forked from `parent`, and do not return."""
     code = 1
     try:
         die_with_parent()
-        if os.getppid() != parent:
-            return
-        try:
-            start_afresh(*start)
-        except OSError as error:
-            os.write(pipe, b"%d" % (error.errno or 0))
-            return
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        code = process_guard(task)
+        if os.getppid() == parent and start_afresh(*where):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            code = process_guard(task, environ)
     except BaseException as error:  # whatever it is, launch.log must say so
         import traceback
 
@@ -3139,16 +3151,24 @@ def be_guard(
         os._exit(code)
 
 
-def start_afresh(environ: Dict[str, str], workdir: Optional[str], log: int) -> None:
-    """Leave behind what a fork has of its parent: session, folder, files, signal handlers and environment."""
+def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
+    """Leave behind what a fork has of its parent: session, folder, files and signal handlers.
+
+    Return False where the folder is not to be had: then why goes into the pipe, which is closed else.
+    """
     import gc
 
     gc.freeze()  # what the parent had opened must not be closed once more when somebody finds it unused
     os.setsid()
-    if workdir is not None:
-        os.chdir(workdir)
+    try:
+        if workdir is not None:
+            os.chdir(workdir)
+    except OSError as error:
+        os.write(pipe, b"%d" % (error.errno or 0))
+        return False
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
+    log = fcntl.fcntl(log, fcntl.F_DUPFD_CLOEXEC, 3)  # below 3 if the launcher was started without standard streams
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -3156,8 +3176,7 @@ def start_afresh(environ: Dict[str, str], workdir: Optional[str], log: int) -> N
         if int(name) > 2:
             with contextlib.suppress(OSError):  # what listed them
                 os.close(int(name))
-    os.environ.clear()
-    os.environ.update(environ)
+    return True
 
 
 # --- Progress and hangs ----------------------------------------------------------------------------------------
@@ -3368,9 +3387,9 @@ def interface_of(address: str) -> Optional[str]:
 # --- S: the guard of one process -------------------------------------------------------------------------------
 
 
-def process_guard(task: Json) -> int:
-    """Run one process of the user: its output into its log, its end into its record, nothing left behind."""
-    if task["elsewhere"] and os.environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
+def process_guard(task: Json, environ: Dict[str, str]) -> int:
+    """Run one process of the user with `environ`: its output into its log, its end into its record, nothing left behind."""
+    if task["elsewhere"] and environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
         return 0
     adopt_orphans()
     # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
@@ -3379,12 +3398,12 @@ def process_guard(task: Json) -> int:
     # The framework's launcher signals the whole process group, so the process gets these without our help.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    rank, local = (os.environ.get(name, "") for name in task["ranks"])
+    rank, local = (environ.get(name, "") for name in task["ranks"])
     local = local or "0"
     log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
-    environ = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
-    code = run_process(task["command"], environ, log, record)
+    own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
+    code = run_process(task["command"], {**environ, **own}, log, record)
     if log.echo is not None:
         log.echo.finish()
     kill_descendants()
@@ -3398,12 +3417,12 @@ def abandon() -> NoReturn:
 
 
 def run_process(argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Record") -> int:
-    """Run `argv` with `environ` beside this process's own until it ends; return its exit code (128 + n for signal n)."""
+    """Run `argv` until it ends; return its exit code (128 + n for signal n)."""
     reading, writing = os.pipe()
     try:
         child = subprocess.Popen(
             argv,
-            env={**os.environ, **environ},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=writing,
             stderr=writing,
@@ -3598,7 +3617,8 @@ class Record:
 def main() -> NoReturn:
     """Be the launcher, or (first argument `process`) the guard of one process."""
     if sys.argv[1:2] == ["process"]:
-        sys.exit(process_guard(json.loads(os.environ.pop("JOBCTL_PROCESS"))))
+        task = json.loads(os.environ.pop("JOBCTL_PROCESS"))
+        sys.exit(process_guard(task, dict(os.environ)))
     import argparse
 
     parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")

@@ -102,7 +102,8 @@ class Ssh:
             return
         with contextlib.suppress(Exception):  # who dials it, or runs a command, finds out why
             self._dialled[argv] = self._dial(argv)
-            self._shells.append(self._shell(CONNECT_TIMEOUT))
+            if self._connection is not None:  # not closed meanwhile
+                self._shells.append(self._shell(CONNECT_TIMEOUT))
 
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return its channel, which is like a socket."""

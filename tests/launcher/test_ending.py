@@ -147,6 +147,20 @@ def test_no_orphans_whoever_is_killed(node: Any, who: str, below: bool) -> None:
     node.gone()
 
 
+def test_a_guard_keeps_nothing_open_that_is_its_launchers(node: Any) -> None:
+    node.start(command=node.script(STUBBORN))
+    node.order(1)
+    ready(node)
+    (guard,) = node.guards()
+    files = [os.readlink(f"/proc/{guard}/fd/{number}") for number in os.listdir(f"/proc/{guard}/fd")]
+    logs = f"{node.dir}/logs/1"
+    own = ["/dev/null", f"{logs}/launch.log", f"{logs}/launch.log", f"{logs}/workerlog.0", f"{logs}/workerlog.0.idx"]
+    assert sorted(file for file in files if not file.startswith("pipe:")) == own
+    assert (
+        len([file for file in files if file.startswith("pipe:")]) == 3
+    )  # the process's output, and both ends of its own
+
+
 def test_no_orphans_after_a_normal_end(node: Any) -> None:
     process = node.start(command=node.script(CLINGING.rpartition("time.sleep(600)")[0]))
     node.order(1)

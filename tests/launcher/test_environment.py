@@ -47,6 +47,11 @@ def test_arguments_and_variables_arrive_byte_for_byte(node: Any) -> None:
     assert {name: environ[name] for name, _ in pairs} == dict(map(tuple, pairs))
 
 
+def test_a_variable_without_a_name_is_passed_on(node: Any) -> None:
+    _, environ = dumped(node, environ={"": "odd"})
+    assert environ[""] == "odd"
+
+
 def test_the_whole_environment(node: Any) -> None:
     slots = ["address", "checkpoint_dir", "generation", "interface", "log_dir", "master_addr", "master_port", "nnodes"]
     slots += ["node_rank", "rdzv_id", "run_id", "world_size"]
