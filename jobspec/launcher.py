@@ -3104,7 +3104,7 @@ def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log:
 
     As if it were started anew, in a tenth of the time that an interpreter takes to begin.
     """
-    reading, writing = pipe_above_streams()
+    reading, writing = os.pipe()
     # Blocked until they mean to the child what they mean to a program that begins.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     parent = os.getpid()
@@ -3122,15 +3122,6 @@ def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log:
         os.waitpid(pid, 0)
         raise OSError(int(failed), os.strerror(int(failed)), workdir)
     return pid
-
-
-def pipe_above_streams() -> List[int]:
-    """Return the ends of a pipe, neither of which has the number of a standard stream: a child puts others there."""
-    ends = os.pipe()
-    above = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends]
-    for end in ends:
-        os.close(end)
-    return above
 
 
 def be_guard(
@@ -3168,7 +3159,6 @@ def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
         return False
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    log = fcntl.fcntl(log, fcntl.F_DUPFD_CLOEXEC, 3)  # below 3 if the launcher was started without standard streams
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -3616,6 +3606,10 @@ class Record:
 
 def main() -> NoReturn:
     """Be the launcher, or (first argument `process`) the guard of one process."""
+    while (
+        os.open(os.devnull, os.O_RDWR) < 2
+    ):  # in the place of standard streams that are closed: else files become them
+        pass
     if sys.argv[1:2] == ["process"]:
         task = json.loads(os.environ.pop("JOBCTL_PROCESS"))
         sys.exit(process_guard(task, dict(os.environ)))

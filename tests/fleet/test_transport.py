@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.ssh import Ssh
+from jobctl.jobspec.deploy.ssh import Ssh, connect
 from jobctl.jobspec.deploy.transport import HostError, Transport, put
 from jobctl.jobspec.spec.hosts import Host
 
@@ -147,6 +149,13 @@ def test_what_is_reached_out_for_early_is_there(transport: Transport) -> None:
 
 
 # SSH.
+
+
+def test_what_there_is_to_say_is_sent_at_once(hosts: Fleet) -> None:
+    connection = connect(Host("h1"), SshOptions(hosts.ssh_config))
+    connection.open()
+    with contextlib.closing(connection):
+        assert connection.transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_what_went_wrong_with_an_early_connection_is_said_at_the_first_use(hosts: Fleet, tmp_path: Path) -> None:

@@ -156,9 +156,7 @@ def test_a_guard_keeps_nothing_open_that_is_its_launchers(node: Any) -> None:
     logs = f"{node.dir}/logs/1"
     own = ["/dev/null", f"{logs}/launch.log", f"{logs}/launch.log", f"{logs}/workerlog.0", f"{logs}/workerlog.0.idx"]
     assert sorted(file for file in files if not file.startswith("pipe:")) == own
-    assert (
-        len([file for file in files if file.startswith("pipe:")]) == 3
-    )  # the process's output, and both ends of its own
+    assert sum(file.startswith("pipe:") for file in files) == 3  # the process's output, and both ends of its own
 
 
 def test_no_orphans_after_a_normal_end(node: Any) -> None:
