@@ -23,7 +23,7 @@ class Here:
         """The host's name in the hosts file."""
         return self._name
 
-    def reach_out(self, argv: Sequence[str]) -> None:
+    def reach_out(self) -> None:
         """There is nothing to connect to."""
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
@@ -46,6 +46,16 @@ class Here:
                 list(argv), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
             )
         return ours
+
+    def open_socket(self, path: str) -> Any:
+        """Return a socket that is connected to a Unix socket, None if nobody listens there or lets us in."""
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.connect(path)
+        except OSError:
+            made.close()
+            return None
+        return made
 
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal until it ends; return its exit code."""

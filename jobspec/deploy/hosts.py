@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from secrets import token_hex
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from jobctl.jobspec.deploy import images, scripts
 from jobctl.jobspec.deploy.background import end_supervisor
@@ -31,25 +31,18 @@ from jobctl.jobspec.deploy.deployer import PLAYED, AllUnreachable, Failures, Sta
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.fanout import AT_ONCE, Outcome, fan_out
-from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.hostlock import Held, check, hold_on
-from jobctl.jobspec.deploy.hostlogs import HostLogs
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
-from jobctl.jobspec.deploy.logs import Logs, Selection
-from jobctl.jobspec.deploy.look import look_around, terminal_flags
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.ports import used_ports
-from jobctl.jobspec.deploy.preflight import Preflight
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.seen import Seen, control_of, together
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError, Transport, checked
-from jobctl.jobspec.deploy.vitals import Vitals
-from jobctl.jobspec.deploy.watching import Following, HostFeed
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import (
@@ -63,6 +56,11 @@ from jobctl.jobspec.render.artefact import (
 )
 from jobctl.jobspec.render.container import code_directory
 from jobctl.jobspec.spec.hosts import Host
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.findings import Finding
+    from jobctl.jobspec.deploy.logs import Logs, Selection
+    from jobctl.jobspec.deploy.watching import Following, HostFeed
 
 START_TIMEOUT = 60.0  # seconds within which a started launcher reports
 ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
@@ -112,7 +110,7 @@ class Hosts:
 
         del fabric
         for site in itertools.islice(self.sites.values(), AT_ONCE):
-            site.engine.reach_out()
+            site.transport.reach_out()
         # While hosts let us in: what is needed as soon as they have.
         import docker
 
@@ -163,6 +161,8 @@ class Hosts:
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
+        from jobctl.jobspec.deploy.preflight import Preflight
+
         return Preflight([self.sites[host] for host in self.sites if host in set(hosts)], plan, deep=deep).run()
 
     # What is wanted.
@@ -205,6 +205,9 @@ class Hosts:
     @contextlib.contextmanager
     def follow(self) -> Iterator[HostFeed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
+        from jobctl.jobspec.deploy.vitals import Vitals
+        from jobctl.jobspec.deploy.watching import Following, HostFeed
+
         me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
         last, ledger, previous = self.job.kept_run()
         vitals = Vitals(time.monotonic, token_hex(4), previous=parse_control(previous, None).generation)
@@ -476,12 +479,17 @@ class Hosts:
 
     def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
         """Return what reads the chosen logs, None if no host has any."""
+        from jobctl.jobspec.deploy.hostlogs import HostLogs
+        from jobctl.jobspec.deploy.logs import Logs
+
         self.observe()
         homes = [self.sites[host] for host, seen in self._seen.items() if seen.directories]
         return Logs(HostLogs(homes), selection, last) if homes else None
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a node's or a service's container."""
+        from jobctl.jobspec.deploy.look import terminal_flags
+
         site, container = self._running(node)
         return site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
 
@@ -517,6 +525,8 @@ class Hosts:
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
+        from jobctl.jobspec.deploy.look import look_around
+
         return look_around(self.sites[node.host.name], plan, node, start, argv)
 
     def fetch(self, into: Path) -> list[str]:

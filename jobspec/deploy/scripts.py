@@ -106,22 +106,46 @@ FIND_AND_OBSERVE = FIND + 'set -- "$work" "$own"\n' + OBSERVE  # of directories 
 # Starts, and stays until the launcher reports, 5 s at most: it saves a look or two, and is no error if it does not.
 START = """\
 report=$1; shift; "$@" || exit
-tries=50
+tries=100 said=
 while [ $tries -gt 0 ]; do
-  [ ! -s "$report" ] || grep -q '"state": "launching"' "$report" || exit 0
-  sleep 0.1; tries=$((tries - 1))
+  [ ! -s "$report" ] || read -r said < "$report"
+  case $said in ""|*'"state": "launching"'*) ;; *) exit 0 ;; esac
+  sleep 0.05; tries=$((tries - 1))
 done
 """
 
-# Runs Compose, with what its files ask of the host in variables.
+# Prints the Unix socket at which `docker` finds its engine, of which $1 may be the address. Nothing where only it knows: by a
+# context, at an address of another kind, or because it is somebody's script, which may mean anything.
+SOCKET = """\
+cli=$(command -v docker) && read -r head < "$cli" || exit 0
+case $head in "#!"*) exit 0 ;; esac
+url=${1:-$DOCKER_HOST}
+if [ -z "$url" ]; then
+  url=unix:///var/run/docker.sock config=${DOCKER_CONFIG:-$HOME/.docker}/config.json
+  [ -z "$DOCKER_CONTEXT" ] || exit 0
+  [ ! -e "$config" ] || ! grep -q currentContext -- "$config" || exit 0
+fi
+case $url in unix:///*) [ ! -S "${url#unix://}" ] || printf %s "${url#unix://}" ;; esac
+"""
+
+# Runs `docker compose …`, with what its files ask of the host in variables. Docker's own CLI would start the plugin twice,
+# to ask what it is and to run it: three big programs, and more than half of the time. So the plugin is run as the program
+# that it also is, found where the CLI looks for it, unless `docker` is somebody's script, which may mean anything.
 COMPOSE = """\
-JOBCTL_USER=$(id -u):$(id -g); export JOBCTL_USER
+JOBCTL_USER=$(stat -c %u:%g /proc/self); export JOBCTL_USER
 [ ! -d /dev/infiniband ] || { JOBCTL_INFINIBAND=/dev/infiniband; export JOBCTL_INFINIBAND; }
+if [ "$1 $2" = "docker compose" ] && cli=$(command -v docker) && read -r head < "$cli"; then
+  for place in "${DOCKER_CONFIG:-$HOME/.docker}" /usr/local/lib/docker /usr/local/libexec/docker /usr/lib/docker /usr/libexec/docker; do
+    plugin=$place/cli-plugins/docker-compose
+    case $head in "#!"*) break ;; esac
+    [ ! -x "$plugin" ] || { shift 2; exec "$plugin" "$@"; }
+  done
+fi
 exec "$@"
 """
 
 # Writes two files from stdin, the first $2 bytes and the following $3, each whole and in this order; none of no bytes. Then
-# stays while launchers wait, $4 twentieths of a second at most: that spares who wants to know as many looks.
+# stays until launchers have started what they run, $4 twentieths of a second at most: that spares who wants to know looks.
 HAND_OVER = """\
 set -eu; umask 077
 cd -- "$1"; new=.jobctl.$$; trap 'rm -f -- "$new".*' EXIT
@@ -129,8 +153,11 @@ cat > "$new.all"
 [ "$(wc -c < "$new.all")" -eq $(($2 + $3)) ] || { echo "the connection broke off" >&2; exit 1; }
 if [ "$2" -gt 0 ]; then head -c "$2" "$new.all" > "$new.ledger"; mv -f -- "$new.ledger" ledger.json; fi
 if [ "$3" -gt 0 ]; then umask 022; tail -c "$3" "$new.all" > "$new.control"; mv -f -- "$new.control" control.json; fi
-waits() { [ -s "$1" ] && read -r report < "$1"; case $report in *'"state": "waiting"'*) ;; *) false ;; esac; }
-tries=$4 report=
+waits() {
+  [ ! -s "$1" ] || read -r said < "$1" || :
+  case $said in *'"state": "waiting"'*|*'"state": "setup"'*) ;; *) false ;; esac
+}
+tries=$4 said=
 for file in ../node-*/report.json; do
   while [ "$tries" -gt 0 ] && waits "$file"; do sleep 0.05; tries=$((tries - 1)); done
 done

@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.containers import Containers, SeenContainer
 from jobctl.jobspec.deploy.control import Control, parse_control
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.seen import Seen
-from jobctl.jobspec.deploy.transport import HostError, Result, Transport, checked, problem, put
+from jobctl.jobspec.deploy.transport import FIRST_ANSWER, HostError, Result, Transport, checked, problem, put
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
@@ -28,7 +28,6 @@ from jobctl.jobspec.spec.hosts import Host
 Json = dict[str, Any]
 PREPARED = "prepared.json"  # in `run`: what a spare has
 STARTING = 600.0  # seconds of silence that starting a container may take
-FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
 
 
 class Site:
@@ -175,7 +174,7 @@ class Site:
     def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
         """Replace the ledger, then the control file, which launchers follow; one that is empty here stays.
 
-        Returns once launchers do not wait any more, after `patience` seconds at the latest.
+        Returns once launchers have started what they run, after `patience` seconds at the latest.
         """
         numbers = [str(len(ledger)), str(len(control)), str(round(20 * patience))]
         argv = ["sh", "-c", scripts.HAND_OVER, "sh", str(self.work / "run"), *numbers]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.shell import Command
 from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
+from jobctl.jobspec.deploy.wire import wire
 from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ class Ssh:
         self._lock = threading.Lock()
         self._shells: list[paramiko.Channel] = []  # that wait for a command
         self._early: Future[fabric.Connection] | None = None
-        self._dialled: dict[tuple[str, ...], paramiko.Channel] = {}
 
     @property
     def host(self) -> str:
@@ -66,9 +66,8 @@ class Ssh:
 
     def _run_alone(self, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
         """Run a command in a session of its own."""
-        channel = self._channel(min(timeout, CONNECT_TIMEOUT))
+        channel = _start(self._open(), argv, min(timeout, CONNECT_TIMEOUT))
         try:
-            channel.exec_command(quote(argv))
             return self._talk(channel, stdin, argv, timeout, None)
         finally:
             channel.close()
@@ -81,75 +80,73 @@ class Ssh:
 
     def _shell(self, timeout: float) -> paramiko.Channel:
         """Return a shell that waits for a command, held from an earlier one or new."""
+        self._open()  # what was held on a connection that is lost is not any more
         while (channel := self._held()) is not None:
             if channel.get_transport().is_active() and not channel.closed and not channel.eof_received:
                 return channel
             channel.close()
-        channel = self._channel(timeout)
-        channel.exec_command(quote(["sh"]))
-        return channel
+        return _start(self._open(), ["sh"], timeout)
 
-    def reach_out(self, argv: Sequence[str]) -> None:
-        """Connect in the background, start `argv` for who dials it first, and a shell; what comes of it shows at the first use."""
+    def reach_out(self) -> None:
+        """Connect and start a shell in the background; what comes of it shows at the first use, which waits for it."""
         self._early = Future()
-        threading.Thread(target=self._reach_out, args=(self._early, tuple(argv)), daemon=True).start()
+        threading.Thread(target=self._reach_out, args=(self._early,), daemon=True).start()
 
-    def _reach_out(self, early: Future[fabric.Connection], argv: tuple[str, ...]) -> None:
+    def _reach_out(self, early: Future[fabric.Connection]) -> None:
+        import paramiko
+
         try:
-            early.set_result(self._connect())
+            connection = self._connect()
+            with contextlib.suppress(paramiko.ChannelException):  # refused: who runs a command is told so
+                self._shells.append(_start(connection, ["sh"]))
         except Exception as error:  # of paramiko or a socket; told by whoever uses the connection
             early.set_exception(error)
-            return
-        with contextlib.suppress(Exception):  # who dials it, or runs a command, finds out why
-            self._dialled[argv] = self._dial(argv)
-            if self._connection is not None:  # not closed meanwhile
-                self._shells.append(self._shell(CONNECT_TIMEOUT))
+        else:
+            early.set_result(connection)
 
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return its channel, which is like a socket."""
         with self._problems(f"run {argv[0]}"):
-            channel = self._dialled.pop(tuple(argv), None)
-            return channel if channel is not None and not channel.closed else self._dial(argv)
+            return _start(self._open(), argv)
 
-    def _dial(self, argv: Sequence[str]) -> paramiko.Channel:
-        channel = self._channel()
-        channel.exec_command(quote(argv))
-        return channel
+    def open_socket(self, path: str) -> Any:
+        """Return a channel to a Unix socket there, None where sshd does not lead to it: forbidden, or nobody listens."""
+        import paramiko
+
+        with self._problems(f"reach {path}"):
+            try:
+                return self._open().transport.open_socket(path, CONNECT_TIMEOUT)
+            except paramiko.ChannelException:
+                return None
 
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
         from jobctl.jobspec.deploy.terminal import interact
 
         with self._problems(f"run {argv[0]}"):
-            return interact(self._channel(), quote(argv))
+            return interact(self._open().transport.open_session(timeout=CONNECT_TIMEOUT), quote(argv))
 
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
             connection, self._connection = self._connection, None
             early, self._early = self._early, None
-        if early is not None and connection is None and early.done() and early.exception() is None:
-            connection = early.result()  # nobody has used it
         if connection is not None:
-            _wake(connection)
-            connection.close()
-            if not isinstance(connection.gateway, str | None):
-                connection.gateway.close()
+            _close(connection)
+        elif early is not None:  # nobody has used it
+            early.add_done_callback(lambda made: None if made.exception() else _close(made.result()))
 
     # Connecting.
-
-    def _channel(self, timeout: float = CONNECT_TIMEOUT) -> paramiko.Channel:
-        transport = self._open().transport
-        channel: paramiko.Channel = transport.open_session(timeout=timeout)
-        return channel
 
     def _open(self) -> fabric.Connection:
         with self._lock:
             if self._connection is None or not self._connection.is_connected:
-                self._shells.clear()
-                self._dialled.clear()
                 early, self._early = self._early, None
-                self._connection = early.result() if early is not None else self._connect()
+                if early is not None:
+                    self._connection = early.result()
+                else:
+                    self._shells.clear()
+                    self._connection = self._connect()
             return self._connection
 
     def _connect(self) -> fabric.Connection:
@@ -234,6 +231,20 @@ class Ssh:
             threading.Thread(target=connection.close, daemon=True).start()  # which waits for a dead peer
 
 
+def _start(connection: fabric.Connection, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> paramiko.Channel:
+    """Start a command in a session of its own."""
+    channel: paramiko.Channel = connection.transport.open_session(timeout=timeout)
+    channel.exec_command(quote(argv))
+    return channel
+
+
+def _close(connection: fabric.Connection) -> None:
+    _wake(connection)
+    connection.close()
+    if not isinstance(connection.gateway, str | None):
+        connection.gateway.close()
+
+
 def _wake(connection: fabric.Connection) -> None:
     """Have Paramiko's thread of a connection notice at once that it is to be closed, and not with its next look."""
     with contextlib.suppress(OSError, EOFError, AttributeError):
@@ -303,7 +314,7 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
     kwargs = connection.connect_kwargs
     # A host that accepts connections and says nothing, or never ends the authentication, must not hold us up.
     kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
-    kwargs.update(transport_factory=_at_once)
+    kwargs.update(transport_factory=wire)
     if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
         kwargs.update(allow_agent=False, look_for_keys=False)
     files = [Path(name).expanduser() for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
@@ -312,19 +323,6 @@ def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
             connection.client.load_system_host_keys(str(path))
     lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
     connection.client.set_missing_host_key_policy(_policy(files[0], accept=lax or options.accept_new))
-
-
-def _at_once(sock: Any, **options: Any) -> paramiko.Transport:
-    """Return Paramiko's side of a connection that sends what it has at once, as OpenSSH's does.
-
-    Else each session begins 40 ms later: the kernel keeps a small packet back until the last one is acknowledged, and
-    that of the host is in no hurry to do so.
-    """
-    import paramiko
-
-    with contextlib.suppress(OSError, AttributeError):  # a jump host's channel, a ProxyCommand
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return paramiko.Transport(sock, **options)
 
 
 _KNOWN_HOSTS = "~/.ssh/known_hosts"

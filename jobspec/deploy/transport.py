@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from jobctl.jobspec.deploy.errors import DeployError
 
 TIMEOUT = 60.0  # seconds of silence after which a command is given up
+FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,17 @@ class Transport(Protocol):
     def host(self) -> str:
         """The host's name in the hosts file."""
 
-    def reach_out(self, argv: Sequence[str]) -> None:
-        """Connect in the background, and start `argv` for who dials it first; what comes of it shows at the first use."""
+    def reach_out(self) -> None:
+        """Connect in the background; what comes of it shows at the first use."""
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
 
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return something like a socket that is connected to its stdin and stdout."""
+
+    def open_socket(self, path: str) -> Any:
+        """Return something like a socket that is connected to a Unix socket there, None if it cannot be reached that way."""
 
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -38,7 +40,9 @@ def test_a_generation_is_handed_over(work: Path) -> None:
     }
 
 
-def test_it_stays_until_launchers_have_begun(work: Path) -> None:
+@pytest.mark.parametrize("state", ["waiting", "setup"])
+def test_it_stays_until_launchers_have_begun(work: Path, state: str) -> None:
+    (work / "node-1" / "report.json").write_text(json.dumps({"node": 1, "state": state}))
     process = hand_over(work, b"", b"{}\n", 1_000_000)
     while not (work / "run" / "control.json").exists():
         assert process.poll() is None
@@ -63,3 +67,94 @@ def test_the_work_directory_is_found(directory: str, expected: str) -> None:
     argv = ["sh", "-c", scripts.PLACE, "sh", directory, "h1", "job"]
     found = subprocess.run(argv, env={"HOME": "/home/me", "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
     assert found.stdout.decode().splitlines()[0] == expected
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """What scripts see where `docker` is a program that prints its arguments, and its Compose plugin says that it is one."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").symlink_to("/bin/echo")
+    plugin = tmp_path / "config" / "cli-plugins" / "docker-compose"
+    plugin.parent.mkdir(parents=True)
+    plugin.write_text('#!/bin/sh\necho plugin "$JOBCTL_USER" "$@"\n')
+    plugin.chmod(0o755)
+    path = f"{tmp_path}/bin:/usr/bin:/bin"
+    return {"HOME": str(tmp_path), "PATH": path, "DOCKER_CONFIG": str(tmp_path / "config")}
+
+
+def script_instead(environ: dict[str, str], name: str) -> None:
+    program = Path(environ["HOME"]) / "bin" / name
+    program.unlink(missing_ok=True)
+    program.write_text(f'#!/bin/sh\necho {name}, a script: "$@"\n')
+    program.chmod(0o755)
+
+
+def said(environ: dict[str, str], script: str, *argv: str) -> str:
+    done = subprocess.run(["/bin/sh", "-c", script, "sh", *argv], env=environ, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.rstrip("\n")
+
+
+def test_the_compose_plugin_is_run_without_docker(environ: dict[str, str]) -> None:
+    user = f"{os.getuid()}:{os.getgid()}"
+    assert said(environ, scripts.COMPOSE, "docker", "compose", "up", "a b") == f"plugin {user} up a b"
+
+
+@pytest.mark.parametrize(
+    ("script", "argv", "expected"),
+    [
+        (None, ["docker", "-H", "tcp://x", "compose", "up"], "-H tcp://x compose up"),
+        ("docker", ["docker", "compose", "up"], "docker, a script: compose up"),
+        ("sudo", ["sudo", "-n", "docker", "compose", "up"], "sudo, a script: -n docker compose up"),
+    ],
+)
+def test_docker_runs_its_compose_plugin_where_it_may_mean_more(
+    environ: dict[str, str], script: str | None, argv: list[str], expected: str
+) -> None:
+    if script:
+        script_instead(environ, script)
+    assert said(environ, scripts.COMPOSE, *argv) == expected
+
+
+@pytest.mark.parametrize(
+    ("variables", "argv", "expected"),
+    [
+        ({"DOCKER_HOST": "unix://HOME/socket"}, [], "HOME/socket"),
+        ({"DOCKER_HOST": "tcp://10.0.0.1:2375"}, ["unix://HOME/socket"], "HOME/socket"),
+        ({"DOCKER_HOST": "unix://HOME/socket", "DOCKER_CONTEXT": "far"}, [], "HOME/socket"),  # as the CLI has it
+        ({"DOCKER_HOST": "unix://HOME/not-there"}, [], ""),
+        ({"DOCKER_HOST": "tcp://10.0.0.1:2375"}, [], ""),
+        ({"DOCKER_HOST": "ssh://far"}, [], ""),
+        ({"DOCKER_CONTEXT": "far"}, [], ""),
+    ],
+)
+def test_the_socket_of_the_engine_is_found(
+    environ: dict[str, str], variables: dict[str, str], argv: list[str], expected: str
+) -> None:
+    home = environ["HOME"]
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{home}/socket")
+        given = environ | {name: value.replace("HOME", home) for name, value in variables.items()}
+        found = said(given, scripts.SOCKET, *(word.replace("HOME", home) for word in argv))
+    assert found == expected.replace("HOME", home)
+
+
+def test_only_docker_knows_where_the_engine_is(environ: dict[str, str]) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{environ['HOME']}/socket")
+        there = environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}
+        assert said(there, scripts.SOCKET)
+        script_instead(environ, "docker")
+        assert said(there, scripts.SOCKET) == ""
+        (Path(environ["HOME"]) / "bin" / "docker").unlink()
+        assert said(there | {"PATH": f"{environ['HOME']}/bin"}, scripts.SOCKET) == ""
+
+
+@pytest.mark.parametrize(("config", "found"), [('{"auths": {}}', True), ('{"currentContext": "far"}', False)])
+def test_a_context_that_is_in_use_is_dockers_business(environ: dict[str, str], config: str, found: bool) -> None:
+    Path(environ["DOCKER_CONFIG"], "config.json").write_text(config)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{environ['HOME']}/socket")
+        usual = scripts.SOCKET.replace("/var/run/docker.sock", f"{environ['HOME']}/socket")
+        assert usual != scripts.SOCKET
+        assert bool(said(environ, usual)) == found

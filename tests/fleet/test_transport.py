@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -137,15 +138,28 @@ def test_a_socket_to_a_command(transport: Transport) -> None:
     channel.close()
 
 
-def test_what_is_reached_out_for_early_is_there(transport: Transport) -> None:
-    transport.reach_out(["sh", "-c", "echo $PPID; exec cat"])
+def test_a_unix_socket_there(transport: Transport) -> None:
+    with tempfile.TemporaryDirectory(prefix="jobctl-") as folder, socket.socket(socket.AF_UNIX) as server:
+        path = f"{folder}/it's a socket"
+        server.bind(path)
+        assert transport.open_socket(path) is None  # nobody listens
+        server.listen()
+        channel = transport.open_socket(path)
+        channel.settimeout(60)
+        channel.sendall(b"ping")
+        inside, _ = server.accept()
+        with inside:
+            assert inside.recv(4) == b"ping"
+            inside.sendall(b"pong")
+        assert (channel.recv(4), channel.recv(4)) == (b"pong", b"")
+        channel.close()
+    assert transport.open_socket(path) is None
     assert transport.run(["true"]).code == 0
-    channel = transport.dial(["sh", "-c", "echo $PPID; exec cat"])
-    channel.settimeout(60)
-    assert channel.recv(10).strip().isdigit()
-    channel.sendall(b"ping")
-    assert channel.recv(4) == b"ping"
-    channel.close()
+
+
+def test_a_host_that_is_reached_out_for_early_is_there(transport: Transport) -> None:
+    transport.reach_out()
+    assert transport.run(["true"]).code == 0
 
 
 # SSH.
@@ -160,25 +174,28 @@ def test_what_there_is_to_say_is_sent_at_once(hosts: Fleet) -> None:
 
 def test_what_went_wrong_with_an_early_connection_is_said_at_the_first_use(hosts: Fleet, tmp_path: Path) -> None:
     transport = ssh(hosts, config=config(hosts, tmp_path, UserKnownHostsFile=str(tmp_path / "known")))
-    transport.reach_out(["cat"])
+    transport.reach_out()
     assert refused(transport) == ("host-key-unknown", "h1: its host key is not known here")
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_what_was_started_early_is_dialled_once_and_closed(hosts: Fleet, used: bool) -> None:
-    transport = ssh(hosts)
-    transport.reach_out(["tail", "-f", "/dev/null"])
-
-    def there() -> list[str]:
+def test_what_was_begun_early_is_used_once_and_closed(hosts: Fleet, used: bool) -> None:
+    def there() -> set[str]:
         own = sh("ip", "netns", "pids", hosts[0].namespace).split()
-        tails = hosts[0].run("pgrep", "-f", "^tail -f /dev/nul[l]", check=False).split()
-        return [pid for pid in tails if pid in own]  # others' tests may have some, too
+        shells = hosts[0].run("pgrep", "-x", "sh", check=False).split()
+        return set(shells) & set(own) - before  # others' tests may have some, too
 
-    (early,) = eventually(there)
-    if used:
-        transport.dial(["tail", "-f", "/dev/null"])
+    before: set[str] = set()
+    before = there()
+    transport = ssh(hosts)
+    transport.reach_out()
+    if used:  # at once: it is waited for, and no second shell begun
         transport.run(["true"])
-        assert there() == [early]
+    early = eventually(there)
+    assert len(early) == 1
+    if used:
+        transport.run(["true"])
+        assert there() == early
     transport.close()
     eventually(lambda: not there())
 
@@ -353,20 +370,50 @@ def test_the_engine_answers_over_ssh(hosts: Fleet) -> None:
     transport.close()
 
 
-def test_all_requests_share_one_connection(hosts: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each would cost a session otherwise, of which sshd gives ten."""
-    transport, dialled = ssh(hosts), []
-    dial = transport.dial
-    monkeypatch.setattr(transport, "dial", lambda argv: dialled.append(argv) or dial(argv))
-    with Engine(transport).asked() as client:
+def noted(transport: Ssh, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return a list into which comes what of `transport` is opened."""
+    opened: list[object] = []
+    for name in ("dial", "open_socket"):
+        how = getattr(transport, name)
+        monkeypatch.setattr(transport, name, lambda what, how=how: opened.append(what) or how(what))
+    return opened
+
+
+def use(engine: Engine) -> None:
+    with engine.asked() as client:
         container = client.create_container(IMAGE, ["true"])
         client.start(container)
         client.wait(container)
         client.inspect_container(container)
         client.remove_container(container)
         client.info()
-    assert dialled == [["docker", "system", "dial-stdio"]]
+
+
+def test_all_requests_share_one_connection(hosts: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = ssh(hosts)
+    opened = noted(transport, monkeypatch)
+    use(Engine(transport))
+    assert opened == [str(hosts[0].socket)]
     transport.close()
+
+
+def test_an_engine_whose_socket_sshd_does_not_lead_to(hosts: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then `docker` does; each session counts, of which sshd gives ten."""
+    hosts[1].kill_sshd()
+    hosts[1].sshd_options = ("AllowStreamLocalForwarding no",)
+    hosts[1].start_sshd()
+    try:
+        transport = ssh(hosts, "h2")
+        opened = noted(transport, monkeypatch)
+        engine = Engine(transport)
+        use(engine)
+        use(engine)
+        assert opened == [str(hosts[1].socket), ["docker", "system", "dial-stdio"]]
+        transport.close()
+    finally:
+        hosts[1].kill_sshd()
+        hosts[1].sshd_options = ()
+        hosts[1].start_sshd()
 
 
 def test_what_the_engine_refuses_is_told_in_its_words(hosts: Fleet) -> None:

@@ -1,0 +1,62 @@
+"""What Paramiko lacks on its side of a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import paramiko
+
+STREAMLOCAL = "direct-streamlocal@openssh.com"
+
+
+def wire(sock: Any, **options: Any) -> paramiko.Transport:
+    """Return Paramiko's side of a connection, with `open_socket`, that sends what it has at once, as OpenSSH's does.
+
+    Else each session begins 40 ms later: the kernel keeps a small packet back until the last one is acknowledged, and
+    that of the host is in no hurry to do so.
+    """
+    with contextlib.suppress(OSError, AttributeError):  # a jump host's channel, a ProxyCommand
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made: paramiko.Transport = _transport()(sock, **options)
+    return made
+
+
+@functools.cache
+def _transport() -> Any:
+    import paramiko
+
+    # Paramiko opens channels of any kind, but says of none but its own what they lead to. What it sends is completed on the
+    # way out; a version that sends it in another way would send it incomplete, and lose the connection by that.
+    fits = "_send_user_message" in paramiko.Transport.open_channel.__code__.co_names
+
+    class Transport(paramiko.Transport):
+        """Paramiko's, with channels to Unix sockets of the other side (OpenSSH's PROTOCOL, 2.4)."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._opens = threading.local()
+
+        def open_socket(self, path: str, timeout: float) -> paramiko.Channel:
+            """Return a channel to a Unix socket. Raises ChannelException if the other side does not lead there."""
+            if not fits:
+                raise paramiko.ChannelException(3, f"this version of Paramiko knows no {STREAMLOCAL}")
+            self._opens.path = path
+            try:
+                return self.open_channel(STREAMLOCAL, timeout=timeout)
+            finally:
+                self._opens.path = None
+
+        def _send_user_message(self, data: paramiko.Message) -> None:
+            path, self._opens.path = getattr(self._opens, "path", None), None
+            if path is not None:
+                data.add_string(path)
+                data.add_string("")  # both reserved
+                data.add_int(0)
+            super()._send_user_message(data)  # type: ignore[misc]  # not in the stubs
+
+    return Transport
