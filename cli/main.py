@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
@@ -13,7 +14,7 @@ import typer
 from jobctl import change, compile, look, output
 from jobctl.console import Commands
 
-OBJECTS = 100_000  # more of them than before, after which the collector looks for cycles among the new ones
+OBJECTS = 200_000  # more of them than before, after which the collector looks for cycles among the new ones
 COMMANDS: Commands = {**compile.COMMANDS, **change.COMMANDS, **look.COMMANDS, **output.COMMANDS}
 
 
@@ -67,8 +68,10 @@ def main(argv: list[str] | None = None) -> None:
     What follows `--` after `run`, `exec` and `import` is a command, whatever it looks like; it is taken off before
     options and the optional argument are read.
     """
-    # Nearly all that a command makes stays until it ends: looking for what does not took a tenth of its time.
+    # Nearly all that a command makes stays until it ends: looking for what does not took a tenth of its time, and as long
+    # again at its end, when the interpreter looks once more.
     gc.set_threshold(OBJECTS)
+    atexit.register(gc.freeze)
     _fill_streams()
     given = sys.argv[1:] if argv is None else argv
     rest: list[str] | None = None

@@ -10,19 +10,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from jobctl.jobspec.deploy.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.events import Events
-from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.logs import Reader, Selection
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.plan.types import Generation, Node, Plan
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.findings import Finding
+    from jobctl.jobspec.deploy.logs import Reader, Selection
+    from jobctl.jobspec.deploy.vitals import Vitals
 
 Victim = Literal["process", "container", "host"]  # what `strike` kills, or plays the loss of
 PLAYED = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
