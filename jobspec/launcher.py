@@ -532,6 +532,7 @@ class Launcher:
         self.generation, self.epoch = int(last.get("generation") or 0), float(last.get("epoch") or 0.0)
         self.first_generation = self.generation
         self.began = 0
+        self.loaded = False
         self.report: Json = {
             "version": 1,
             "node": self.launch["node"],
@@ -586,6 +587,9 @@ class Launcher:
                 if self.kept is not None:
                     self.kept.leave()
                 return code
+            if not self.loaded and self.report["state"] == "running" and boot_time() - self.since > SETTLE:
+                load_for_later()  # when processes have had the time to begin
+                self.loaded = True
             expectant = self.report["state"] in EXPECTANT and boot_time() - self.since < SOON
             self.pause(POLL / 5 if self.pending is not None or expectant else POLL)
 
@@ -834,7 +838,6 @@ class Launcher:
             self.fail(problem.failure, str(problem))
             return
         self.say(state="running")
-        load_for_later()
 
     def prepare(self) -> None:
         """Run the setup commands, once in this launcher's life. Raises Problem."""
