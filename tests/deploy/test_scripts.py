@@ -90,7 +90,9 @@ def script_instead(environ: dict[str, str], name: str) -> None:
 
 
 def said(environ: dict[str, str], script: str, *argv: str) -> str:
-    done = subprocess.run(["/bin/sh", "-c", script, "sh", *argv], env=environ, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, "sh", *argv], env=environ, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     return done.stdout.rstrip("\n")
 
