@@ -60,7 +60,7 @@ class Engine:
                 refused(words) if refused else HostError(host, "engine-refused", f"its engine refuses: {words}")
             ) from error
         except Exception as error:  # of requests, urllib3, paramiko or a socket
-            self._client = None
+            self._client = self._socket = None
             raise diagnose(self.transport, self.command, str(error)) from error
 
     def _dial(self) -> Any:
@@ -79,7 +79,8 @@ class Engine:
         if self.command[0] != "docker":
             return ""  # sudo: who logs in may not use it
         argv = ["sh", "-c", scripts.SOCKET, "sh", *self.command[2:]]
-        return self.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace")
+        lines = self.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").splitlines()
+        return lines[-1] if lines and lines[-1].startswith("/") else ""
 
 
 def _client(dial: Callable[[], Any]) -> docker.APIClient:

@@ -50,6 +50,7 @@ class Here:
     def open_socket(self, path: str) -> Any:
         """Return a socket that is connected to a Unix socket, None if nobody listens there or lets us in."""
         made = socket.socket(socket.AF_UNIX)
+        made.settimeout(TIMEOUT)
         try:
             made.connect(path)
         except OSError:

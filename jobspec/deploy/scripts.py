@@ -108,6 +108,7 @@ START = """\
 report=$1; shift; "$@" || exit
 tries=100 said=
 while [ $tries -gt 0 ]; do
+  [ ! -e "$report" ] || [ -r "$report" ] || exit 0
   [ ! -s "$report" ] || read -r said < "$report"
   case $said in ""|*'"state": "launching"'*) ;; *) exit 0 ;; esac
   sleep 0.05; tries=$((tries - 1))
@@ -125,14 +126,14 @@ if [ -z "$url" ]; then
   [ -z "$DOCKER_CONTEXT" ] || exit 0
   [ ! -e "$config" ] || ! grep -q currentContext -- "$config" || exit 0
 fi
-case $url in unix:///*) [ ! -S "${url#unix://}" ] || printf %s "${url#unix://}" ;; esac
+case $url in unix:///*) [ ! -S "${url#unix://}" ] || printf '%s\n' "${url#unix://}" ;; esac
 """
 
 # Runs `docker compose …`, with what its files ask of the host in variables. Docker's own CLI would start the plugin twice,
 # to ask what it is and to run it: three big programs, and more than half of the time. So the plugin is run as the program
 # that it also is, found where the CLI looks for it, unless `docker` is somebody's script, which may mean anything.
 COMPOSE = """\
-JOBCTL_USER=$(stat -c %u:%g /proc/self); export JOBCTL_USER
+JOBCTL_USER=$(id -u):$(id -g); export JOBCTL_USER
 [ ! -d /dev/infiniband ] || { JOBCTL_INFINIBAND=/dev/infiniband; export JOBCTL_INFINIBAND; }
 if [ "$1 $2" = "docker compose" ] && cli=$(command -v docker) && read -r head < "$cli"; then
   for place in "${DOCKER_CONFIG:-$HOME/.docker}" /usr/local/lib/docker /usr/local/libexec/docker /usr/lib/docker /usr/libexec/docker; do

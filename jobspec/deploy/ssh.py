@@ -93,14 +93,17 @@ class Ssh:
         threading.Thread(target=self._reach_out, args=(self._early,), daemon=True).start()
 
     def _reach_out(self, early: Future[fabric.Connection]) -> None:
-        import paramiko
-
+        connection = None
         try:
+            import paramiko
+
             connection = self._connect()
             with contextlib.suppress(paramiko.ChannelException):  # refused: who runs a command is told so
                 self._shells.append(_start(connection, ["sh"]))
         except Exception as error:  # of paramiko or a socket; told by whoever uses the connection
             early.set_exception(error)
+            if connection is not None:
+                _close(connection)
         else:
             early.set_result(connection)
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,6 +101,14 @@ def said(environ: dict[str, str], script: str, *argv: str) -> str:
 def test_the_compose_plugin_is_run_without_docker(environ: dict[str, str]) -> None:
     user = f"{os.getuid()}:{os.getgid()}"
     assert said(environ, scripts.COMPOSE, "docker", "compose", "up", "a b") == f"plugin {user} up a b"
+
+
+def test_compose_files_are_told_who_logged_in() -> None:
+    root = os.getuid() == 0
+    other: dict[str, Any] = {"user": 4242, "group": 4243, "extra_groups": []} if root else {}
+    argv = ["/bin/sh", "-c", scripts.COMPOSE, "sh", "sh", "-c", 'echo "$JOBCTL_USER"']
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True, **other)
+    assert done.stdout == ("4242:4243\n" if root else f"{os.getuid()}:{os.getgid()}\n")
 
 
 @pytest.mark.parametrize(

@@ -131,17 +131,22 @@ def test_logs_of_many_lines_are_followed_whole(jobs: Jobs) -> None:
     assert {rank: numbers == list(range(lines)) for rank, numbers in got.items()} == {"0": True, "1": True}
 
 
-def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs) -> None:
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs, target: str) -> None:
     text = jobs.fleet.ssh_config.read_text()
     jobs.fleet.ssh_config.write_text(text.replace("User root", "User ml"))
     jobs.checkpoints = jobs.fleet.dir / "checkpoints"  # where others may look too
-    jobs.checkpoints.mkdir()
+    jobs.checkpoints.mkdir(exist_ok=True)
     jobs.checkpoints.chmod(0o777)
     try:
         for host in jobs.fleet.hosts:
             os.chmod(host.socket, 0o660)
+            plugin = Path(".docker/cli-plugins/docker-compose")
+            (host.dir / "ml" / plugin).parent.mkdir(parents=True, exist_ok=True)
+            (host.dir / "ml" / plugin).unlink(missing_ok=True)
+            (host.dir / "ml" / plugin).hardlink_to(host.home / plugin)
         jobs.spec(SPEC + "container: {{user: self}}\n")
-        up = jobs.up("--target", "ssh")
+        up = jobs.up("--target", target)
         assert up.returncode == 0, up.stderr
         assert jobs.ok("exec", "--node", "0", "--", "id", "-u") == "4242\n"
         homes = [host.dir / "ml" for host in jobs.fleet.hosts]
@@ -150,7 +155,7 @@ def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs) -> None:
         assert jobs.run("down").returncode == 0
         # As root in the containers, but not on the hosts: what they wrote is removed all the same.
         jobs.spec(SPEC)
-        up = jobs.up("--target", "ssh")
+        up = jobs.up("--target", target)
         assert up.returncode == 0, up.stderr
         down = jobs.run("down")
         assert down.returncode == 0, down.stderr
