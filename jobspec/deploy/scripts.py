@@ -124,7 +124,7 @@ url=${1:-$DOCKER_HOST}
 if [ -z "$url" ]; then
   url=unix:///var/run/docker.sock config=${DOCKER_CONFIG:-$HOME/.docker}/config.json
   [ -z "$DOCKER_CONTEXT" ] || exit 0
-  [ ! -e "$config" ] || ! grep -q currentContext -- "$config" || exit 0
+  [ ! -e "$config" ] || ! grep -q currentContext "$config" || exit 0
 fi
 case $url in unix:///*) [ ! -S "${url#unix://}" ] || printf '%s\n' "${url#unix://}" ;; esac
 """
