@@ -1,13 +1,8 @@
-"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says.
-
-Host keys are never accepted silently: an unknown one is refused unless the configuration (StrictHostKeyChecking
-`accept-new` or `no`) or `--accept-new-host-keys` says otherwise; a changed one always is.
-"""
+"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
@@ -15,24 +10,32 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jobctl.jobspec.deploy.connecting import CONNECT_TIMEOUT, connect
 from jobctl.jobspec.deploy.reach import SshOptions
-from jobctl.jobspec.deploy.shell import Command
+from jobctl.jobspec.deploy.shell import Command, Login
+from jobctl.jobspec.deploy.sshproblems import explain, login_ended, login_hangs
 from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
-from jobctl.jobspec.deploy.wire import wire
 from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:
     import fabric
     import paramiko
 
-CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
 CHUNK = 32768
 # Seconds between two looks of Paramiko's whether a connection is to be closed; with its own 0.1, many keep a core busy.
 QUIET = 2.0
 PING = 10  # seconds of silence after which it is asked whether the link is there at all, and within which it answers
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A channel on which a command runs, and how to know where its login ends; None once it has."""
+
+    channel: paramiko.Channel
+    login: Login | None = None
 
 
 class Ssh:
@@ -42,7 +45,7 @@ class Ssh:
         self._host, self._options = host, options
         self._connection: fabric.Connection | None = None
         self._lock = threading.Lock()
-        self._shells: list[paramiko.Channel] = []  # that wait for a command
+        self._shells: list[Session] = []  # that wait for a command
         self._early: Future[fabric.Connection] | None = None
 
     @property
@@ -55,24 +58,25 @@ class Ssh:
         with self._problems(f"run {argv[0]}"):
             if stdin:
                 return self._run_alone(argv, stdin, timeout)
-            command, channel = Command(argv), self._shell(min(timeout, CONNECT_TIMEOUT))
+            command, channel = Command(argv), self._shell(timeout)
             try:
-                result = self._talk(channel, command.text, argv, timeout, command.result)
+                result = self._talk(channel, command, command.text.encode(errors="surrogateescape"), timeout)
             except BaseException:
                 channel.close()
                 raise
-            self._shells.append(channel)
+            self._shells.append(Session(channel))
             return result
 
     def _run_alone(self, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
         """Run a command in a session of its own."""
-        channel = _start(self._open(), argv, min(timeout, CONNECT_TIMEOUT))
+        command = Command(argv, reads=True)
+        channel = self._start(["sh", "-c", command.text], timeout)
         try:
-            return self._talk(channel, stdin, argv, timeout, None)
+            return self._talk(channel, command, stdin, timeout, last=True)
         finally:
             channel.close()
 
-    def _held(self) -> paramiko.Channel | None:
+    def _held(self) -> Session | None:
         try:
             return self._shells.pop()
         except IndexError:
@@ -81,11 +85,16 @@ class Ssh:
     def _shell(self, timeout: float) -> paramiko.Channel:
         """Return a shell that waits for a command, held from an earlier one or new."""
         self._open()  # what was held on a connection that is lost is not any more
-        while (channel := self._held()) is not None:
+        while (held := self._held()) is not None:
+            channel = held.channel
             if channel.get_transport().is_active() and not channel.closed and not channel.eof_received:
-                return channel
+                return self._past_login(held, timeout)
             channel.close()
-        return _start(self._open(), ["sh"], timeout)
+        return self._start(["sh"], timeout)
+
+    def _start(self, argv: Sequence[str], timeout: float = TIMEOUT) -> paramiko.Channel:
+        """Start a command in a session of its own; what its channel gives is the command's from the first byte on."""
+        return self._past_login(_begin(self._open(), argv, min(timeout, CONNECT_TIMEOUT)), timeout)
 
     def reach_out(self) -> None:
         """Connect and start a shell in the background; what comes of it shows at the first use, which waits for it."""
@@ -99,7 +108,7 @@ class Ssh:
 
             connection = self._connect()
             with contextlib.suppress(paramiko.ChannelException):  # refused: who runs a command is told so
-                self._shells.append(_start(connection, ["sh"]))
+                self._shells.append(_begin(connection, ["sh"]))
         except Exception as error:  # of paramiko or a socket; told by whoever uses the connection
             early.set_exception(error)
             if connection is not None:
@@ -110,7 +119,7 @@ class Ssh:
     def dial(self, argv: Sequence[str]) -> Any:
         """Start a command and return its channel, which is like a socket."""
         with self._problems(f"run {argv[0]}"):
-            return _start(self._open(), argv)
+            return self._start(argv)
 
     def open_socket(self, path: str) -> Any:
         """Return a channel to a Unix socket there, None where sshd does not lead to it: forbidden, or nobody listens."""
@@ -127,7 +136,15 @@ class Ssh:
         from jobctl.jobspec.deploy.terminal import interact
 
         with self._problems(f"run {argv[0]}"):
-            return interact(self._open().transport.open_session(timeout=CONNECT_TIMEOUT), quote(argv))
+            channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT)
+
+            def begin(*, terminal: bool) -> None:
+                if terminal:  # a person sees what the login prints, and may have to answer it
+                    _run_on(channel, argv)
+                else:
+                    self._past_login(_log_in(channel, argv), TIMEOUT)
+
+            return interact(channel, begin)
 
     def close(self) -> None:
         """Close the connection."""
@@ -160,24 +177,51 @@ class Ssh:
 
     # Talking.
 
+    def _past_login(self, session: Session, timeout: float) -> paramiko.Channel:
+        """Wait until what a session runs has begun, and leave on its channel what comes from then on."""
+        channel, login = session.channel, session.login
+        if login is None:
+            return channel
+        out, err = bytearray(), bytearray()
+        begun = asked = time.monotonic()
+        channel.settimeout(0.0)
+        try:
+            while login.missing(out) or login.missing(err):
+                over = channel.closed
+                moved = _hear(login, out, channel.recv_ready, channel.recv)
+                moved |= _hear(login, err, channel.recv_stderr_ready, channel.recv_stderr)
+                if moved:
+                    asked = time.monotonic()
+                elif over:  # before the last look
+                    if channel.exit_status < 0:
+                        raise EOFError
+                    raise login_ended(self.host, channel.exit_status, bytes(out + err))
+                elif time.monotonic() - asked > PING:
+                    self._ping(channel)
+                    asked = time.monotonic()
+                else:
+                    select.select([channel], [], [], 0.5)
+                if time.monotonic() - begun > timeout:
+                    raise login_hangs(self.host, timeout, bytes(out + err))
+        except BaseException:
+            channel.close()
+            raise
+        channel.settimeout(None)
+        return channel
+
     def _talk(
-        self,
-        channel: paramiko.Channel,
-        data: bytes,
-        argv: Sequence[str],
-        timeout: float,
-        ended: Callable[[bytearray, bytearray], Result | None] | None,
+        self, channel: paramiko.Channel, command: Command, data: bytes, timeout: float, *, last: bool = False
     ) -> Result:
-        """Send `data` and read until the command has ended, as `ended` says; None: with its session, as does its input."""
+        """Send `data`, with which its input ends if it is the `last`, and read until the command has ended."""
         out, err = bytearray(), bytearray()
         channel.settimeout(0.0)
         left = memoryview(data)
         heard = asked = time.monotonic()
         while True:
-            over = channel.closed or (ended is not None and channel.eof_received)
+            over = channel.closed or channel.eof_received
             moved = _drain(channel, out, err)
-            left, sent = _send(channel, left, last=ended is None)
-            result = ended(out, err) if ended else _ended(channel, out, err)
+            left, sent = _send(channel, left, last=last)
+            result = command.result(out, err) if moved else None
             if result is not None:
                 return result
             if moved or sent:
@@ -185,7 +229,7 @@ class Ssh:
             elif over:  # before the last look
                 raise EOFError
             elif time.monotonic() - heard > timeout:
-                message = f"`{argv[0]}` has said nothing for {timeout:g} s"
+                message = f"`{command.name}` has said nothing for {timeout:g} s"
                 raise HostError(self.host, "silent", message, "look whether it hangs there, on a disk for example")
             elif time.monotonic() - asked > PING:
                 self._ping(channel)
@@ -234,11 +278,28 @@ class Ssh:
             threading.Thread(target=connection.close, daemon=True).start()  # which waits for a dead peer
 
 
-def _start(connection: fabric.Connection, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> paramiko.Channel:
-    """Start a command in a session of its own."""
-    channel: paramiko.Channel = connection.transport.open_session(timeout=timeout)
-    channel.exec_command(quote(argv))
-    return channel
+def _begin(connection: fabric.Connection, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> Session:
+    """Start a command in a session of its own, which first of all logs in."""
+    return _log_in(connection.transport.open_session(timeout=timeout), argv)
+
+
+def _log_in(channel: paramiko.Channel, argv: Sequence[str]) -> Session:
+    login = Login()
+    _run_on(channel, login.argv(argv))
+    return Session(channel, login)
+
+
+def _run_on(channel: paramiko.Channel, argv: Sequence[str]) -> None:
+    channel.exec_command(quote(argv).encode(errors="surrogateescape"))
+
+
+def _hear(login: Login, said: bytearray, ready: Callable[[], bool], receive: Callable[[int], bytes]) -> bool:
+    """Read what a login says on one stream, and nothing that comes after it."""
+    moved = False
+    while (missing := login.missing(said)) and ready():
+        said += receive(missing)
+        moved = True
+    return moved
 
 
 def _close(connection: fabric.Connection) -> None:
@@ -277,154 +338,3 @@ def _send(channel: paramiko.Channel, left: memoryview, *, last: bool) -> tuple[m
     except OSError:  # the command has ended, and left its input alone
         return left[:0], sent
     return left, sent
-
-
-def _ended(channel: paramiko.Channel, out: bytearray, err: bytearray) -> Result | None:
-    """Return what the command of a session did, None while it goes on."""
-    if not (channel.eof_received and channel.exit_status_ready()):
-        return None
-    _drain(channel, out, err)  # what came between the last look and the end
-    code = channel.recv_exit_status()
-    # Ended without a status, by a signal: sshd does not say which to paramiko.
-    return Result(code if code >= 0 else 255, bytes(out), bytes(err))
-
-
-# Opening a connection as OpenSSH would.
-
-
-def connect(host: Host, options: SshOptions) -> fabric.Connection:
-    """Return a connection to `host` that is not open yet, with the user's SSH configuration applied."""
-    import logging
-
-    import fabric
-
-    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we say in a sentence
-    runtime = {"runtime_ssh_path": str(options.config)} if options.config else {}
-    config = fabric.Config(**runtime)
-    identity = {"key_filename": [os.path.expanduser(host.identity)]} if host.identity else {}
-    connection = fabric.Connection(host.name, user=host.user, port=host.port, config=config, connect_kwargs=identity)
-    hop: Any = connection
-    while hop is not None and not isinstance(hop, str):
-        _prepare(hop, options)
-        hop = hop.gateway
-    return connection
-
-
-def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
-    """Set what Fabric leaves out of the SSH configuration: host keys, IdentitiesOnly, timeouts."""
-    said = connection.ssh_config
-    connection.connect_timeout = connection.connect_timeout or CONNECT_TIMEOUT
-    kwargs = connection.connect_kwargs
-    # A host that accepts connections and says nothing, or never ends the authentication, must not hold us up.
-    kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
-    kwargs.update(transport_factory=wire)
-    if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
-        kwargs.update(allow_agent=False, look_for_keys=False)
-    files = [Path(name).expanduser() for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
-    for path in (*files, Path("/etc/ssh/ssh_known_hosts")):
-        if path.is_file():
-            connection.client.load_system_host_keys(str(path))
-    lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
-    connection.client.set_missing_host_key_policy(_policy(files[0], accept=lax or options.accept_new))
-
-
-_KNOWN_HOSTS = "~/.ssh/known_hosts"
-
-
-def _policy(known_hosts: Path, *, accept: bool) -> paramiko.MissingHostKeyPolicy:
-    import paramiko
-
-    class AcceptNew(paramiko.MissingHostKeyPolicy):
-        """Writes an unknown key down, as OpenSSH does with `accept-new`."""
-
-        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
-            known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with known_hosts.open("a", encoding="utf-8") as file:
-                file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
-
-    return AcceptNew() if accept else paramiko.RejectPolicy()
-
-
-# Errors, each with what a user does about it.
-
-
-def explain(host: Host, error: Exception, what: str) -> HostError | None:
-    """Return what an exception of paramiko or of a socket means, None for what is a bug."""
-    import paramiko
-
-    where = f"{host.user}@{host.name}" if host.user else host.name
-    try_it = f"try `ssh {where}`"
-
-    def found(code: str, message: str, hint: str) -> HostError:
-        return HostError(host.name, code, message, hint)
-
-    kinds: tuple[tuple[type[Exception], Callable[[], HostError]], ...] = (
-        (
-            paramiko.BadHostKeyException,
-            lambda: found(
-                "host-key-changed",
-                "its host key has changed: the host was installed anew, or somebody is in between",
-                f"if it was installed anew: `ssh-keygen -R {host.name}`, then connect once with ssh",
-            ),
-        ),
-        (
-            paramiko.PasswordRequiredException,
-            lambda: found("key-locked", "the private key has a passphrase", "`ssh-add` it to an agent"),
-        ),
-        (
-            paramiko.AuthenticationException,
-            lambda: found(
-                "key-refused",
-                "it refuses the keys that were offered",
-                f"{try_it}; name the key with `identity=` in the hosts file or IdentityFile, or add it to the agent",
-            ),
-        ),
-        (
-            paramiko.ssh_exception.NoValidConnectionsError,
-            lambda: found("connection-refused", "nothing listens at its SSH port", f"is sshd running there? {try_it}"),
-        ),
-        (
-            paramiko.ChannelException,
-            lambda: found("too-many-sessions", f"sshd gives no session: {error}", "see MaxSessions in sshd_config"),
-        ),
-        (
-            socket.gaierror,
-            lambda: found(
-                "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
-            ),
-        ),
-        (
-            TimeoutError,
-            lambda: found("unreachable", "it does not answer", f"is it up, and the network between? {try_it}"),
-        ),
-        (EOFError, lambda: found("lost", f"the connection was lost while it was to {what}", try_it)),
-    )
-    for kind, build in kinds:
-        if isinstance(error, kind):
-            return build()
-    if isinstance(error, paramiko.SSHException):
-        return _ssh_exception(host, error, found, try_it)
-    if isinstance(error, OSError):
-        return found("unreachable", f"{error.strerror or error}", f"is it up, and the network between? {try_it}")
-    return None
-
-
-def _ssh_exception(host: Host, error: Exception, found: Callable[..., HostError], try_it: str) -> HostError:
-    text = str(error)
-    if "not found in known_hosts" in text:
-        hint = f"compare it: `ssh {host.name}`, or `--accept-new-host-keys` to trust all new ones"
-        result: HostError = found("host-key-unknown", "its host key is not known here", hint)
-    elif (
-        "negotiating session" in text
-        or "existing session" in text
-        or "banner" in text
-        or "timed out" in text.lower()
-        or "timeout" in text.lower()
-    ):
-        result = found("unreachable", "it accepts connections, and then says nothing", f"is it overloaded? {try_it}")
-    elif "No authentication methods available" in text or "not a valid" in text:
-        hint = "name one with `identity=` in the hosts file or IdentityFile, or start an agent"
-        result = found("key-refused", "there is no key to offer", hint)
-    else:
-        result = found("lost", text or type(error).__name__, try_it)
-    return result

@@ -10,14 +10,21 @@ import sys
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 CHUNK = 32768
 STDIN = 0
 
 
-def interact(channel: Any, command: str) -> int:
-    """Run `command` on an open SSH channel, joined to this process's terminal (or pipes); return its exit code.
+class Begin(Protocol):
+    """What starts the command on a channel."""
+
+    def __call__(self, *, terminal: bool) -> None:
+        """Start it; `terminal`: it has one."""
+
+
+def interact(channel: Any, begin: Begin) -> int:
+    """Have a command on an open SSH channel joined to this process's terminal (or pipes); return its exit code.
 
     With a terminal the host gives one too: keys go there as they are typed, Ctrl-C included, and its size follows.
     """
@@ -25,7 +32,7 @@ def interact(channel: Any, command: str) -> int:
     if terminal:
         size = window()
         channel.get_pty(os.environ.get("TERM", "xterm"), size.columns, size.lines)
-    channel.exec_command(command)
+    begin(terminal=terminal)
 
     def resize(size: os.terminal_size) -> None:
         channel.resize_pty(size.columns, size.lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy.shell import Command
+from jobctl.jobspec.deploy.shell import Command, Login
 from jobctl.jobspec.deploy.transport import Result
 
 
@@ -25,7 +26,7 @@ class Shell:
         command, out, err = Command(argv), bytearray(), bytearray()
         streams = (self.process.stdin, self.process.stdout, self.process.stderr)
         assert all(streams)
-        os.write(streams[0].fileno(), command.text)  # type: ignore[union-attr]
+        os.write(streams[0].fileno(), os.fsencode(command.text))  # type: ignore[union-attr]
         while (result := command.result(out, err)) is None:
             for stream, data in ((streams[1], out), (streams[2], err)):
                 os.set_blocking(stream.fileno(), False)  # type: ignore[union-attr]
@@ -58,3 +59,46 @@ def test_what_goes_in_comes_out(shell: Shell, words: list[str]) -> None:
     script = "for word do printf '%s\\0' \"$word\"; printf '%s\\0' \"$word\" >&2; done"
     expected = b"".join(os.fsencode(word) + b"\0" for word in words)
     assert shell.run("sh", "-c", script, "sh", *words) == Result(0, expected, expected)
+
+
+def past_login(login: Login, stream: bytes, chunks: Iterator[int]) -> tuple[bytes, bytes]:
+    """Read from a stream that gives as much as it likes at a time; return what the login said, and what is left."""
+    said = b""
+    while missing := login.missing(said):
+        count = min(missing, next(chunks))
+        said, stream = said + stream[:count], stream[count:]
+    return said, stream
+
+
+@given(
+    noise=st.binary(max_size=80) | st.just(b"welcome\n"),
+    own=st.binary(max_size=80),
+    sizes=st.lists(st.integers(1, 40), min_size=1),
+)
+def test_what_a_login_prints_is_none_of_the_commands(noise: bytes, own: bytes, sizes: list[int]) -> None:
+    login = Login()
+    script = "cat; printf own >&2"
+    done = subprocess.run(login.argv(["sh", "-c", script]), input=own, capture_output=True, check=True)
+    said, left = past_login(login, noise + done.stdout, itertools.cycle(sizes))
+    assert (said[: len(noise)], left) == (noise, own)
+    assert past_login(login, noise + done.stderr, itertools.cycle(sizes))[1] == b"own"
+
+
+def test_a_command_with_input_is_told_from_what_a_login_prints_after_it() -> None:
+    command = Command(["sh", "-c", "cat; echo err >&2; exit 3"], reads=True)
+    forced = ["sh", "-c", f"{command.text}\necho bye; echo bye >&2; exit 0"]
+    done = subprocess.run(forced, input=b"in", capture_output=True, check=True)
+    assert command.result(bytearray(done.stdout), bytearray(done.stderr)) == Result(3, b"in", b"err\n")
+
+
+def test_a_command_goes_on_until_both_marks_are_there() -> None:
+    command = Command(["sh", "-c", "echo out; echo err >&2"])
+    done = subprocess.run(["sh"], input=command.text.encode(), capture_output=True, check=True)
+    out, err = bytearray(), bytearray()
+    for byte in done.stdout:
+        assert command.result(out, err) is None
+        out.append(byte)
+    for byte in done.stderr:
+        assert command.result(out, err) is None
+        err.append(byte)
+    assert command.result(out, err) == Result(0, b"out\n", b"err\n")

@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.connecting import connect
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.ssh import Ssh, connect
-from jobctl.jobspec.deploy.transport import HostError, Transport, put
+from jobctl.jobspec.deploy.ssh import Ssh
+from jobctl.jobspec.deploy.transport import HostError, Result, Transport, put
 from jobctl.jobspec.spec.hosts import Host
 
 from .fleet import Fleet
 from .host import USER
+from .host import Host as FleetHost
 from .jobs import eventually
 from .machine import IMAGE, sh
 
@@ -113,6 +115,60 @@ def test_a_slow_bashrc_costs_once(hosts: Fleet) -> None:
         transport.close()
         bashrc.unlink()
         ran.unlink()
+
+
+@contextlib.contextmanager
+def bashrc(fleet: Fleet, text: str) -> Iterator[Ssh]:
+    """Give the first host a `.bashrc`, and yield a transport to it."""
+    path = fleet[0].home / ".bashrc"
+    path.write_text(text)
+    transport = ssh(fleet)
+    try:
+        yield transport
+    finally:
+        transport.close()
+        path.unlink()
+
+
+def test_what_a_login_prints_is_not_taken_for_a_commands_words(hosts: Fleet) -> None:
+    with bashrc(hosts, "echo Welcome; printf 'no end of line'; echo 'Have fun' >&2; sleep 0.1\n") as transport:
+        transport.reach_out()
+        assert transport.run(["sh", "-c", "echo out; echo err >&2"]) == Result(0, b"out\n", b"err\n")
+        assert transport.run(["sh", "-c", "cat; echo err >&2; exit 3"], b"in") == Result(3, b"in", b"err\n")
+        channel = transport.dial(["echo", "dialled"])
+        assert (channel.recv(100), channel.recv(100)) == (b"dialled\n", b"")
+        channel.close()
+
+
+def test_a_forced_command_may_print_around_what_it_runs(hosts: Fleet) -> None:
+    forced = 'ForceCommand echo before; eval "$SSH_ORIGINAL_COMMAND"; echo after; exit 0'
+    with sshd(hosts[1], forced):
+        transport = ssh(hosts, "h2")
+        assert transport.run(["sh", "-c", "echo out; exit 3"]) == Result(3, b"out\n", b"")
+        assert transport.run(["sh", "-c", "cat; exit 3"], b"in") == Result(3, b"in", b"")
+        transport.close()
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_login_that_runs_no_command(hosts: Fleet, early: bool) -> None:
+    with bashrc(hosts, "echo 'Maintenance tonight'; exit 0\n") as transport:
+        if early:
+            transport.reach_out()
+        code, message = refused(transport)
+        assert (code, "exit code 0; it printed `Maintenance tonight`" in message) == ("login-ends", True)
+        with pytest.raises(HostError, match="its login ends before it runs a command"):
+            transport.dial(["true"])
+        (hosts[0].home / ".bashrc").write_text("")
+        assert transport.run(["true"]).code == 0
+
+
+def test_a_login_that_never_ends(hosts: Fleet) -> None:
+    with bashrc(hosts, "while :; do echo still here; sleep 0.05; done\n") as transport:
+        with pytest.raises(
+            HostError, match="its login has run no command within 1 s; it printed `still here"
+        ) as caught:
+            transport.run(["true"], timeout=1)
+        assert caught.value.code == "silent"
 
 
 def test_files_are_put_whole(transport: Transport, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -294,6 +350,33 @@ def test_a_refused_key(hosts: Fleet, tmp_path: Path) -> None:
     assert refused(ssh(hosts, config=path)) == ("key-refused", "h1: it refuses the keys that were offered")
 
 
+@contextlib.contextmanager
+def sshd(host: FleetHost, *options: str) -> Iterator[None]:
+    """Have a host's sshd run with other options."""
+    host.kill_sshd()
+    host.sshd_options = options
+    host.start_sshd()
+    try:
+        yield
+    finally:
+        host.kill_sshd()
+        host.sshd_options = ()
+        host.start_sshd()
+
+
+def test_a_host_that_wants_a_password(hosts: Fleet) -> None:
+    with sshd(hosts[1], "PubkeyAuthentication no", "PasswordAuthentication yes"):
+        code, message = refused(ssh(hosts, "h2"))
+    assert (code, message) == ("wants-password", "h2: it lets nobody in by a key, and jobctl uses no passwords")
+
+
+def test_a_key_that_is_not_there_is_named(hosts: Fleet, tmp_path: Path) -> None:
+    code, message = refused(ssh(hosts, identity="/nope"))
+    assert (code, message) == ("no-identity", "h1: `identity=/nope`: there is no such file")
+    path = config(hosts, tmp_path, IdentityFile=str(tmp_path / "gone"))  # ssh passes over it, and has no other
+    assert refused(ssh(hosts, config=path))[0] == "key-refused"
+
+
 def test_identity_of_the_hosts_file(hosts: Fleet, tmp_path: Path) -> None:
     path = config(hosts, tmp_path, IdentityFile="/no/such/key")
     transport = ssh(hosts, config=path, identity=str(hosts.dir / "key"))
@@ -399,10 +482,7 @@ def test_all_requests_share_one_connection(hosts: Fleet, monkeypatch: pytest.Mon
 
 def test_an_engine_whose_socket_sshd_does_not_lead_to(hosts: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then `docker` does; each session counts, of which sshd gives ten."""
-    hosts[1].kill_sshd()
-    hosts[1].sshd_options = ("AllowStreamLocalForwarding no",)
-    hosts[1].start_sshd()
-    try:
+    with sshd(hosts[1], "AllowStreamLocalForwarding no"):
         transport = ssh(hosts, "h2")
         opened = noted(transport, monkeypatch)
         engine = Engine(transport)
@@ -410,10 +490,6 @@ def test_an_engine_whose_socket_sshd_does_not_lead_to(hosts: Fleet, monkeypatch:
         use(engine)
         assert opened == [str(hosts[1].socket), ["docker", "system", "dial-stdio"]]
         transport.close()
-    finally:
-        hosts[1].kill_sshd()
-        hosts[1].sshd_options = ()
-        hosts[1].start_sshd()
 
 
 def test_what_the_engine_refuses_is_told_in_its_words(hosts: Fleet) -> None:
