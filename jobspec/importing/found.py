@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
-from jobctl.jobspec.importing.words import Unknown, default_used, settled, shown
+from jobctl.jobspec.importing.words import Unknown, default_used, literal, settled, shown
 
 T = TypeVar("T")
 # A value of the spec. Texts are words (words.py).
@@ -70,6 +70,11 @@ class Draft:
         block[last] = value
         if remark:
             self.remarks[path.split(".")[0]] = remark
+
+    def put(self, path: str, value: Value) -> None:
+        """Put a value there, if there is one; a text is one as it stands, and no word yet."""
+        if value not in (None, "", {}, ()):
+            self.set(path, literal(value) if isinstance(value, str) else value)
 
     def add(self, path: str, value: Value) -> None:
         """Append `value` to the list at a dotted path."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from jobctl.jobspec.importing.jobs import Context, import_text
 from jobctl.jobspec.spec.load import load_spec
 from jobctl.main import main
 
@@ -55,3 +58,44 @@ def test_there_and_back(example: str, operator: str, tmp_path: Path, monkeypatch
         }
 
     assert said(tmp_path / "job.yaml") == said(spec, *overrides)
+    lost = [line for line in (tmp_path / "job.yaml").read_text().splitlines() if line.startswith("# not carried over")]
+    assert [line for line in lost if "$(MASTER_PORT)" not in line] == []
+
+
+EVERYTHING = ROOT / "tests" / "importing" / "cases" / "manifest-everything.txt"
+
+
+def _mappings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if isinstance(value, dict):
+        yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _mappings(inner, (*path, key))
+
+
+def _told(manifest: dict[str, Any]) -> list[str]:
+    found = import_text(yaml.safe_dump(manifest), Context("/", "folder", lambda name: None))
+    return [note for note in found.notes if note.startswith("not carried over")]
+
+
+# Of these each key is one of the user's own, and carried over; or it is the cluster's, or told as a whole.
+WHOLE = ("labels", "annotations", "status", "heter", "env", "nodeSelector", "limits", "requests", "secret")
+
+
+def test_nothing_of_a_manifest_is_lost_without_a_word() -> None:
+    """A key that nobody knows is told wherever it stands."""
+    text = EVERYTHING.read_text().partition("--- job.k8s.yaml\n")[2].partition("\n$ jobctl")[0]
+    silent, asked = [], 0
+    for path in _mappings(yaml.safe_load(text)):
+        if set(path) & set(WHOLE):
+            continue
+        manifest = yaml.safe_load(text)
+        inner, asked = manifest, asked + 1
+        for key in path:
+            inner = inner[key]
+        inner["notKnownYet"] = "x"
+        around = {str(key) for key in path}
+        told = _told(manifest)
+        if not any("notKnownYet" in note or f"{note.split()[3].partition('[')[0]}" in around for note in told):
+            silent.append(path)
+    assert silent == []
+    assert asked > 20
