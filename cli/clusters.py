@@ -86,7 +86,28 @@ def cluster_for(compiled: Compiled, where: Where) -> tuple[Plan, Cluster]:
     if plan.cluster is not None and plan.cluster.namespace:
         # The server refuses objects that name another namespace than the one that they are brought to.
         plan = replace(plan, cluster=replace(plan.cluster, namespace=namespace))
-    return plan, cluster_of(job_of_name(plan.job), context, namespace, plan)
+    cluster = cluster_of(job_of_name(plan.job), context, namespace, plan)
+    cluster.unchanged = _is_unchanged(cluster.job, compiled, plan)
+    return plan, cluster
+
+
+def _is_unchanged(job: JobDir, compiled: Compiled, plan: Plan) -> bool:
+    """Say whether the spec and the code are those that the job was last brought up with, by whichever jobctl."""
+    from pydantic import ValidationError
+
+    from jobctl.jobspec.spec.model import Spec
+
+    source, before = job.source(), job.plan()
+    try:
+        spec = Spec.model_validate(source["spec"]) if source else None
+    except ValidationError:
+        return False
+    return before is not None and spec == compiled.spec and _told(before) == _told(plan)
+
+
+def _told(plan: Plan) -> object:
+    """Return what of a plan the spec's own text does not say: files of variables, and code."""
+    return plan.code.version if plan.code else None, [node.container.env for node in plan.nodes]
 
 
 @dataclass(frozen=True, slots=True)

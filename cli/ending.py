@@ -12,6 +12,7 @@ from jobctl.bringup import grace_of, locked, locked_by, refuse_owner
 from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, report, tell_failures
+from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
@@ -60,7 +61,9 @@ def down_job(deployer: Handle, timeout: str | None, break_it: bool, take_over: b
         _down_report(output, deployer, None, {})
         return
     with locked(deployer, "down", break_it):
-        collected, failures = deployer.take_down(grace)
+        with Progress(quiet=output is Format.json, aloud=True) as progress:
+            deployer.tell = progress.show
+            collected, failures = deployer.take_down(grace)
         if not failures:
             directory.forget()
         events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failures))

@@ -1,26 +1,34 @@
-"""Progress while a command waits: a live line on a terminal, nothing elsewhere."""
+"""Progress while a command waits: a live line on a terminal; elsewhere a line of what takes long, where that is asked for."""
 
 from __future__ import annotations
 
 import sys
+import time
 from types import TracebackType
 from typing import Any, Self
 
+from jobctl import console
 from jobctl.console import colourful
+
+ALOUD = 5.0  # seconds for which the same is waited for until that is said where there is no terminal
 
 
 class Progress:
     """A spinner with a count, shown only on a terminal and only while something is waited for."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, aloud: bool = False) -> None:
         self.live: Any = None
         self.wanted = not quiet and colourful(sys.stderr)
+        self.aloud = aloud and not self.wanted and not quiet
+        self.text, self.since = "", 0.0
 
     def __enter__(self) -> Self:
         return self
 
     def show(self, text: str, done: tuple[int, int] | None = None) -> None:
         """Say what is waited for, and of how many nodes so many are `done`."""
+        if self.aloud:
+            self._say_once(text)
         if not self.wanted:
             return
         if self.live is None:
@@ -33,6 +41,15 @@ class Progress:
 
         count = f"{done[0]}/{done[1]} nodes · " if done else ""
         self.live.update(count + escape(text))
+
+    def _say_once(self, text: str) -> None:
+        """Say what has been waited for for long."""
+        now = time.monotonic()
+        if text != self.text:
+            self.text, self.since = text, now
+        elif now - self.since > ALOUD:
+            console.say(text)
+            self.since = float("inf")
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

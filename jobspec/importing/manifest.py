@@ -25,6 +25,7 @@ Json: TypeAlias = Mapping[str, Any]
 
 # Labels and annotations that are not the user's.
 _NOT_TOLD = ("jobctl.", "app.kubernetes.io/managed-by", "kubectl.kubernetes.io/")
+NAME_LABEL, COMPONENT_LABEL = "app.kubernetes.io/name", "app.kubernetes.io/component"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,8 @@ def _told(draft: Draft, key: str, given: Json, ours: bool) -> None:
     """Put labels or annotations into the draft: the spec's are those of the job's object and of its pods."""
     for name, value in given.items():
         text = literal("" if value is None else str(value))
+        if ours and name in (NAME_LABEL, COMPONENT_LABEL):
+            continue
         if name.startswith(_NOT_TOLD):
             if not ours and not name.startswith("kubectl."):
                 draft.drop(f"{key[:-1]} {name}={value}", "jobctl sets its own")

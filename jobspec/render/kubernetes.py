@@ -17,13 +17,12 @@ from jobctl.jobspec.plan.cluster import main_name
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
 from jobctl.jobspec.plan.types import Alone, Generation, Node, Plan
 from jobctl.jobspec.render import operators
-from jobctl.jobspec.render.container import SPEC_LABEL
 from jobctl.jobspec.render.errors import RenderError
 from jobctl.jobspec.render.manifest import Object, manifest
+from jobctl.jobspec.render.marks import FRAMEWORK, JOB, OWNER, SECRETS, SPEC, mark
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.pod import (
     ARCHIVE,
-    JOB_LABEL,
     OWN_ADDRESS,
     Runs,
     code_name,
@@ -32,8 +31,6 @@ from jobctl.jobspec.render.pod import (
     secret_name,
     template,
 )
-
-FRAMEWORK_ANNOTATION, OWNER_ANNOTATION, SECRETS_ANNOTATION = "jobctl.framework", "jobctl.owner", "jobctl.secrets"
 
 LARGEST = 1_000_000  # bytes of a ConfigMap: the API server takes 1 MiB with all that is around them
 ENDED_FROM_OUTSIDE = (137, 143)  # how a launcher ends that was killed or told to end, and not by a failure of the job
@@ -91,9 +88,9 @@ def _started(plan: Plan, main: Object, further: list[Object] | None = None) -> O
     digest = sha256(b"\0".join(covered)).hexdigest()
     metadata = main["metadata"]
     annotations = {
-        FRAMEWORK_ANNOTATION: plan.framework,
-        OWNER_ANNOTATION: plan.owner,
-        SPEC_LABEL: digest,
+        mark(FRAMEWORK): plan.framework,
+        mark(OWNER): plan.owner,
+        mark(SPEC): digest,
         **dict(cluster.annotations),
     }
     more = {**operators.queue_labels(plan), **dict(cluster.labels)}
@@ -122,7 +119,7 @@ def _code(plan: Plan) -> Object:
 
 def _secret(plan: Plan, names: tuple[str, ...]) -> Object:
     """Return the Secret without its values: `up` puts them in, and nothing else ever has them."""
-    metadata = {**_metadata(plan, secret_name(plan)), "annotations": {SECRETS_ANNOTATION: ",".join(names)}}
+    metadata = {**_metadata(plan, secret_name(plan)), "annotations": {mark(SECRETS): ",".join(names)}}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
 
 
@@ -147,7 +144,7 @@ def _launch_file(plan: Plan, node: Node) -> str:
 
 def _service(plan: Plan) -> Object:
     """Return the Service by which pods have names; also before they are ready, as they are when they have met."""
-    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {JOB_LABEL: plan.job}}
+    spec = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": {mark(JOB): plan.job}}
     return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(plan, plan.job), "spec": spec}
 
 

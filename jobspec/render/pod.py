@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 
 from jobctl.jobspec.plan.types import Checkpoint, Cluster, Container, Mount, Node, Pairs, Plan
 from jobctl.jobspec.render.manifest import Object, escaped
+from jobctl.jobspec.render.marks import COMPONENT_LABEL, JOB, MANAGED_LABEL, NAME_LABEL, ROLE, mark
 
-JOB_LABEL, ROLE_LABEL = "jobctl.job", "jobctl.role"
 OWN_ADDRESS = "JOBCTL_ADDRESS"
 REFERENCE = "$(" + OWN_ADDRESS + ")"
 
@@ -48,7 +48,7 @@ class Runs:
 
 def labels(plan: Plan) -> Object:
     """Return the labels of every object of a job."""
-    return {"app.kubernetes.io/managed-by": "jobctl", JOB_LABEL: plan.job}
+    return {NAME_LABEL: plan.job, MANAGED_LABEL: "jobctl", mark(JOB): plan.job}
 
 
 def template(
@@ -79,7 +79,7 @@ def template(
         **({"volumes": volumes} if volumes else {}),
     }
     annotations = {"annotations": dict(cluster.annotations)} if cluster.annotations else {}
-    told = {**labels(plan), ROLE_LABEL: node.role, **dict(cluster.labels)}
+    told = {**labels(plan), COMPONENT_LABEL: node.role, mark(ROLE): node.role, **dict(cluster.labels)}
     return {"metadata": {"labels": told, **annotations}, "spec": spec}
 
 

@@ -109,6 +109,7 @@ class Store:
         self.forgotten = 100  # changes up to this one are not known any more
         self.changed = threading.Condition()
         self.lingering = 0.05  # seconds that what is deleted in the foreground takes to go
+        self.collects = True  # whether anybody ends what hangs on objects that are deleted in the foreground
         self.made: list[Callable[[Record], None]] = []  # controllers, told of what is created
         self.altered: list[Callable[[Record], None]] = []  # and of what is changed in part
 
@@ -207,6 +208,9 @@ class Store:
             for path, value in leaves(body):
                 _set(record.thing, path, value)
                 record.owners[path] = manager
+            if "deletionTimestamp" in record.thing["metadata"] and not record.thing["metadata"].get("finalizers"):
+                self._remove(record)
+                return record.thing
             self._note("MODIFIED", record)
             changed = copy.deepcopy(record)
         for controller in self.altered:
@@ -273,6 +277,8 @@ class Store:
             if "deletionTimestamp" not in record.thing["metadata"]:
                 record.thing["metadata"] |= {"deletionTimestamp": stamp(), "finalizers": ["foregroundDeletion"]}
                 self._note("MODIFIED", record)
+                if not self.collects:
+                    return
                 threading.Timer(self.lingering, self._finalize, [record]).start()
 
     def _finalize(self, record: Record) -> None:

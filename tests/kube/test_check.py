@@ -156,6 +156,15 @@ def test_what_pods_name_has_to_be_there(jobctl: Any, api: ApiServer, operator: s
     assert set(wrong[0][2].partition(": ")[2].split(", ")) == set(message.partition(": ")[2].split(", "))
 
 
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_server_that_says_nothing_of_rights_refuses_nothing(jobctl: Any, api: ApiServer, status: int) -> None:
+    api.fail("create", "selfsubjectaccessreviews", status, times=10_000)
+    ran = jobctl(*CHECK)
+    told = [message for check, _, message in findings(ran, "skipped") if check == "rights"]
+    assert (ran.code, ran.json["ok"], len(told)) == (0, True, 1)
+    assert "operator" not in str(ran.json["findings"])
+
+
 def test_quota(jobctl: Any, api: ApiServer) -> None:
     Path("job.yaml").write_text(SPEC + "devices: gpu:8\n")
     quota = {

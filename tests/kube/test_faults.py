@@ -163,13 +163,13 @@ def test_without_the_package_the_extra_is_named(here: Path) -> None:
 
 @pytest.fixture
 def mirror(api: ApiServer, tmp_path: Path) -> Mirror:
-    made = Mirror(client(api, tmp_path), POD, "jobctl.job=resnet")
+    made = Mirror(client(api, tmp_path), POD, "jobctl.dev/job=resnet")
     made.objects()  # a second look begins to watch
     return made
 
 
 def put(api: ApiServer, name: str, job: str = "resnet") -> None:
-    pod = {"metadata": {"name": name, "labels": {"jobctl.job": job}}, "spec": {}}
+    pod = {"metadata": {"name": name, "labels": {"jobctl.dev/job": job}}, "spec": {}}
     api.store.put(api.served("Pod"), "ml", pod)
 
 
@@ -247,7 +247,7 @@ def test_lists_are_read_in_pages(api: ApiServer, tmp_path: Path, forgotten: bool
         api.fail("list", "pods", 410, skip=1)
     for number in range(8):
         put(api, f"pod-{number}")
-    found, _ = client(api, tmp_path).find_all(POD, {"labelSelector": "jobctl.job=resnet"})
+    found, _ = client(api, tmp_path).find_all(POD, {"labelSelector": "jobctl.dev/job=resnet"})
     assert [pod["metadata"]["name"] for pod in found] == [f"pod-{number}" for number in range(8)]
     assert all((pod["apiVersion"], pod["kind"]) == ("v1", "Pod") for pod in found)
     assert sum("/pods" in request for request in api.requests) == (5 if forgotten else 3)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jobctl import progress
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import Object, Record, Store
@@ -91,9 +92,9 @@ def _seconds(text: str) -> float:
 
 def test_status_says_what_a_pod_waits_for(jobctl: Any, api: ApiServer) -> None:
     world = World(api, runs=False)
-    labels = {"jobctl.job": "resnet"}
+    labels = {"jobctl.dev/job": "resnet"}
     template = {
-        "metadata": {"labels": {**labels, "jobctl.role": "trainer"}},
+        "metadata": {"labels": {**labels, "jobctl.dev/role": "trainer"}},
         "spec": {"containers": [{"name": "node"}]},
     }
     job = {"metadata": {"name": "resnet", "labels": labels}, "spec": {"completions": 2, "template": template}}
@@ -117,7 +118,7 @@ def test_status_says_what_a_pod_waits_for(jobctl: Any, api: ApiServer) -> None:
 def test_status_says_why_no_pod_is_made(jobctl: Any, api: ApiServer, here: Path) -> None:
     """Who makes pods tells it in events: a quota, a policy, a service account that is missing."""
     api.denied.add(("list", "events"))
-    labels = {"jobctl.job": "resnet"}
+    labels = {"jobctl.dev/job": "resnet"}
     api.store.put(api.served("Job"), "ml", {"metadata": {"name": "resnet", "labels": labels}, "spec": {}})
 
     def reason() -> str:
@@ -200,7 +201,7 @@ def test_a_job_that_failed_says_why_and_up_begins_anew(jobctl: Any, world: World
 
 def test_down_collects_logs_and_removes_everything(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:
     jobctl(*UP)
-    claim = {"metadata": {"name": "checkpoints", "labels": {"jobctl.job": "resnet"}}}
+    claim = {"metadata": {"name": "checkpoints", "labels": {"jobctl.dev/job": "resnet"}}}
     api.store.put(api.served("PersistentVolumeClaim"), "ml", claim)
     api.print("resnet-0-abcde", "rank0 | step 1")
     api.print("resnet-1-abcde", "rank1 | step 1 too")
@@ -257,16 +258,70 @@ def test_the_spec_says_which_cluster_and_namespace_and_options_say_more(
 
 
 def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, monkeypatch: Any) -> None:
-    from jobctl.jobspec.deploy.cluster import cluster
+    from jobctl.jobspec.deploy.cluster import removal
 
-    monkeypatch.setattr(cluster, "GONE", 0.3)
+    monkeypatch.setattr(removal, "GONE", 0.3)
     jobctl(*UP)
     api.store.lingering = 60.0
     ran = jobctl("down", "resnet", "--timeout", "0")
     assert (ran.code, ran.err.splitlines()[0]) == (
         4,
-        "error: test/ml: Job resnet is deleted, and still there (it waits for foregroundDeletion)",
+        "error: test/ml: still there though deleted: Job resnet (foregroundDeletion)",
     )
+
+
+@pytest.mark.parametrize("operator", ["none", "trainer"])
+def test_down_collects_the_garbage_where_nobody_does(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: Any, operator: str
+) -> None:
+    """No controller manager runs: what hangs on a Job (or on a TrainJob's Job) stays, and the Job waits for it."""
+    from jobctl.jobspec.deploy.cluster import removal
+
+    for name in ("COLLECTED", "AGAIN", "ALOUD"):
+        monkeypatch.setattr(progress if name == "ALOUD" else removal, name, 0.1)
+    Path("job.yaml").write_text(f"{SPEC}kubernetes: {{operator: {operator}}}\n")
+    jobctl(*UP)
+    bystander = {"metadata": {"name": "other", "ownerReferences": [{"uid": "1", "kind": "Job", "name": "other"}]}}
+    api.store.put(api.served("Pod"), "ml", bystander)
+    api.store.collects = False
+    ran = jobctl("down", "resnet")
+    assert (ran.code, names(api.store)) == (0, ["Pod other"])
+    main = "Job" if operator == "none" else "TrainJob"
+    assert ran.err.splitlines()[0] == f"waiting for {main} resnet (foregroundDeletion) to go"
+
+
+def test_marks_of_old_still_tell_whose_a_job_is(jobctl: Any, world: World, api: ApiServer) -> None:
+    """Until 0.1 labels had no domain: such a job is seen, is what it was, and goes with `down`."""
+    assert jobctl(*UP).code == 0
+    for record in api.store.records.values():
+        _age(record.thing)
+    state = jobctl("status", "resnet", "-o", "json").json
+    assert (state["phase"], [node["role"] for node in state["nodes"]]) == ("running", ["trainer", "trainer"])
+    again = jobctl("up")
+    assert (again.code, again.err) == (0, "job `resnet` is running as the spec says; nothing to do\n")
+    Path("job.yaml").write_text(SPEC + "args: [--epochs, '3']\n")
+    plan = jobctl("plan")
+    assert (plan.code, "replace Job resnet: the spec changed" in plan.out.splitlines()) == (10, True)
+    assert jobctl("up").code == 0
+    assert [pod["metadata"]["labels"]["jobctl.dev/job"] for pod in world.pods()] == ["resnet", "resnet"]
+    assert jobctl("plan").code == 0
+    for record in api.store.records.values():
+        _age(record.thing)
+    down = jobctl("down", "resnet")
+    assert (down.code, names(api.store)) == (0, [])
+
+
+def _age(thing: Any) -> None:
+    """Give an object the marks of an older jobctl, and a hash of its own."""
+    if isinstance(thing, dict):
+        for key in list(thing):
+            if key.startswith("jobctl.dev/"):
+                value = thing.pop(key)
+                thing[key.replace("jobctl.dev/", "jobctl.")] = "0" * 64 if key == "jobctl.dev/spec" else value
+            elif key in ("app.kubernetes.io/name", "app.kubernetes.io/component"):
+                del thing[key]
+            else:
+                _age(thing[key])
 
 
 def test_secrets_are_in_the_cluster_and_nowhere_else(
@@ -317,7 +372,7 @@ def test_a_secret_whose_value_changed_makes_the_job_anew(
 def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     job = api.store.get(api.served("Job"), "ml", "resnet").thing
-    job["metadata"]["annotations"]["jobctl.owner"] = "eve@desk"
+    job["metadata"]["annotations"]["jobctl.dev/owner"] = "eve@desk"
     ran = jobctl("up", "--recreate")
     assert (ran.code, ran.err.splitlines()) == (
         5,

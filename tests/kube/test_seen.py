@@ -119,14 +119,18 @@ def test_what_pods_say(made: Object, state: str, reason: str | None) -> None:
 @pytest.mark.parametrize(
     ("labels", "name", "expected"),
     [
-        ({"jobctl.role": "server", "batch.kubernetes.io/job-completion-index": "3"}, "a-server-3-xyzab", ("server", 3)),
+        (
+            {"jobctl.dev/role": "server", "batch.kubernetes.io/job-completion-index": "3"},
+            "a-server-3-xyzab",
+            ("server", 3),
+        ),
         (
             {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "2"},
             "x",
             ("trainer", 2),
         ),
         ({"paddle-res-type": "ps"}, "a-ps-1", ("server", 1)),
-        ({"jobctl.role": "trainer"}, "a-worker-12", ("trainer", 12)),
+        ({"jobctl.dev/role": "trainer"}, "a-worker-12", ("trainer", 12)),
     ],
 )
 def test_roles_and_numbers(labels: dict[str, str], name: str, expected: tuple[str, int]) -> None:

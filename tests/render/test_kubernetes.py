@@ -303,14 +303,17 @@ def test_names_labels_and_order(name: str) -> None:
     for number, (artefact, one) in enumerate(zip(artefacts(plan), made, strict=True), 1):
         assert artefact.path == f"manifests/{number:02}-{one['kind'].lower()}-{one['metadata']['name']}.yaml"
         labels = one["metadata"]["labels"]
-        assert (labels["app.kubernetes.io/managed-by"], labels["jobctl.job"]) == ("jobctl", plan.job)
+        assert (labels["app.kubernetes.io/managed-by"], labels["jobctl.dev/job"]) == ("jobctl", plan.job)
         assert one["metadata"].get("namespace") == (plan.cluster.namespace if plan.cluster else None)
         for template in templates(one):
             own = template["metadata"]["labels"]
-            assert (own["jobctl.job"], own["jobctl.role"] in ("trainer", "server", "scheduler")) == (plan.job, True)
+            assert (own["jobctl.dev/job"], own["jobctl.dev/role"] in ("trainer", "server", "scheduler")) == (
+                plan.job,
+                True,
+            )
             assert {c["imagePullPolicy"] for c in template["spec"]["containers"]} <= {"IfNotPresent", "Always"}
-    mains = [one for one in made if "jobctl.spec" in one["metadata"].get("annotations", {})]
-    assert [one["metadata"]["annotations"]["jobctl.framework"] for one in mains] == [plan.framework] * len(mains)
+    mains = [one for one in made if "jobctl.dev/spec" in one["metadata"].get("annotations", {})]
+    assert [one["metadata"]["annotations"]["jobctl.dev/framework"] for one in mains] == [plan.framework] * len(mains)
     roles = {node.role for node in plan.nodes}
     alone = plan.cluster is not None and plan.cluster.operator == "none"
     names = {f"{plan.job}-{role}" for role in roles} if alone and len(roles) > 1 else {plan.job}
@@ -399,7 +402,7 @@ def test_whoever_the_processes_are_they_can_read_the_secrets(user: str | None, m
 
 def hashes(plan: Plan) -> list[str]:
     annotations = [one["metadata"].get("annotations", {}) for one in objects(plan)]
-    return [found["jobctl.spec"] for found in annotations if "jobctl.spec" in found]
+    return [found["jobctl.dev/spec"] for found in annotations if "jobctl.dev/spec" in found]
 
 
 @pytest.mark.parametrize("operator", ["none", "kubeflow", "trainer"])

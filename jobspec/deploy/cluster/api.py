@@ -77,7 +77,9 @@ class Api:
     def apply(self, manifest: Object, *, dry_run: bool = False, force: bool = False) -> Object:
         """Apply a manifest on the server's side; what nobody set differently becomes as it says. Raises ApiError 409."""
         call = Call("patch", self.kind_of(manifest), self.namespace, key_of(manifest).name)
-        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false"}
+        # What the server does not know, it would drop without a word; one older than 1.25 does all the same.
+        strict = {"fieldValidation": "Strict"}
+        query = {"fieldManager": FIELD_MANAGER, "force": "true" if force else "false", **strict}
         if dry_run:
             query["dryRun"] = "All"
         return self._ask("PATCH", call, query, manifest, APPLY)
@@ -86,19 +88,23 @@ class Api:
         """Change what `change` says of an object, and nothing else. Raises ApiError 409 if it is another by now."""
         key, uid = key_of(thing), thing["metadata"]["uid"]
         call = Call("patch", self.kind_of(thing), self.namespace, key.name)
-        self._ask("PATCH", call, {"fieldManager": FIELD_MANAGER}, {**change, "metadata": {"uid": uid}}, MERGE)
+        whole = {**change, "metadata": {**change.get("metadata", {}), "uid": uid}}
+        self._ask("PATCH", call, {"fieldManager": FIELD_MANAGER}, whole, MERGE)
 
     def create(self, kind: Kind, body: Object) -> Object:
         """Create an object that is only asked about, as reviews are."""
         call = Call("create", kind, self.namespace if kind.namespaced else None)
         return self._ask("POST", call, {}, body)
 
-    def delete(self, kind: Kind, name: str, uid: str) -> None:
-        """Delete an object, and what hangs on it first; one that has gone, or is another by now, is no error."""
+    def delete(self, kind: Kind, name: str, uid: str, *, last: bool = False) -> None:
+        """Delete an object, and what hangs on it: before it (`last`), or after.
+
+        One that has gone, or is another by now, is no error.
+        """
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            "propagationPolicy": "Foreground",
+            "propagationPolicy": "Foreground" if last else "Background",
             "preconditions": {"uid": uid},
         }
         try:

@@ -20,27 +20,24 @@ from jobctl.jobspec.deploy.cluster.kinds import (
     BESIDE,
     BUILT_IN,
     EVENT,
-    JOB_LABEL,
     MAIN,
-    OWNER_ANNOTATION,
     POD,
     QUEUE_LABEL,
     Key,
     Kind,
     Object,
-    annotations_of,
     is_made_by_another,
     is_suspended,
     key_of,
     known_kind,
     labels_of,
-    selector,
     suspension,
 )
 from jobctl.jobspec.deploy.cluster.manifests import is_main, manifests, with_known_secrets, with_secrets
-from jobctl.jobspec.deploy.cluster.mirror import Mirror
+from jobctl.jobspec.deploy.cluster.mirror import JobMirror, Mirror, find_all_of
 from jobctl.jobspec.deploy.cluster.preflight import Preflight
 from jobctl.jobspec.deploy.cluster.problems import ApiError
+from jobctl.jobspec.deploy.cluster.removal import GONE, LOOK, Removal
 from jobctl.jobspec.deploy.cluster.seen import NO_POD, Pod, is_over, observe, parse_pod, seconds
 from jobctl.jobspec.deploy.cluster.session import Session
 from jobctl.jobspec.deploy.cluster.steps import There, steps
@@ -57,10 +54,9 @@ from jobctl.jobspec.deploy.observed import Observed, phase
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.render.marks import JOB, OWNER, annotation_of, label_of
 
-LOOK = 0.3  # seconds between two looks at what is waited for
 TAIL = 20  # lines of a log that tell why it ended
-GONE = 60.0  # seconds, beyond the grace of its processes, that the removal of an object may take
 
 
 class Foreign(DeployError):
@@ -85,7 +81,11 @@ class Cluster:
         self.job, self.api, self.kinds = job, api, kinds
         self.plan = plan or job.plan()
         self.tell: Callable[[str], None] = lambda text: None
-        self._mirrors: dict[Kind, Mirror] = {}
+        self.unchanged = (
+            False  # whether the plan is known to come from the spec and code that the job was brought up with
+        )
+        self._mirrors: dict[Kind, JobMirror] = {}
+        self._events: Mirror | None = None
         self._failures: dict[str, DeployError] = {}
         self._last_words: tuple[str, ...] | None = None
         self._made: tuple[Plan, list[Object]] | None = None
@@ -130,10 +130,10 @@ class Cluster:
         """Return what was seen; where no pod could be made, with what the cluster says of that."""
         if observed.verdict is None or not (observed.verdict[1] or "").startswith(NO_POD):
             return observed
-        mirror = self._mirrors.setdefault(EVENT, Mirror(self.api, EVENT, ""))
+        self._events = self._events or Mirror(self.api, EVENT, "")
         since = max(seconds(main["metadata"].get("creationTimestamp")) or 0.0 for main in mains)
         try:
-            why = newest_warning(mirror.objects(), self.job.name, since)
+            why = newest_warning(self._events.objects(), self.job.name, since)
         except DeployError:
             return observed
         return replace(observed, verdict=(observed.verdict[0], f"{NO_POD}: {why}")) if why else observed
@@ -155,7 +155,7 @@ class Cluster:
         return [kind for kind in kinds if self.kinds is None or kind in self.kinds or kind is POD]
 
     def _mirrored(self, kind: Kind) -> list[Object]:
-        mirror = self._mirrors.setdefault(kind, Mirror(self.api, kind, selector(self.job.name)))
+        mirror = self._mirrors.setdefault(kind, JobMirror(self.api, kind, self.job.name))
         return self._tolerating(kind, mirror.objects)
 
     def _tolerating(self, kind: Kind, read: Callable[[], list[Object]]) -> list[Object]:
@@ -176,7 +176,7 @@ class Cluster:
         return {
             key_of(thing): thing
             for kind in self._of((*MAIN, *BESIDE))
-            for thing in self._tolerating(kind, lambda kind=kind: self.api.find_all(kind, _chosen(self.job.name))[0])  # type: ignore[misc]
+            for thing in self._tolerating(kind, lambda kind=kind: find_all_of(self.api, kind, self.job.name))  # type: ignore[misc]
             if not is_made_by_another(thing)
         }
 
@@ -199,7 +199,7 @@ class Cluster:
             for thing in want
             if (key := key_of(thing)) in there and not is_main(thing)
         }
-        seen = There(there, would, phase(self.observe())[0])
+        seen = There(there, would, phase(self.observe())[0], self.unchanged)
         return Change(tuple(want), seen, steps(want, seen, anew))
 
     def _manifests(self, plan: Plan) -> list[Object]:
@@ -209,9 +209,9 @@ class Cluster:
         return self._made[1]
 
     def _refuse_foreign(self, found: Object, force: bool) -> None:
-        if force or labels_of(found).get(JOB_LABEL) == self.job.name:
+        if force or label_of(found, JOB) == self.job.name:
             return
-        whose = annotations_of(found).get(OWNER_ANNOTATION) or labels_of(found).get(JOB_LABEL)
+        whose = annotation_of(found, OWNER) or label_of(found, JOB)
         belongs = f" and belongs to {whose}" if whose else ", which jobctl did not make"
         raise Foreign(
             f"{self.where()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
@@ -220,7 +220,7 @@ class Cluster:
 
     def owners(self, change: Change) -> frozenset[str]:
         """Return whose the objects are that a change is about."""
-        return frozenset(filter(None, (annotations_of(o).get(OWNER_ANNOTATION) for o in change.there.objects.values())))
+        return frozenset(filter(None, (annotation_of(o, OWNER) for o in change.there.objects.values())))
 
     def carry_out(
         self, change: Change, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
@@ -231,7 +231,8 @@ class Cluster:
         for step in ending:
             note(step)
         targets = {step.target for step in ending}
-        self._delete([thing for key, thing in change.there.objects.items() if str(key) in targets], self._grace())
+        gone = [thing for key, thing in change.there.objects.items() if str(key) in targets]
+        self._removal(self._grace()).remove(gone)
         for thing in with_secrets(change.want, secrets):
             todo_now = todo.get(str(key_of(thing)))
             if todo_now is None:
@@ -263,7 +264,7 @@ class Cluster:
             if change is not None and not is_over(thing):
                 self.tell(f"suspending {key_of(thing)}")
                 self.api.merge(thing, change)
-        self._delete([thing for thing in mains if suspension(thing, True) is None], grace)
+        self._removal(grace).remove([thing for thing in mains if suspension(thing, True) is None])
         self._wait_for_ends(grace)
         self._forget_looks()
         return into
@@ -272,11 +273,15 @@ class Cluster:
         deadline = time.monotonic() + grace + GONE
         while left := [pod.name for pod in self._listed_pods() if not pod.ended]:
             if time.monotonic() > deadline:
-                raise self._stays(f"pods {', '.join(left[:5])}", ())
+                raise DeployError(
+                    f"{self.where()[0]}: pods {', '.join(left[:5])} were told to end, and have not",
+                    "does the operator run? are their nodes off? `kubectl get pods` tells; `jobctl down` removes them",
+                )
+            self.tell(f"waiting for pods {', '.join(left[:5])} to end")
             time.sleep(LOOK)
 
     def _listed_pods(self) -> list[Pod]:
-        return [parse_pod(pod) for pod in self.api.find_all(POD, _chosen(self.job.name))[0]]
+        return [parse_pod(pod) for pod in find_all_of(self.api, POD, self.job.name)]
 
     def _collect(self) -> Path | None:
         """Write the logs of all pods to this machine's history, and return where."""
@@ -291,53 +296,24 @@ class Cluster:
         into = self._collect()
         things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
         try:
-            self._delete(things, grace)
-            self._wait_for_pods(grace)
+            removal = self._removal(grace)
+            removal.remove(things)
+            removal.remove_pods()
         except DeployError as error:
             return into, {"objects": error}
         finally:
             self._forget_looks()
         return into, {}
 
-    def _delete(self, things: Sequence[Object], grace: float) -> None:
-        """Delete objects in their order, each with all that hangs on it. Raises DeployError."""
-        for thing in things:
-            self.tell(f"removing {key_of(thing)}")
-            self.api.delete(self.api.kind_of(thing), key_of(thing).name, thing["metadata"]["uid"])
-        for thing in things:
-            self._until_gone(thing, grace)
-
-    def _until_gone(self, thing: Object, grace: float) -> None:
-        deadline = time.monotonic() + grace + GONE
-        kind, key, uid = self.api.kind_of(thing), key_of(thing), thing["metadata"]["uid"]
-        while (found := self.api.find(kind, key.name)) is not None and found["metadata"]["uid"] == uid:
-            if time.monotonic() > deadline:
-                raise self._stays(str(key), found["metadata"].get("finalizers") or ())
-            time.sleep(LOOK)
-
-    def _wait_for_pods(self, grace: float) -> None:
-        """Wait until no pod is left; one without a controller (its object was deleted by hand) is deleted too."""
-        deadline = time.monotonic() + grace + GONE
-        while left := self.api.find_all(POD, _chosen(self.job.name))[0]:
-            for pod in left:
-                if not is_made_by_another(pod) and pod["metadata"].get("deletionTimestamp") is None:
-                    self.api.delete(POD, pod["metadata"]["name"], pod["metadata"]["uid"])
-            if time.monotonic() > deadline:
-                names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
-                raise self._stays(f"pods {names}", ())
-            time.sleep(LOOK)
-
-    def _stays(self, what: str, finalizers: Sequence[str]) -> DeployError:
-        waits = f" (it waits for {', '.join(finalizers)})" if finalizers else ""
-        return DeployError(
-            f"{self.where()[0]}: {what} is deleted, and still there{waits}",
-            "is its node off? then `kubectl delete pod --force` once you know that it is; `down` again says whether all is gone",
-        )
+    def _removal(self, grace: float) -> Removal:
+        return Removal(self.api, self.job.name, lambda text: self.tell(text), grace)
 
     def _forget_looks(self) -> None:
         for mirror in self._mirrors.values():
             mirror.close()
-        self._mirrors = {}
+        if self._events is not None:
+            self._events.close()
+        self._mirrors, self._events = {}, None
 
     # Looking into it.
 
@@ -372,10 +348,6 @@ class Cluster:
         """Let go of all connections."""
         self._forget_looks()
         self.api.close()
-
-
-def _chosen(job: str) -> dict[str, str]:
-    return {"labelSelector": selector(job)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ KUBEFLOW_PADDLE_JOB = Kind("kubeflow.org", "v1", "PaddleJob", "paddlejobs")
 PYTORCH_JOB = Kind("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs")
 TRAIN_JOB = Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
 TRAINING_RUNTIME = Kind("trainer.kubeflow.org", "v1alpha1", "TrainingRuntime", "trainingruntimes")
+JOB_SET = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 POD_GROUP = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups")
 REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 
@@ -58,7 +59,7 @@ REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubj
 MAIN = (JOB, PADDLE_JOB, KUBEFLOW_PADDLE_JOB, PYTORCH_JOB, TRAIN_JOB)
 # What else a job may consist of. Claims are not here: checkpoints are never removed.
 BESIDE = (SERVICE, CONFIG_MAP, SECRET, TRAINING_RUNTIME, POD_GROUP)
-_ALL = (*MAIN, *BESIDE, POD, CLAIM, EVENT, QUOTA, NAMESPACE, NODE, DEPLOYMENT, REVIEW)
+_ALL = (*MAIN, *BESIDE, JOB_SET, POD, CLAIM, EVENT, QUOTA, NAMESPACE, NODE, DEPLOYMENT, REVIEW)
 
 # Every cluster has these; of all others, whoever may not list them is told the same as where there are none.
 BUILT_IN = (JOB, SERVICE, CONFIG_MAP, SECRET, POD)
@@ -119,25 +120,9 @@ def labels_of(thing: Mapping[str, Any]) -> Mapping[str, str]:
     return thing["metadata"].get("labels") or {}
 
 
-def annotations_of(thing: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return an object's annotations."""
-    return thing["metadata"].get("annotations") or {}
-
-
 def is_made_by_another(thing: Mapping[str, Any]) -> bool:
     """Say whether a controller made an object and sees to it."""
     return any(owner.get("controller") for owner in thing["metadata"].get("ownerReferences") or ())
 
 
-JOB_LABEL = "jobctl.job"
-ROLE_LABEL = "jobctl.role"
-MANAGED_LABEL = "app.kubernetes.io/managed-by"
-SPEC_ANNOTATION = "jobctl.spec"
-OWNER_ANNOTATION = "jobctl.owner"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"  # who has it is suspended while it waits in its queue, by Kueue
-FRAMEWORK_ANNOTATION = "jobctl.framework"
-
-
-def selector(job: str) -> str:
-    """Return what chooses the objects of a job."""
-    return f"{JOB_LABEL}={job}"

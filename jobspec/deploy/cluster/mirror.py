@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from jobctl.jobspec.deploy.cluster.api import Api
 from jobctl.jobspec.deploy.cluster.kinds import Kind, Object
 from jobctl.jobspec.deploy.cluster.problems import ApiError, Call, Cut, problem_of
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.render.marks import selectors
 
 WATCH = 240  # seconds after which the server ends a watch
 MARGIN = 30.0  # seconds of silence beyond that after which a connection counts as broken
@@ -22,6 +24,41 @@ PAUSE = 1.0  # seconds before it is tried again
 IDLE = 10.0  # seconds without a look after which nobody is interested any more
 BREATH = 0.1  # seconds between a watch that the server has ended and the next
 DEAF = 3.0  # seconds without a watch after which what is known counts as old
+
+
+def find_all_of(api: Api, kind: Kind, job: str) -> list[Object]:
+    """Return all objects of one kind that a job has, whichever version of jobctl made them."""
+    return _once(item for one in selectors(job) for item in api.find_all(kind, {"labelSelector": one})[0])
+
+
+def _once(items: Iterable[Object]) -> list[Object]:
+    return list({item["metadata"]["uid"]: item for item in items}.values())
+
+
+class JobMirror:
+    """All objects of one kind that a job has. Those with marks of old are looked for until there are none."""
+
+    def __init__(self, api: Api, kind: Kind, job: str) -> None:
+        new, old = selectors(job)
+        self._new: Mirror = Mirror(api, kind, new)
+        self._old: Mirror | None = Mirror(api, kind, old)
+
+    def objects(self) -> list[Object]:
+        """Return the objects as they are now, see `Mirror.objects`."""
+        found = self._new.objects()
+        if self._old is None:
+            return found
+        old = self._old.objects()
+        if not old:  # nobody makes such objects any more
+            self._old.close()
+            self._old = None
+        return _once([*found, *old])
+
+    def close(self) -> None:
+        """Watch no more."""
+        self._new.close()
+        if self._old is not None:
+            self._old.close()
 
 
 class Mirror:

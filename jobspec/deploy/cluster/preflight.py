@@ -30,9 +30,9 @@ from jobctl.jobspec.deploy.cluster.kinds import (
     TRAIN_JOB,
     Kind,
     Object,
-    selector,
 )
 from jobctl.jobspec.deploy.cluster.manifests import is_main
+from jobctl.jobspec.deploy.cluster.mirror import find_all_of
 from jobctl.jobspec.deploy.cluster.problems import ApiError, Call
 from jobctl.jobspec.deploy.cluster.quantity import quantity
 from jobctl.jobspec.deploy.errors import DeployError
@@ -178,7 +178,15 @@ class Preflight:
     # May we?
 
     def _rights(self) -> Found:
-        missing = [call for call in self._needed() if not self._may(call)]
+        try:
+            missing = [call for call in self._needed() if not self._may(call)]
+        except ApiError as error:
+            if error.status not in (403, 404, 405):
+                raise
+            # Whoever may do something need not be allowed to ask whether: the job's own requests will tell.
+            message = f"nobody here says what is allowed: {error.cause}"
+            yield Finding(self.name, "rights", "skipped", message)
+            return
         if not missing:
             yield self._ok("rights", f"all that jobctl does in namespace {self.api.namespace} is allowed")
             return
@@ -277,7 +285,7 @@ class Preflight:
             yield self._ok("quota", f"{len(quotas)} quotas leave room" if quotas else "there is no quota")
 
     def _pods_there(self) -> list[Object]:
-        return self.api.find_all(POD, {"labelSelector": selector(self.plan.job)})[0] if self.plan else []
+        return find_all_of(self.api, POD, self.plan.job) if self.plan else []
 
     def _capacity(self) -> Found:
         if not self.want:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobctl.jobspec.deploy.cluster.kinds import Kind
+from jobctl.jobspec.deploy.cluster.kinds import JOB, MAIN, TRAINING_RUNTIME, Kind
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.transport import HostError
 
@@ -21,6 +21,8 @@ _CAUSES: tuple[tuple[str, int | None], ...] = (
     ("api-refused", None),
 )
 
+
+MAIN_OF_OPERATORS = (*(kind for kind in MAIN if kind is not JOB), TRAINING_RUNTIME)
 
 _VERB = re.compile(r" cannot ([a-z]+) resource ")
 
@@ -120,10 +122,10 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
             f"ask for a Role in that namespace with apiGroups [{group}], resources [{plural}], verbs [{call.verb}]",
         )
     if status == 404 and not details.get("name") and call.name is None:
-        return (
-            f"cannot {call}: the cluster does not serve {call.kind.api_version} {call.kind.kind}",
-            "install its operator, or choose another `kubernetes.operator`",
+        hint = (
+            "install its operator, or choose another `kubernetes.operator`" if call.kind in MAIN_OF_OPERATORS else None
         )
+        return f"cannot {call}: the cluster does not serve {call.kind.api_version} {call.kind.kind}", hint
     if status == 409 and reason == "Conflict" and call.verb == "patch":
         return (
             f"cannot {call}: {_conflicts(words, details)}",

@@ -12,18 +12,16 @@ from datetime import datetime
 from typing import Any
 
 from jobctl.jobspec.deploy.cluster.kinds import (
-    OWNER_ANNOTATION,
     PADDLE_JOB,
     QUEUE_LABEL,
-    ROLE_LABEL,
     Object,
-    annotations_of,
     is_suspended,
     labels_of,
 )
 from jobctl.jobspec.deploy.control import Control, Ledger
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, Phase, State
 from jobctl.jobspec.plan.types import Failure, Plan
+from jobctl.jobspec.render.marks import OWNER, ROLE, annotation_of, label_of
 
 # Where the number of a pod within its role stands: of indexed Jobs (also those of the trainer), and of kubeflow.
 _INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
@@ -103,7 +101,7 @@ def observe(mains: Sequence[Object], pods: Sequence[Object], plan: Plan | None) 
         nodes = [
             replace(node, state="exited", reason="its pod was removed") if _is_gone(node) else node for node in nodes
         ]
-    owners = frozenset(filter(None, (annotations_of(main).get(OWNER_ANNOTATION) for main in mains)))
+    owners = frozenset(filter(None, (annotation_of(main, OWNER) for main in mains)))
     failures = tuple(_failures(seen, nodes)) if verdict[0] == "failed" else ()
     control = Control(None, Ledger(0.0, failures=failures))
     return Observed(control, tuple(nodes), supervised=None, owners=owners, verdict=verdict)
@@ -142,9 +140,10 @@ def parse_pod(pod: Object) -> Pod:
 
 def role_of(pod: Object) -> str:
     """Return what a pod does in the job."""
+    told = label_of(pod, ROLE)
+    if told is not None:
+        return told
     labels = labels_of(pod)
-    if ROLE_LABEL in labels:
-        return labels[ROLE_LABEL]
     named = next((labels[label] for label in _ROLE_LABELS if label in labels), "worker")
     return _ROLES.get(named.lower(), named.lower())
 
@@ -360,7 +359,7 @@ def _trains(main: Object, mains: Sequence[Object]) -> bool:
 def _role_made(main: Object) -> str | None:
     """Return the role of the pods that a Job makes; the objects of operators make several."""
     template = (main.get("spec") or {}).get("template") or {}
-    return labels_of(template).get(ROLE_LABEL) if "metadata" in template else None
+    return label_of(template, ROLE) if "metadata" in template else None
 
 
 def said_of(main: Object) -> tuple[Phase | None, str | None]:

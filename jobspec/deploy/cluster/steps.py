@@ -1,7 +1,7 @@
 """Wanted objects against those in the cluster: the steps that lead from one to the other, each with its cause.
 
 Pure. What makes pods is never changed in place: most of it cannot be (`field is immutable`), and no operator restarts
-pods whose template changed. It is deleted and created, and the annotation `jobctl.spec` says whether it has to be.
+pods whose template changed. It is deleted and created, and the annotation `jobctl.dev/spec` says whether it has to be.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from typing import Any
 
 from jobctl.jobspec.deploy.cluster.kinds import (
     CONFIG_MAP,
-    OWNER_ANNOTATION,
     SECRET,
-    SPEC_ANNOTATION,
     Key,
     Object,
-    annotations_of,
     is_made_by_another,
     is_suspended,
     key_of,
@@ -25,11 +22,12 @@ from jobctl.jobspec.deploy.cluster.kinds import (
 from jobctl.jobspec.deploy.cluster.manifests import is_main
 from jobctl.jobspec.deploy.observed import Phase
 from jobctl.jobspec.deploy.reconcile import ORDER, Kind, Step
+from jobctl.jobspec.render.marks import OWNER, SPEC, annotation_of, is_old, mark
 
 # What the server keeps beside what anybody says of an object.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
 # A running job has read the launcher; another version of it is no change of the job.
-_NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{OWNER_ANNOTATION}")
+_NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{mark(OWNER)}")
 _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
 
 
@@ -40,6 +38,7 @@ class There:
     objects: Mapping[Key, Object]
     would: Mapping[Key, Object] = field(default_factory=dict)
     phase: Phase = "stopped"
+    unchanged: bool = False  # whether it is known to be made from the same spec and code, by whichever jobctl
 
 
 def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
@@ -47,10 +46,31 @@ def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tupl
     beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
     cause = anew or _cause(beside)
     mains = [step for thing in want if is_main(thing) for step in _main(thing, there, cause)]
+    if anew is None and _stands(want, there):
+        return ()
     extra = list(_extra(want, there))
     if there.phase == "succeeded" and not any(step.kind == "replace" for step in mains):
         return ()  # it has done its work: what it needed for that may be gone
     return tuple(sorted([*extra, *mains, *beside], key=lambda step: ORDER[step.kind]))
+
+
+def _stands(want: Sequence[Object], there: There) -> bool:
+    """Say whether a job goes on that an older jobctl has made of the same spec: a new version alone ends no pods."""
+    pairs = [(thing, there.objects.get(key_of(thing))) for thing in want]
+    if not there.unchanged or there.phase in ("failed", "stopped") or any(now is None for _, now in pairs):
+        return False
+    mains = [(thing, now) for thing, now in pairs if now is not None and is_main(thing)]
+    secrets = [thing for thing in want if thing["kind"] == SECRET.kind]
+    return (
+        any(is_old(now) for _, now in mains)
+        and all(annotation_of(now, OWNER) == annotation_of(thing, OWNER) for thing, now in mains)
+        and not any(path.startswith("data.") for thing in secrets for path in _changed(key_of(thing), there))
+    )
+
+
+def _changed(key: Key, there: There) -> list[str]:
+    now, would = there.objects.get(key), there.would.get(key)
+    return differences(now, would) if now is not None and would is not None else []
 
 
 def _step(kind: Kind, thing: Mapping[str, Any], cause: str) -> Step:
@@ -59,10 +79,9 @@ def _step(kind: Kind, thing: Mapping[str, Any], cause: str) -> Step:
 
 def _beside(thing: Object, there: There) -> Iterator[Step]:
     key = key_of(thing)
-    now, would = there.objects.get(key), there.would.get(key)
-    if now is None:
+    if there.objects.get(key) is None:
         yield _step("create", thing, "not there")
-    elif would is not None and (paths := [path for path in differences(now, would) if path not in _NOT_A_CHANGE]):
+    elif paths := [path for path in _changed(key, there) if path not in _NOT_A_CHANGE]:
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield _step("change", thing, f"`{paths[0]}`{more} differs")
 
@@ -78,16 +97,16 @@ def _main(thing: Object, there: There, cause: str | None) -> Iterator[Step]:
     if now is None:
         yield _step("create", thing, "not there")
         return
-    if annotations_of(now).get(SPEC_ANNOTATION) != annotations_of(thing).get(SPEC_ANNOTATION):
+    if annotation_of(now, SPEC) != annotation_of(thing, SPEC):
         cause = "the spec changed"
     elif cause is None and there.phase == "stopped" and is_suspended(now):
         yield _step("change", thing, "the job was stopped")
     elif cause is None and there.phase in ("failed", "stopped"):
         cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
-    before = annotations_of(now).get(OWNER_ANNOTATION)
+    before = annotation_of(now, OWNER)
     if cause is not None:
         yield _step("replace", thing, cause)
-    elif before != annotations_of(thing).get(OWNER_ANNOTATION):
+    elif before != annotation_of(thing, OWNER):
         yield _step("change", thing, f"it is {before}'s" if before else "it is nobody's")
 
 

@@ -1,0 +1,48 @@
+"""What jobctl's objects in a cluster are known by: labels and annotations below its domain.
+
+Until 0.1 they had no domain. Objects of that time are still read, and never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DOMAIN, BEFORE = "jobctl.dev/", "jobctl."  # a mark's prefix, and what it was
+
+JOB, ROLE = "job", "role"  # labels
+SPEC, OWNER, FRAMEWORK, SECRETS = "spec", "owner", "framework", "secrets"  # annotations
+
+MANAGED_LABEL, NAME_LABEL, COMPONENT_LABEL = (
+    f"app.kubernetes.io/{name}" for name in ("managed-by", "name", "component")
+)
+
+
+def mark(name: str) -> str:
+    """Return the key of a label or annotation of ours."""
+    return f"{DOMAIN}{name}"
+
+
+def label_of(thing: Mapping[str, Any], name: str) -> str | None:
+    """Return the value of a label of ours, None if an object has it neither in today's form nor in the old one."""
+    return _value(thing["metadata"].get("labels"), name)
+
+
+def annotation_of(thing: Mapping[str, Any], name: str) -> str | None:
+    """Return the value of an annotation of ours, as `label_of` does."""
+    return _value(thing["metadata"].get("annotations"), name)
+
+
+def _value(found: Mapping[str, str] | None, name: str) -> str | None:
+    return (found or {}).get(f"{DOMAIN}{name}", (found or {}).get(f"{BEFORE}{name}"))
+
+
+def is_old(thing: Mapping[str, Any]) -> bool:
+    """Say whether an object is of the time before marks had a domain."""
+    labels = thing["metadata"].get("labels") or {}
+    return f"{DOMAIN}{JOB}" not in labels and f"{BEFORE}{JOB}" in labels
+
+
+def selectors(job: str) -> tuple[str, str]:
+    """Return what chooses the objects of a job: those of today, and those of old."""
+    return f"{DOMAIN}{JOB}={job}", f"{BEFORE}{JOB}={job}"
