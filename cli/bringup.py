@@ -155,12 +155,11 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
     show_findings([f for f in findings if f.verdict == "warning"])
     if set(left) >= {node.host.name for node in plan.nodes}:
         tell_failures(left)
-        if options.output is Format.json:
-            from jobctl.status import failure_json
-
-            console.out_json({"job": plan.job, "failed_hosts": [failure_json(h, e) for h, e in left.items()]})
         raise Failed(
-            f"no host is fit for job `{plan.job}`: nothing was changed", 3, "`--skip-check` goes on all the same"
+            f"no host is fit for job `{plan.job}`: nothing was changed",
+            3,
+            "`--skip-check` goes on all the same",
+            {"job": plan.job, "failed_hosts": [console.failure_json(h, e) for h, e in left.items()]},
         )
     return left
 

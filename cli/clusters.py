@@ -201,15 +201,12 @@ def _refuse_unfit(cluster: Cluster, plan: Plan, options: Options) -> None:
     findings = cluster.preflight(plan, cluster.where())
     show_findings([f for f in findings if f.verdict in ("warning", "error")])
     unfit = failures_of(findings)
-    if unfit and options.output is Format.json:
-        from jobctl.status import failure_json
-
-        console.out_json({"job": plan.job, "failed_hosts": [failure_json(h, e) for h, e in unfit.items()]})
     if unfit:
         raise Failed(
             f"the cluster is not fit for job `{plan.job}`: nothing was changed",
             3,
             "`--skip-check` goes on all the same",
+            {"job": plan.job, "failed_hosts": [console.failure_json(h, e) for h, e in unfit.items()]},
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from jobctl import console
 from jobctl.console import Commands, Failed, command
-from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption
+from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, SshConfig, TargetOption
 
 
 @command
@@ -27,7 +28,7 @@ def init(
 
     for path in write_starter(directory, framework):
         console.say(f"wrote {path}")
-    console.say(f"next: put your script beside it, then `jobctl up {directory / 'job.yaml'}`")
+    console.say(f"next: put your script beside it, then `jobctl up {shlex.quote(str(directory / 'job.yaml'))}`")
 
 
 @command
@@ -136,20 +137,22 @@ def render(
         typer.Option("--out", metavar="DIR", help="Write into DIR instead of printing.", show_default=False),
     ] = None,
     overrides: Set = None,
+    ssh_config: SshConfig = None,
 ) -> None:
     """Write exactly what `up` would send.
 
     A folder per host, and once the launcher and the first control file; for Kubernetes, manifests that `kubectl apply` takes.
-    The same input gives the same bytes.
+    The same input gives the same bytes. It connects to nothing: --ssh-config is read by `up`, and only looked for here.
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
     """
-    from jobctl.jobs import Where, compile_job, plan_of
+    from jobctl.jobs import Where, compile_job, plan_of, ssh_options
     from jobctl.jobspec.plan.generation import first_generation
     from jobctl.jobspec.render.artefact import render
     from jobctl.jobspec.render.errors import RenderError
     from jobctl.jobspec.render.write import write
 
+    ssh_options(ssh_config, accept_new=False, known=None)
     compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
     plan = plan_of(compiled)
     try:

@@ -6,8 +6,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 
@@ -19,11 +20,37 @@ Commands: TypeAlias = dict[str, Callable[..., None]]
 
 
 class Failed(Exception):
-    """A command that ends with `code`: the message says place and cause, `hint` the remedy."""
+    """A command that ends with `code`: the message says place and cause, `hint` the remedy.
 
-    def __init__(self, message: str, code: int = 2, hint: str | None = None) -> None:
+    Where JSON was asked for, `details` are told beside the error, and `kind` is its code.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        code: int = 2,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        kind: str | None = None,
+    ) -> None:
         super().__init__(message)
-        self.message, self.code, self.hint = message, code, hint
+        self.message, self.code, self.hint, self.details, self.kind = message, code, hint, details or {}, kind
+
+
+@dataclass
+class _Said:
+    """What the command has said so far: whether anything on stdout, and the first error."""
+
+    out: bool = False
+    error: tuple[str, str | None] | None = None
+
+
+_said = _Said()
+
+
+def begin() -> None:
+    """Begin a command: nothing was said by it yet."""
+    _said.out, _said.error = False, None
 
 
 def command(function: Callable[P, R]) -> Callable[P, R]:
@@ -31,45 +58,95 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        begin()
         try:
             return function(*args, **kwargs)
-        except Failed as failed:
-            _end(failed.message, failed.hint, failed.code)
-        except DeployError as problem:
-            for one in getattr(problem, "failures", {}).values():
-                error(one.message, one.hint)
-            _end(problem.message, problem.hint, 3)
+        except (typer.Exit, typer.Abort):
+            raise
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
         except BrokenPipeError:
             # The reader (head, less) has gone; Python would complain once more while it shuts down.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
-        except OSError as problem:
-            where = f"{problem.filename}: " if problem.filename else ""
-            state = os.environ.get("JOBCTL_STATE_DIR")
-            ours = state is not None and str(problem.filename or "").startswith(state)
-            hint = "JOBCTL_STATE_DIR says that jobctl keeps its history there" if ours else None
-            _end(f"{where}{problem.strerror or problem}", hint, 2)
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as bug:
-            if os.environ.get("JOBCTL_DEBUG"):
+        except Exception as problem:
+            failed = _as_failed(problem)
+            if failed is None:
                 raise
-            message = f"jobctl has a bug: {type(bug).__name__}: {bug}"
-            _end(message, "JOBCTL_DEBUG=1 shows where; please report it", 70)
+        if failed.message:
+            error(failed.message, failed.hint)
+        if getattr(kwargs.get("output"), "value", None) == "json":
+            out_error(failed)
+        raise typer.Exit(failed.code)
 
     return guarded
 
 
-def _end(message: str, hint: str | None, code: int) -> NoReturn:
-    if message:
-        error(message, hint)
-    raise typer.Exit(code)
+def _as_failed(problem: Exception) -> Failed | None:
+    """Return how a command ends that `problem` has ended, None for a bug that is to be seen."""
+    if isinstance(problem, Failed):
+        return problem
+    if isinstance(problem, DeployError):
+        failures: Mapping[str, DeployError] = getattr(problem, "failures", {})
+        for one in failures.values():
+            error(one.message, one.hint)
+        hosts = [failure_json(host, one) for host, one in failures.items()]
+        return Failed(problem.message, 3, problem.hint, {"failed_hosts": hosts} if hosts else {}, code_of(problem))
+    if isinstance(problem, OSError):
+        where = f"{problem.filename}: " if problem.filename else ""
+        state = os.environ.get("JOBCTL_STATE_DIR")
+        ours = state is not None and str(problem.filename or "").startswith(state)
+        hint = "JOBCTL_STATE_DIR says that jobctl keeps its history there" if ours else None
+        return Failed(f"{where}{problem.strerror or problem}", 2, hint, kind="file")
+    if os.environ.get("JOBCTL_DEBUG"):
+        return None
+    message = f"jobctl has a bug: {type(problem).__name__}: {problem}"
+    return Failed(message, 70, "JOBCTL_DEBUG=1 shows where; please report it", kind="bug")
+
+
+# The kinds of errors without a code of their own, by the exit code, and their words where nothing was said.
+_KINDS = {
+    1: ("job-failed", "the job failed"),
+    2: ("usage", "it cannot be done like that"),
+    3: ("hosts-failed", "hosts are not fit, or cannot be reached"),
+    4: ("partly-done", "some hosts did their part, others not"),
+    5: ("not-yours", "the job is locked, or belongs to someone else"),
+    124: ("timeout", "the time is over"),
+}
+
+
+_WORDS = {
+    "invalid-spec": "the spec is not valid: `diagnostics` says why",
+    "invalid-hosts": "the hosts file is not valid: `diagnostics` says why",
+}
+
+
+def code_of(problem: BaseException | None) -> str | None:
+    """Return the code that tells a host's error from others, None where it has none."""
+    code = getattr(problem, "code", None)
+    return code if isinstance(code, str) else None
+
+
+def failure_json(host: str, error: DeployError) -> dict[str, Any]:
+    """Return why a host did not do its part."""
+    return {"host": host, "code": code_of(error) or "failed", "message": error.message, "hint": error.hint}
+
+
+def out_error(failed: Failed) -> None:
+    """Print how the command failed as a line of JSON, unless what it has printed says so already."""
+    if _said.out:
+        return
+    kind, words = _KINDS.get(failed.code, ("failed", "it failed"))
+    words = _WORDS.get(failed.kind or kind, words)
+    first = (failed.message, failed.hint) if failed.message else _said.error or (words, None)
+    code = failed.kind or code_of(failed.__cause__) or kind
+    told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.code}
+    out_json_line({"error": told, **failed.details})
 
 
 def out(text: str = "") -> None:
     """Print what was asked for."""
+    _said.out = True
     sys.stdout.write(printable(text, sys.stdout) + "\n")
 
 
@@ -107,6 +184,7 @@ def write(text: str, stream: Any = None) -> None:
 
 def error(message: str, hint: str | None = None) -> None:
     """Tell what went wrong and what to do about it."""
+    _said.error = _said.error or (message, hint)
     say(f"{style('error', 'red')}: {message}")
     if hint:
         say(f"{style('hint', 'cyan')}: {hint}")

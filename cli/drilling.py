@@ -117,51 +117,96 @@ def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, ho
     _, offset = events.read(deployer.job.events)
     struck = time.time()
     deployer.strike(node, victim)
-    running, at, gap, after = _recovery(deployer, number, before is not None, deadline)
-    told = _told(deployer, offset)
+    back = _recovery(deployer, _Before(number, node, _life(observed, node), before is not None), deadline)
+    told = _told(deployer, offset, begins=back.generation > number)
     times = Times(
-        _first(told, "failure", struck),
-        _first(told, "generation", struck),
-        round(running - struck, 2),
-        round(at - struck, 2) if after is not None else None,
+        _first(told, ("failure", "process-restarted"), struck),
+        _first(told, ("generation",), struck),
+        round(back.running - struck, 2),
+        round(back.seen - struck, 2) if back.step is not None else None,
     )
-    return Drill(victim, node, host, number, before, after, times, _continued(before, after, rate * (gap + REPORTED)))
+    continued = _continued(before, back.step, rate * (back.gap + REPORTED))
+    return Drill(victim, node, host, number, before, back.step, times, continued)
 
 
-def _told(deployer: Deployer, offset: int) -> list[dict[str, Any]]:
-    """Return what the supervisor has told since; one that has told of the failure tells of the generation, too."""
+def _told(deployer: Deployer, offset: int, *, begins: bool) -> list[dict[str, Any]]:
+    """Return what the supervisor has told since; one that has told of the failure tells of the generation, too.
+
+    Unless none `begins`.
+    """
     from jobctl.jobspec.deploy import events
 
     deadline = time.monotonic() + TOLD
     while True:
         told, _ = events.read(deployer.job.events, offset)
         kinds = {event["event"] for event in told}
-        if "failure" not in kinds or "generation" in kinds or time.monotonic() >= deadline:
+        if not begins or "failure" not in kinds or "generation" in kinds or time.monotonic() >= deadline:
             return told
         pause(LOOK)
 
 
-def _recovery(deployer: Deployer, number: int, counts: bool, deadline: float) -> tuple[float, float, float, int | None]:
-    """Wait until all nodes run a later generation than `number`, and have made a step if the job `counts` them.
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The job before it was harmed: its generation, the node that is struck and the life it was in, whether it counts steps."""
 
-    Returns when they ran, when that step was seen, for how long nobody had looked then, and the step.
+    generation: int
+    node: int
+    life: object
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """The job after it was harmed: since when it runs, when its first `step` was seen, and for how long nobody had looked."""
+
+    generation: int
+    running: float
+    seen: float
+    gap: float
+    step: int | None
+
+
+def _recovery(deployer: Deployer, was: _Before, deadline: float) -> _Back:
+    """Wait until the job has recovered, and has made a step if it counts them.
+
+    It has when all nodes run a later generation. Where nodes join again by themselves (Paddle with etcd, parameter servers)
+    none begins: then it has when the node that was struck runs other processes than before, and so do the others.
     """
     from jobctl.jobspec.deploy.observed import phase
 
-    name, running, last = deployer.job.name, None, time.time()
+    name, running, last, stale = deployer.job.name, None, time.time(), None
     for observed in _looks(deployer, deadline):
         current = observed.control.generation
-        if current is None or current.number <= number:
-            if phase(observed)[0] == "succeeded":
-                raise Failed(f"job `{name}` ended well before the drill could harm it", 2)
-            continue
-        if any(m.generation != current.number or m.state not in ("running", "exited") for m in observed.members):
+        number = current.number if current else 0
+        begun = number > was.generation
+        if not begun and phase(observed)[0] == "succeeded" and running is None:
+            raise Failed(f"job `{name}` ended well before the drill could harm it", 2)
+        runs = all(m.generation == number and m.state in ("running", "exited") for m in observed.members)
+        if not runs or not (begun or _lives_again(observed, was)):
+            running = running if begun else None
             continue  # what they report is of before
-        running = running or time.time()
-        if _step(observed) is not None or not counts:
-            return running, time.time(), time.time() - last, _step(observed)
+        step = _step(observed) if begun else _step_of(observed, was.node)
+        if running is None:
+            running = time.time()
+            stale = None if begun else step  # in the same generation the last report of the old processes stays
+        if not was.counts or (step is not None and step != stale):
+            return _Back(number, running, time.time(), time.time() - last, step)
         last = time.time()
     raise Failed(f"job `{name}` has not recovered in time", 1, f"`jobctl status {name}`, `jobctl events {name}`")
+
+
+def _life(observed: Observed, number: int) -> object:
+    """Return what tells the processes of a node that run now from any that are started later."""
+    node = observed.node(number)
+    return node and (node.container, node.started_at, node.again, tuple(p.pid for p in node.processes))
+
+
+def _lives_again(observed: Observed, was: _Before) -> bool:
+    """Say whether the node that was struck runs, with other processes than before."""
+    node = observed.node(was.node)
+    if node is None or not node.processes or _life(observed, was.node) == was.life:
+        return False
+    return all(p.state == "exited" or (p.state == "running" and p.pid) for p in node.processes)
 
 
 def _looks(deployer: Deployer, deadline: float) -> Iterator[Observed]:
@@ -183,6 +228,11 @@ def _step(observed: Observed) -> int | None:
     return max((node.progress for node in observed.members if node.progress is not None), default=None)
 
 
+def _step_of(observed: Observed, number: int) -> int | None:
+    node = observed.node(number)
+    return node.progress if node is not None else None
+
+
 def _rate(observed: Observed) -> float:
     """Return how many steps a second the job makes, rather too many: what it has made since it began, four times."""
     began = min((node.started_at for node in observed.members if node.started_at), default=None)
@@ -190,8 +240,8 @@ def _rate(observed: Observed) -> float:
     return 0.0 if began is None or step is None else 4 * step / max(1.0, time.time() - began)
 
 
-def _first(told: list[dict[str, Any]], kind: str, since: float) -> float | None:
-    found = (event["time"] for event in told if event["event"] == kind and event["time"] >= since)
+def _first(told: list[dict[str, Any]], kinds: tuple[str, ...], since: float) -> float | None:
+    found = (event["time"] for event in told if event["event"] in kinds and event["time"] >= since)
     at = next(found, None)
     return None if at is None else round(at - since, 2)
 

@@ -56,9 +56,10 @@ def pull_job(deployer: Handle, directory: Path | None, output: Format) -> None:
     copied = deployer.fetch(target)
     if not copied:
         raise Failed(f"job `{deployer.job.name}` has left nothing to fetch", 2)
-    console.say(f"fetched {', '.join(copied)} into {target}")
+    words = ", ".join(f"{count} {what if count != 1 else what.removesuffix('s')}" for what, count in copied.items())
+    console.say(f"fetched {words} into {target}")
     if output is Format.json:
-        console.out_json({"job": deployer.job.name, "directory": str(target), "fetched": copied})
+        console.out_json({"job": deployer.job.name, "directory": str(target), "fetched": dict(copied)})
     if deployer.failures:
         tell_failures(deployer.failures)
         raise Failed("", 4)

@@ -226,21 +226,21 @@ def known_hosts(where: Where) -> tuple[Host, ...]:
     found, diagnostics = _hosts(where.hosts, where)
     if has_errors(diagnostics):
         show_diagnostics(diagnostics, Source(str(where.hosts), "", None))
-        raise Failed("", 2)
+        details = {"diagnostics": [diagnostic.to_json() for diagnostic in diagnostics]}
+        raise Failed("", 2, details=details, kind="invalid-hosts")
     return found
 
 
 def compile_job(
     job: str | None, overrides: Sequence[str] | None, where: Where, *, quiet: bool = False, as_json: bool = False
 ) -> Compiled:
-    """Return the compiled job; diagnostics go to stderr, errors end the command with 2."""
+    """Return the compiled job; diagnostics go to stderr (errors with `as_json` to stdout), errors end the command with 2."""
     checked = check(job, overrides, where)
-    if checked.compiled is None and as_json:
-        console.out_json({"valid": False, "diagnostics": [diagnostic.to_json() for diagnostic in checked.diagnostics]})
-    elif checked.compiled is None or not quiet:
+    if not (quiet if checked.compiled else as_json):
         show_diagnostics(checked.diagnostics, checked.loaded.source)
     if checked.compiled is None:
-        raise Failed("", 2)
+        details = {"valid": False, "diagnostics": [diagnostic.to_json() for diagnostic in checked.diagnostics]}
+        raise Failed("", 2, details=details, kind="invalid-spec")
     if not quiet:
         say_unused_hosts(checked, where)
     return checked.compiled

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
-from jobctl.console import Failed
+from jobctl.console import Failed, failure_json
 from jobctl.options import Format
-from jobctl.status import failure_json, status_json
+from jobctl.status import status_json
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.site import Site

@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import sys
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NoReturn
 
 import typer
 
-from jobctl import change, compile, look, output
+from jobctl import change, compile, console, look, output
 from jobctl.console import Commands
 
 OBJECTS = 200_000  # more of them than before, after which the collector looks for cycles among the new ones
@@ -80,4 +81,36 @@ def main(argv: list[str] | None = None) -> None:
         given, rest = given[:at], given[at + 1 :]
     # Reading the signatures of all commands takes longer than most of them; the shell's completion needs them all.
     alone = given[:1] if given and given[0] in COMMANDS and "_JOBCTL_COMPLETE" not in os.environ else COMMANDS
-    application(alone)(args=given, prog_name="jobctl", obj=rest)
+    if wants_json(given):
+        _end_with_json(application(alone), given, rest)
+    else:
+        application(alone)(args=given, prog_name="jobctl", obj=rest)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Say whether arguments ask for JSON, whatever else is wrong with them; `-o` of some commands is a file."""
+    if arguments[:1] in (["report"], ["import"]):
+        return False
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(_OUTPUT.fullmatch(one) and (_JSON.search(one) or other == "json") for one, other in pairs)
+
+
+_OUTPUT = re.compile("--output(=json)?|-[a-z]*o(=?json)?")
+_JSON = re.compile("json$")
+
+
+def _end_with_json(app: typer.Typer, arguments: Sequence[str], rest: Sequence[str] | None) -> NoReturn:
+    """Run the command; what is wrong with its arguments is told as JSON, too."""
+    console.begin()
+    try:
+        code = app(args=arguments, prog_name="jobctl", obj=rest, standalone_mode=False)
+    except typer.Abort:
+        console.say("Aborted!")
+        code = 1
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what all errors of usage have
+            raise
+        error.show()  # type: ignore[attr-defined]
+        code = error.exit_code  # type: ignore[attr-defined]
+        console.out_error(console.Failed(error.format_message(), code))
+    sys.exit(code or 0)

@@ -125,9 +125,11 @@ def _counts(observed: Observed) -> tuple[int, int]:
 
 def report(deployer: Handle, failed: Failures | None = None) -> None:
     """Print the state of the job as JSON, with the hosts that did not do their part."""
-    from jobctl.status import failure_json, status_json
+    from jobctl.status import status_json
 
-    console.out_json({**status_json(deployer), "failed_hosts": [failure_json(h, e) for h, e in (failed or {}).items()]})
+    console.out_json(
+        {**status_json(deployer), "failed_hosts": [console.failure_json(h, e) for h, e in (failed or {}).items()]}
+    )
 
 
 def _say_outcome(deployer: Handle, observed: Observed, now: str, reason: str | None) -> int:

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.console import failure_json
 from jobctl.jobspec.deploy.clock import pause
-from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.transport import HostError
 from jobctl.naming import SERVICES
 from jobctl.options import Format
 
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess, ObservedService
 
 INTERVAL = 0.5  # seconds between two looks of --watch
-
-
-def failure_json(host: str, error: DeployError) -> dict[str, Any]:
-    """Return why a host did not do its part."""
-    code = error.code if isinstance(error, HostError) else "failed"
-    return {"host": host, "code": code, "message": error.message, "hint": error.hint}
 
 
 def status_json(deployer: Handle) -> dict[str, Any]:

@@ -107,8 +107,8 @@ class Handle(Protocol):
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
 
-    def fetch(self, into: Path) -> list[str]:
-        """Copy logs and outputs below `into`; return what that was, in words."""
+    def fetch(self, into: Path) -> Mapping[str, int]:
+        """Copy logs and outputs below `into`; return how many of what (`files`, `logs`, …) that was."""
 
     def close(self) -> None:
         """Let go of all connections."""

@@ -529,7 +529,7 @@ class Hosts:
 
         return look_around(self.sites[node.host.name], plan, node, start, argv)
 
-    def fetch(self, into: Path) -> list[str]:
+    def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer; those of a node lie in its folder."""
         self.observe()
         homes = [host for host, seen in self._seen.items() if seen.directories]
@@ -537,7 +537,7 @@ class Hosts:
         self._raise_if_all(outcome)
         self._down = {**self._down, **self._failures(outcome)}
         count = sum(outcome.done.values())
-        return [f"{count} file{'' if count == 1 else 's'} of {len(outcome.done)} hosts"] if count else []
+        return {"files": count, "hosts": sum(1 for files in outcome.done.values() if files)} if count else {}
 
     def close(self) -> None:
         """Let go of all connections."""

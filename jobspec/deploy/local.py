@@ -368,20 +368,21 @@ class Local:
         """Run a command with the environment and in the directory that the processes of `node` would have."""
         return run_in_foreground(argv, _process_environ(plan, node, start), node.launch.workdir)
 
-    def fetch(self, into: Path) -> list[str]:
+    def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs."""
-        return self._fetch_logs(into) + self._fetch_outputs(into)
+        counts = {"logs": self._fetch_logs(into), "outputs": self._fetch_outputs(into)}
+        return {what: count for what, count in counts.items() if count}
 
-    def _fetch_logs(self, into: Path) -> list[str]:
+    def _fetch_logs(self, into: Path) -> int:
         roots = [self.work] if self.work.exists() else sorted(self.job.history.glob("*"))[-1:]
         found = [path for root in roots for path in sorted(root.glob("node-*/logs"))]
         for path in found:
             shutil.copytree(path, into / HOST / path.parent.name / "logs", dirs_exist_ok=True)
-        return [f"logs of {len(found)} node{'' if len(found) == 1 else 's'}"] if found else []
+        return sum(file.is_file() for path in found for file in path.rglob("*"))
 
-    def _fetch_outputs(self, into: Path) -> list[str]:
+    def _fetch_outputs(self, into: Path) -> int:
         if self.plan is None or not self.plan.nodes[0].launch.workdir:
-            return []
+            return 0
         workdir = Path(self.plan.nodes[0].launch.workdir)
         found = [output for output in self.plan.outputs if (workdir / output).exists()]
         for output in found:
@@ -391,7 +392,7 @@ class Local:
             else:
                 to.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, to)
-        return found
+        return len(found)
 
     def close(self) -> None:
         """There is nothing to let go of."""

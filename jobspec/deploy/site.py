@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -271,9 +272,8 @@ class Site:
                 if result.code == 0:
                     return
         error = problem(self.host.name, f"remove {paths[0]}", result)
-        raise HostError(
-            self.host.name, error.code, error.cause, f"`sudo rm -rf {paths[0]}` there: containers wrote it as root"
-        )
+        hint = f"`sudo rm -rf {shlex.quote(paths[0])}` there: containers wrote it as root"
+        raise HostError(self.host.name, error.code, error.cause, hint)
 
     # What it leaves behind.
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
 from jobctl.jobspec.spec.draft import told
+from jobctl.jobspec.spec.hosts import is_ipv6
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
 
@@ -275,6 +276,10 @@ def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
             span = source.value_span(("etcd", "endpoints", number))
             message = f"`{endpoint}` is no endpoint of etcd"
             yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
+        elif is_ipv6(endpoint) or is_ipv6(host):
+            span = source.value_span(("etcd", "endpoints", number))
+            message = f"`{endpoint}` is an IPv6 address without brackets"
+            yield Diagnostic("error", "bad-endpoint", message, span, f"write `[{host}]:{port}`")
 
 
 def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:

@@ -171,11 +171,24 @@ def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
     if match is None:
         raise _Bad("bad-host", f"`{text}` is no host", "write `user@name:port`, or `name[01-16]` for a range")
     port = match["port"]
+    if port is not None and is_ipv6(address := text.rpartition("@")[2]):
+        hint = f"an IPv6 address stands in brackets: `[{address}]`, with a port `[{address}]:22`"
+        raise _Bad("bad-host", f"`{address}` is an IPv6 address without brackets", hint)
     if port is not None and not (re.fullmatch(r"\d{1,5}", port) and 1 <= int(port) <= 65535):
         raise _Bad("bad-host", f"`{port}` is no port", "write a number from 1 to 65535 after the colon")
     name = match["name"]
     names = [name[1:-1]] if name.startswith("[") and ":" in name else expand(name)
     return match["user"], names, None if port is None else int(port)
+
+
+def is_ipv6(text: str) -> bool:
+    """Say whether `text` is an IPv6 address, without brackets."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(text).version == 6
+    except ValueError:
+        return False
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
@@ -216,7 +229,16 @@ def _numbers(part: str, pattern: str) -> range:
 def _addresses(pattern: str | None, count: int) -> list[str | None]:
     if pattern is None:
         return [None] * count
-    addresses = expand(pattern)
+    plain = pattern[1:-1] if pattern.startswith("[") and pattern.endswith("]") else pattern
+    if is_ipv6(plain):
+        addresses = [plain]
+    elif re.search(r":\d*$", pattern):
+        hint = (
+            "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`"
+        )
+        raise _Bad("bad-address", f"`addr={pattern}` is no address", hint)
+    else:
+        addresses = expand(pattern)
     if len(addresses) != count:
         message = f"`addr={pattern}` is {len(addresses)} address{'es' if len(addresses) > 1 else ''} for {count} hosts"
         raise _Bad("bad-address", message, "give as many, e.g. `gpu[1-4] addr=10.0.0.[1-4]`")

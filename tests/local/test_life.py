@@ -245,7 +245,7 @@ def test_stop_restart_and_pull_report_in_json(slow: Any) -> None:
     slow.ok("up")
     assert json.loads(slow.ok("restart", "-o", "json"))["generation"] == 2
     assert json.loads(slow.ok("stop", "-o", "json"))["phase"] == "stopped"
-    assert json.loads(slow.ok("pull", "-o", "json"))["fetched"] == ["logs of 2 nodes"]
+    assert json.loads(slow.ok("pull", "-o", "json"))["fetched"]["logs"] >= 2
 
 
 def test_wait_times_out_with_124(slow: Any) -> None:

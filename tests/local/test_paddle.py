@@ -198,13 +198,14 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu")
         state = eventually(lambda: goes_on(jobs, 0), 240)
         assert state["replicas"] == "3[2:3]"
-        os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
-        eventually(lambda: restarts(jobs, 1) == 1)
+        drill = ("drill", "p1", "--yes", "--timeout", "4m", "-o", "json", "--node")
+        told = json.loads(jobs.ok(*drill, "1"))
+        assert (told["generation"], told["after"] is None, told["seconds"]["stopped"]) == (1, False, None)
+        assert restarts(jobs, 1) == 1
         reached = eventually(lambda: goes_on(jobs, furthest(state)), 240)
-        for pid, line in jobs.processes().items():
-            if "--control" in line and "p1/" in line and "node-2" in line:
-                os.kill(pid, signal.SIGKILL)
-        eventually(lambda: any("its launcher was killed" in event["message"] for event in jobs.events()))
+        told = json.loads(jobs.ok(*drill, "2", "--container"))
+        assert (told["generation"], told["after"] is None, told["seconds"]["stopped"]) == (1, False, None)
+        assert any("its launcher was killed" in event["message"] for event in jobs.events())
         eventually(lambda: goes_on(jobs, furthest(reached)), 240)
         assert sorted(p["rank"] for node in jobs.status()["nodes"] for p in node["processes"]) == [0, 1, 2]
         jobs.ok("down", "p1")

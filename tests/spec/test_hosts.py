@@ -19,12 +19,40 @@ from jobctl.jobspec.spec.hosts import Host, UnknownHost, choose, parse_hosts
         ("n[9-11,3]", [Host("n9"), Host("n10"), Host("n11"), Host("n3")]),
         ("n[08,9]", [Host("n08"), Host("n9")]),
         ("me@[fe80::1]:2222", [Host("fe80::1", "me", 2222)]),
+        ("gpu01 addr=fd77::6", [Host("gpu01", addr="fd77::6")]),
+        ("gpu01 addr=[fd77::6]", [Host("gpu01", addr="fd77::6")]),
         ("localhost", [Host("localhost")]),
     ],
 )
 def test_lines(text: str, hosts: list[Host]) -> None:
     loaded = parse_hosts(text, "hosts.txt")
     assert (list(loaded.hosts), loaded.diagnostics) == (hosts, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message", "hint"),
+    [
+        (
+            *("fd77::6", "bad-host", "`fd77::6` is an IPv6 address without brackets"),
+            "an IPv6 address stands in brackets: `[fd77::6]`, with a port `[fd77::6]:22`",
+        ),
+        (
+            *("me@fd77::6:22", "bad-host", "`fd77::6:22` is an IPv6 address without brackets"),
+            "an IPv6 address stands in brackets: `[fd77::6:22]`, with a port `[fd77::6:22]:22`",
+        ),
+        (
+            *("gpu01 addr=10.0.0.1:2222", "bad-address", "`addr=10.0.0.1:2222` is no address"),
+            "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`",
+        ),
+        (
+            *("gpu01 addr=[fd77::6]:2222", "bad-address", "`addr=[fd77::6]:2222` is no address"),
+            "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`",
+        ),
+    ],
+)
+def test_addresses_with_too_many_colons(text: str, code: str, message: str, hint: str) -> None:
+    (found,) = parse_hosts(text, "hosts.txt").diagnostics
+    assert (found.code, found.message, found.hint) == (code, message, hint)
 
 
 def test_every_key() -> None:

@@ -339,10 +339,10 @@ class Cluster:
             raise DeployError(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
         return Session(self.api, pod.name, pod.container).run(argv)
 
-    def fetch(self, into: Path) -> list[str]:
+    def fetch(self, into: Path) -> dict[str, int]:
         """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""
         count, self._failures = podlogs.collect(self.api, self.pods(), self.plan, into)
-        return [f"{count} log{'' if count == 1 else 's'}"] if count else []
+        return {"logs": count} if count else {}
 
     def close(self) -> None:
         """Let go of all connections."""

@@ -1,0 +1,124 @@
+"""What `drill` waits for, on stories as hosts told them: a look a line, from the blow to the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl import drilling
+from jobctl.console import Failed
+from jobctl.jobspec.deploy import events
+from jobctl.jobspec.deploy.control import Control, Ledger
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
+from jobctl.jobspec.plan.types import Generation, Meeting, Member
+from jobctl.options import Format
+
+
+def node(index: int, pid: int, step: int | None, **changes: Any) -> ObservedNode:
+    """A node with one process, in generation 1."""
+    process = ObservedProcess(index, 0, "running", pid, None, "cpu:0")
+    base = ObservedNode(index, "trainer", f"h{index}", "running", launcher=9, generation=1, progress=step)
+    return replace(base, **{"container": "c", "started_at": 100.0, "processes": (process,), **changes})
+
+
+def broken(index: int, **changes: Any) -> ObservedNode:
+    """A node whose process has died."""
+    process = ObservedProcess(index, 0, "failed", 71, 137, "cpu:0")
+    return node(index, 71, 500, processes=(process,), **changes)
+
+
+def look(*nodes: ObservedNode, number: int = 1) -> Observed:
+    members = tuple(Member(n.node, n.node, ("trainer",), n.host, f"10.0.0.{n.node}", 1) for n in nodes)
+    generation = Generation("job", "job-1", number, "run", 0.0, members, Meeting("10.0.0.0", 20000, "m"), None)
+    return Observed(Control(generation, Ledger(90.0)), nodes, supervised=True)
+
+
+BEFORE = look(node(0, 71, 500), node(1, 71, 500))
+
+# Paddle with etcd: its launcher starts the processes of all nodes again, in the same generation of ours.
+PROCESS_REGROUPS = [
+    BEFORE,
+    look(node(0, 71, 505), broken(1)),
+    look(node(0, 71, 505), node(1, 71, 505)),  # the report of a moment before: these are the old processes
+    look(node(0, 95, 505, again=1), broken(1)),
+    look(node(0, 95, 505, again=1), node(1, 95, 505, again=1)),
+    look(node(0, 95, 470, again=1), node(1, 95, 471, again=1)),
+]
+# The same, where the container was killed: its launcher, started again, joins the others.
+CONTAINER_JOINS = [
+    BEFORE,
+    look(node(0, 71, 505), broken(1, state="failed", launcher=None)),
+    look(node(0, 71, 505), node(1, 71, None, state="pending", processes=(), generation=0)),
+    look(node(0, 95, 505, again=1), node(1, 71, None, started_at=160.0)),
+    look(node(0, 95, 470, again=1), node(1, 71, 471, started_at=160.0)),
+]
+# Whatever begins a new generation: its processes start from nothing.
+GENERATION = [
+    BEFORE,
+    look(node(0, 71, 505), broken(1, state="failed")),
+    look(node(0, 71, 505), node(1, 71, 505), number=2),
+    look(node(0, 81, None, generation=2), node(1, 81, None, generation=2), number=2),
+    look(node(0, 81, 471, generation=2), node(1, 81, None, generation=2), number=2),
+]
+
+
+class Told:
+    """A deployer that tells a story, whose last look it repeats a few times."""
+
+    def __init__(self, story: list[Observed], directory: Path) -> None:
+        self.story, self.looks, self.struck = story, 0, False
+        self.job = SimpleNamespace(name="job", events=directory / "events.jsonl")
+        self.plan, self.interval = None, 0.0
+
+    def observe(self) -> Observed:
+        assert self.looks < len(self.story) + 5, "it waits for what has happened"
+        seen = self.story[min(self.looks, len(self.story) - 1)]
+        self.looks += 1
+        return seen
+
+    def strike(self, node: int, what: str) -> None:
+        self.struck = True
+        events.record(self.job.events, drilling.time.time(), "failure", f"node {node} failed")
+
+    def where(self) -> tuple[str, ...]:
+        return ("h0", "h1")
+
+
+@contextmanager
+def drilled(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    shown: list[Any] = []
+    monkeypatch.setattr(drilling, "pause", lambda seconds: None)
+    monkeypatch.setattr(drilling.console, "out_json", shown.append)
+    yield shown
+
+
+@pytest.mark.parametrize(
+    ("story", "after"), [(PROCESS_REGROUPS, 471), (CONTAINER_JOINS, 471), (GENERATION, 471)], ids=str
+)
+def test_it_waits_for_the_first_step_after_the_blow(
+    story: list[Observed], after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(story, tmp_path)
+    if story is GENERATION:
+        events.record(told.job.events, 0.0, "up", "up")
+        monkeypatch.setattr(drilling, "TOLD", 0.0)
+    with drilled(told, monkeypatch) as shown:
+        drilling.drill_job(told, "process", "1", True, "10m", Format.json)  # type: ignore[arg-type]
+    assert told.struck
+    assert told.looks == len(story)  # neither sooner nor later
+    (report,) = shown
+    assert (report["before"], report["after"], report["generation"]) == (500, after, 1)
+    assert report["seconds"]["detected"] is not None
+
+
+def test_a_job_that_ends_before_the_blow_harms_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = [node(i, 71, 500, state="exited", exit_code=0, launcher=None) for i in (0, 1)]
+    told = Told([BEFORE, look(*done)], tmp_path)
+    with drilled(told, monkeypatch), pytest.raises(Failed, match="ended well before the drill could harm it"):
+        drilling.drill_job(told, "process", "1", True, "10m", Format.json)  # type: ignore[arg-type]
