@@ -83,6 +83,11 @@ class Control:
     ledger: Ledger = field(default_factory=lambda: Ledger(0.0))
 
     @property
+    def ordered_to_end(self) -> bool:
+        """Whether launchers were told to end their processes, or are to be: the job has a result, or a command changes it."""
+        return self.ledger.result is not None or (self.generation is not None and self.generation.command != "run")
+
+    @property
     def homes(self) -> dict[int, str]:
         """On which host the generation has each of its nodes; of none, nothing."""
         return {member.node: member.host for member in self.generation.members} if self.generation else {}

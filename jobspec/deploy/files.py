@@ -31,6 +31,16 @@ def write_json(path: Path, value: object, mode: int = 0o644) -> None:
     write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode)
 
 
+def is_full(path: Path) -> bool:
+    """Say whether the disk of `path` has no room left for us: no free block, or no free inode where they are counted."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
+    return free == 0 or (found.f_files > 0 and found.f_ffree == 0)
+
+
 def append_line(path: Path, line: str) -> None:
     """Append a line, in one write, so that lines of two writers never mix; the file is readable by its owner only.
 

@@ -43,7 +43,7 @@ from jobctl.jobspec.deploy.control import (
 from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.events import Written
-from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
+from jobctl.jobspec.deploy.files import is_full, read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.foreground import run_in_foreground
 from jobctl.jobspec.deploy.jobdir import JobDir
@@ -51,7 +51,7 @@ from jobctl.jobspec.deploy.localfeed import LocalFeed
 from jobctl.jobspec.deploy.localservices import LocalServices, script_hash
 from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Logs, Selection
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, parse_node
+from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, parse_node
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.frameworks.base import framework
@@ -97,7 +97,9 @@ class Local:
         control = self.newest()
         nodes = tuple(self._observe_node(index, control) for index in self._known_nodes(control))
         supervised = bool(read_holder(self.job.supervisor_lock))
-        return Observed(control, nodes, supervised=supervised, services=tuple(self._services.observe()))
+        services = tuple(self._services.observe())
+        obstacles = {HOST: FULL} if is_full(self.work) else {}
+        return Observed(control, nodes, supervised=supervised, services=services, obstacles=obstacles)
 
     def newest(self) -> Control:
         """Return generation and ledger."""

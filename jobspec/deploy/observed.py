@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy.control import Control
-from jobctl.jobspec.plan.types import Failure
+from jobctl.jobspec.plan.types import Failure, Generation
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
@@ -97,7 +97,7 @@ class Observed:
     of a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
     answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands, and
     why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of ours, and
-    `supervised` is None.
+    `supervised` is None. `obstacles` are hosts that answer but cannot take what they are sent, and why.
     """
 
     control: Control
@@ -110,6 +110,7 @@ class Observed:
     services: tuple[ObservedService, ...] = ()
     prepared: Mapping[str, str | None] = field(default_factory=dict)
     verdict: tuple[Phase, str | None] | None = None
+    obstacles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:
@@ -126,6 +127,7 @@ class Observed:
 
 
 LAUNCHER_KILLED = "its launcher was killed"
+FULL = "the disk with the job's own files is full"
 
 # What a launcher reports, in the words of `status`.
 _STATES: dict[str, State] = {
@@ -231,7 +233,9 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
         return (
             ("running", "is being stopped") if running else ("stopped", "it was told to stop; `jobctl up` resumes it")
         )
-    return _unfinished(observed)
+    now, reason = _unfinished(observed)
+    obstacles = [f"{host}: {words}" for host, words in observed.obstacles.items()]
+    return now, "; ".join([reason, *obstacles] if reason else obstacles) or None
 
 
 def _current(observed: Observed, node: ObservedNode) -> bool:
@@ -249,9 +253,23 @@ def _succeeded(observed: Observed, node: ObservedNode) -> bool:
     return node.state == "exited" and node.exit_code == 0 and _current(observed, node)
 
 
+def is_behind(node: ObservedNode, generation: Generation) -> bool:
+    """Say whether a node has not begun `generation` yet, though its launcher can: what it reports is of an earlier one."""
+    return node.alive and node.generation < generation.number
+
+
+def _unreached(observed: Observed) -> str | None:
+    """Say which hosts do not have the newest generation yet, None if all that answer have it."""
+    generation = observed.control.generation
+    if generation is None or not observed.outdated:
+        return None
+    again = "it is sent again until it arrives" if observed.supervised else "`jobctl up` sends it again"
+    return f"{', '.join(observed.outdated)} has not received generation {generation.number}; {again}"
+
+
 def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
-    members = observed.members
-    failed = [node for node in members if node.broken]
+    members, generation = observed.members, observed.control.generation
+    failed = [node for node in members if node.broken and not (generation and is_behind(node, generation))]
     running = [n for n in members if _current(observed, n) and n.state in ("running", "exited") and not n.broken]
     if failed:
         words = "; ".join(describe_failure(node) for node in failed)
@@ -263,12 +281,14 @@ def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
     lost = [node for node in members if not node.reachable]
     if lost:
         return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
+    unreached = _unreached(observed)
+    if unreached is not None:
+        return "restarting" if observed.supervised else "degraded", unreached
     if len(running) == len(members) and members:
         held = (f"node {node.node}: {node.reason}" for node in running if node.state == "running" and node.reason)
         return "running", next(held, None)
     waiting = [node for node in members if not (_current(observed, node) and node.state in ("running", "exited"))]
-    why = next((node.reason for node in waiting if node.reason), None)
-    generation = observed.control.generation
+    why = next((node.reason for node in waiting if node.reason and not node.broken), None)
     again = generation is not None and generation.number > 1 and bool(observed.control.ledger.failures)
     words = f"waits for node {', '.join(str(node.node) for node in waiting)}"
     return ("restarting" if again else "starting"), f"{words}: it {why}" if why else words

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
 Kind = Literal["prepare", "remove", "replace", "change", "create", "start", "hand-over", "generation", "supervise"]
@@ -54,7 +54,8 @@ class Step:
 class Wanted:
     """What should run: a plan, the hash of each node's artefact, and of the code.
 
-    `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes. `cleared`
+    `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes. Without
+    `begins` the current generation goes on: it is completed, and no other one begins. `cleared`
     are nodes that cannot run where they were, although nobody can look; `excluded` hosts that are not to be used;
     `keep_budget`: a new generation is neither a person's wish nor a failure's fault.
     """
@@ -64,6 +65,7 @@ class Wanted:
     code: str | None
     anew: str | None = None
     replace: frozenset[int] = frozenset()
+    begins: bool = True
     supervise: bool = True
     grace: float | None = None
     cleared: frozenset[int] = frozenset()
@@ -87,6 +89,8 @@ class Wanted:
 def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     """Return the steps from `observed` to `wanted`, none if nothing has to change."""
     now, _ = phase(observed)
+    if not wanted.begins and observed.control.ordered_to_end:
+        return tuple(_hand_overs(observed))
     changed = _changes(wanted, observed)
     if now == "succeeded" and not changed and not wanted.anew:
         return ()
@@ -156,7 +160,7 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
         return [_step("start", node, f"it moves from {seen.host}")]
     if seen is not None and seen.alive:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
-        if cause is None and _differs(wanted, observed, node):
+        if cause is None and wanted.begins and _differs(wanted, observed, node):
             cause = _changes(wanted, observed) or "the spec changed"
         return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
     changed = _changes(wanted, observed)
@@ -220,7 +224,7 @@ def _hand_overs(observed: Observed) -> list[Step]:
 def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
     """Say why a new generation has to begin, None if the current one goes on."""
     generation, ledger = observed.control.generation, observed.control.ledger
-    if len(wanted.usable(observed)) < wanted.plan.min_nodes:
+    if not wanted.begins or len(wanted.usable(observed)) < wanted.plan.min_nodes:
         return None  # it would wait for nodes that cannot come
     if wanted.anew:
         return wanted.anew
@@ -232,7 +236,7 @@ def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -
         return f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
     if generation.command != "run" and phase(observed)[0] != "succeeded":
         return "a command was killed while it stopped the job"
-    broken = [node for node in observed.members if node.broken]
+    broken = [node for node in observed.members if node.broken and not is_behind(node, generation)]
     if broken:
         return f"node {broken[0].node}: {broken[0].reason or 'failed'}"
     here = [n for n in observed.members if n.reachable and not n.alive]

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest, role_of
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedService, State, parse_node
+from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
 
 Json = dict[str, Any]
 NONE: Mapping[str, str] = {}
@@ -19,7 +19,7 @@ class Seen:
     """What is on one host of a job: its containers, control file and ledger, and each node's report.
 
     `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `Site.note_prepared`
-    has put down.
+    has put down. `full`: its disk has no room left for the job's own files.
     """
 
     containers: tuple[SeenContainer, ...]
@@ -30,6 +30,7 @@ class Seen:
     there: bool = False  # whether the job has a work directory
     blind: bool = False
     prepared: str | None = None
+    full: bool = False
 
     def started(self, node: int) -> bool:
         """Whether the launcher of `node` has reported since its container was started."""
@@ -93,6 +94,7 @@ def together(
         owners=frozenset(c.owner for one in seen.values() for c in one.containers if c.owner),
         services=tuple(_services(seen, unreachable, services)),
         prepared={host: one.prepared for host, one in seen.items()},
+        obstacles={host: FULL for host, one in seen.items() if one.full},
     )
 
 

@@ -95,7 +95,7 @@ class Site:
         """Read what is there: one command for the files, one request to the engine, unless its `containers` are given."""
         # The engine first: a report that was read before its container ended would look like a launcher that was killed.
         containers = self.containers.seen() if containers is None else containers
-        files, supervised = self._files()
+        files, supervised, full = self._files()
         reports = {
             node: data
             for path, data in files.items()
@@ -105,10 +105,11 @@ class Site:
         run = PurePosixPath("run")
         control = parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
         prepared = (files.get(run / PREPARED) or {}).get("version")
-        return Seen(containers, control, reports, supervised, nodes, PurePosixPath() in files, prepared=prepared)
+        there = PurePosixPath() in files
+        return Seen(containers, control, reports, supervised, nodes, there, prepared=prepared, full=full)
 
-    def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool]:
-        """Return the files that say how the job does, and whether a supervisor holds its lock there.
+    def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
+        """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full.
 
         A file that is being replaced just now is left out, as are all if there are none.
         """
@@ -129,11 +130,11 @@ class Site:
                     data = json.loads(file.read()) if file else None
                     if isinstance(data, dict):
                         found[PurePosixPath(member.name)] = data
-        return found, packed.code == scripts.SUPERVISED
+        return found, packed.code == scripts.SUPERVISED, is_full(packed.err.decode("utf-8", "replace"))
 
     def control(self) -> Control:
         """Read control file and ledger only; the engine is not asked."""
-        files, _ = self._files()
+        files, _, _ = self._files()
         run = PurePosixPath("run")
         return parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
 
@@ -323,6 +324,16 @@ class _Reader:
             parts.append(data)
             size -= len(data)
         return b"".join(parts)
+
+
+def is_full(said: str) -> bool:
+    """Say whether OBSERVE found no room left for us: no free block, or no free inode where inodes are counted."""
+    rooms = [line.split()[1:] for line in said.splitlines() if line.startswith("room ")]
+    numbers = next(([int(word) for word in words] for words in rooms if len(words) == 4 and words[0].isdigit()), None)
+    if numbers is None:
+        return False
+    free, for_others, inodes, free_inodes = numbers
+    return (free if ["of", "root"] in rooms else for_others) == 0 or (inodes > 0 and free_inodes == 0)
 
 
 def _node(path: PurePosixPath) -> int | None:

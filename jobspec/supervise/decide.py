@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.vitals import MARGIN
 from jobctl.jobspec.plan.types import Failure, Generation, Recovery
 from jobctl.jobspec.supervise.decisions import (
     NOTHING_KNOWN,
@@ -13,6 +14,7 @@ from jobctl.jobspec.supervise.decisions import (
     Leave,
     Repair,
     Succeed,
+    Wait,
     World,
 )
 from jobctl.jobspec.supervise.failures import first_failure, judge_alone, not_before
@@ -24,7 +26,7 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     generation, ledger = observed.control.generation, observed.control.ledger
     left = over(observed)
     if left is not None:
-        return left
+        return _say_goodbye(left, observed, policy, world)
     if generation is None:
         return Continue()
     if phase(observed)[0] == "succeeded":
@@ -60,6 +62,17 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()
+
+
+def _say_goodbye(left: Leave, observed: Observed, policy: Recovery, world: World) -> Decision:
+    """Leave once every launcher has been told that the job is over, or cannot hold a lease any more."""
+    behind = [host for host in observed.outdated if any(n.host == host and n.alive for n in observed.nodes)]
+    if behind:
+        return Repair(f"{', '.join(behind)} has not received that {left.why}")
+    silent = sorted({node.host for node in observed.members if not node.reachable})
+    if silent and world.waited <= policy.host_timeout + MARGIN:
+        return Wait(f"{', '.join(silent)} may not know that {left.why}", lasting=False)
+    return left
 
 
 def over(observed: Observed) -> Leave | None:

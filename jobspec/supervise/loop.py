@@ -41,7 +41,7 @@ from jobctl.jobspec.supervise.notice import changes, failure_details
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
-VAIN, LONGEST_VAIN = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
+FIRST_PAUSE, LONGEST_PAUSE = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
@@ -70,6 +70,28 @@ class HostsChanged(Exception):
 
 
 @dataclass
+class Retry:
+    """When to try again what could not be done: after pauses that grow, for as long as the same is to be done."""
+
+    what: object = None
+    pause: float = 0.0
+    due: float = 0.0
+
+    def waits(self, what: object, now: float) -> bool:
+        """Say whether it is too early to try `what` again. A clock that was set back keeps nobody waiting."""
+        return what == self.what and 0.0 < self.due - now <= self.pause
+
+    def failed(self, what: object, now: float) -> None:
+        """Take note that `what` could not be done."""
+        self.pause = min(2 * self.pause, LONGEST_PAUSE) if what == self.what else FIRST_PAUSE
+        self.what, self.due = what, now + self.pause
+
+    def done(self) -> None:
+        """Take note that nothing is left to be tried again."""
+        self.what, self.pause = None, 0.0
+
+
+@dataclass
 class Steady:
     """Since when each host answers."""
 
@@ -94,8 +116,8 @@ class Supervisor:
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
         self._settles = False  # whether something has failed, and it is not clear yet what was first
-        self._in_vain = False  # whether what was decided last could not be done
-        self._vain = 0.0  # seconds that were waited for that
+        self._retry = Retry()
+        self._handed: set[str] = set()  # hand-overs that were told; they are repeated until they arrive
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
@@ -118,16 +140,14 @@ class Supervisor:
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
                     self._record("waiting", f"cannot act: {error}")
-                left, self._in_vain = None, True
+                left = None
+                self._retry.failed(str(error), self.clock.now())
+                self.clock.sleep(self._retry.pause)
             except Locked as other:
                 left = Leave(f"another one, started before, watches the job: {other}")
             if left is not None:
                 return self._leave(left)
-            self._vain = min(2 * self._vain or VAIN, LONGEST_VAIN) if self._in_vain else 0.0
-            if self._in_vain:
-                self.clock.sleep(self._vain)  # commands that want the lock go first
-            else:
-                feed.wait(SOON if self._settles else LOOK)
+            feed.wait(SOON if self._settles else LOOK)
 
     def _look(self, feed: Feed) -> Leave | None:
         """Look once, and do what has to be done; return why there is nothing to do any more."""
@@ -139,14 +159,16 @@ class Supervisor:
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
         if isinstance(decision, Wait):
-            self._settles = self._in_vain = False
+            self._settles = False
+            self._retry.done()
             self._wait(decision)
             return None
-        self._waiting, self._in_vain = None, False
+        self._waiting = None
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
             self._told = self._unwritten = None
-        else:
+            self._retry.done()
+        elif not self._retry.waits(_identity(decision), self.clock.now()):  # commands that want the lock go first
             self._act(decision, observed, feed)
         return None
 
@@ -233,43 +255,56 @@ class Supervisor:
                 now = self.deployer.observe()
                 again = self._decide(now, feed)
                 if now.control != observed.control or type(again) is not type(decision):
-                    self._in_vain = True  # what was seen is over, or was half of it
+                    done = False  # what was seen is over, or was half of it
                 else:
-                    self._apply(again, now)
+                    done = self._apply(again, now)
+            if done:
+                self._retry.done()
+            else:
+                self._retry.failed(_identity(decision), self.clock.now())
             feed.refresh()  # files that we, or somebody else, have changed tell nobody
         except Locked as locked:
             self._record("waiting", f"cannot act: the job is {locked}")
         except HostError:
+            self._retry.failed(_identity(decision), self.clock.now())
             raise
         except LockLost as lost:
-            self._in_vain = True
+            self._retry.failed(_identity(decision), self.clock.now())
             self._record("waiting", lost.message)
         except (DeployError, PlanError) as error:
             self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 
-    def _apply(self, decision: Decision, now: Observed) -> None:
-        if isinstance(decision, Succeed):
-            self._end("succeeded", "all nodes ended with code 0")
-        if isinstance(decision, GiveUp):
-            ledger = now.control.ledger
-            if decision.failure is not None:
-                ledger = ledger.with_failure(decision.failure)
-                self.deployer.keep(ledger)
-                self._record("failure", decision.reason, tail=list(decision.failure.tail), log=decision.failure.log)
-            self._end("failed", decision.reason)
-        if isinstance(decision, Restart):
-            failed = self._move(decision)
-            self._carry_out(now, decision.cause, decision, failed=failed)
-        if isinstance(decision, Rejoin):
-            if decision.counts:
-                self.deployer.keep(now.control.ledger.with_failure(decision.failure))
-            message = f"{decision.cause}; it is started again while the others go on"
-            self._record("failure", message, **failure_details(decision.failure))
-            self._carry_out(now, None)
-        if isinstance(decision, Grow):
-            self._carry_out(now, decision.cause, failed=self._settle_in(self.deployer.plan, decision.hosts))
-        if isinstance(decision, Repair):
-            self._carry_out(now, None)
+    def _apply(self, decision: Decision, now: Observed) -> bool:
+        """Carry a decision out; say whether all of it could be done."""
+        match decision:
+            case Succeed():
+                self._end("succeeded", "all nodes ended with code 0")
+            case GiveUp():
+                ledger = now.control.ledger
+                if decision.failure is not None:
+                    ledger = ledger.with_failure(decision.failure)
+                    self.deployer.keep(ledger)
+                    tail, log = list(decision.failure.tail), decision.failure.log
+                    self._record("failure", decision.reason, tail=tail, log=log)
+                self._end("failed", decision.reason)
+            case Restart():
+                return self._carry_out(now, decision.cause, decision, failed=self._move(decision))
+            case Rejoin():
+                if self._retry.what != _identity(decision):  # one failure counts once, however often the start is tried
+                    self._keep_rejoin(decision, now)
+                return self._carry_out(now, None)
+            case Grow():
+                failed = self._settle_in(self.deployer.plan, decision.hosts)
+                return self._carry_out(now, decision.cause, failed=failed)
+            case Repair():
+                return self._carry_out(now, None)
+        return True
+
+    def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
+        if decision.counts:
+            self.deployer.keep(now.control.ledger.with_failure(decision.failure))
+        message = f"{decision.cause}; it is started again while the others go on"
+        self._record("failure", message, **failure_details(decision.failure))
 
     def _move(self, decision: Restart) -> Failures:
         """Plan the nodes that move on their new hosts, and put there what they need; return which hosts cannot take them.
@@ -312,14 +347,16 @@ class Supervisor:
         decision: Restart | None = None,
         *,
         failed: Failures = NOBODY,
-    ) -> None:
+    ) -> bool:
+        """Begin a generation because of `anew`, or complete the current one; say whether all of it could be done."""
         plan = self.deployer.plan
         if plan is None:
-            return
+            return True
         want = wanted(
             self.deployer,
             plan,
             anew=anew,
+            begins=anew is not None,
             supervise=False,
             grace=0.0
             if decision
@@ -329,15 +366,16 @@ class Supervisor:
             keep_budget=decision is None,
         )
         failure = decision.failure if decision else None
-        steps = [step for step in reconcile(want, now) if anew or step.kind != "generation"]
+        steps = reconcile(want, now)
         done = carry_out(self.deployer, want, steps, now, self.clock, self._note, failure=failure, failed=failed)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
-        self._in_vain = bool(anew) and generation is None
         if generation is not None:
             self._failed.clear()
+            self._handed.clear()
             self.vitals.expect(generation)
             self._record_generation(generation, generation.number, str(anew), done.at)
+        return generation is not None if anew else not done.failed
 
     def _end(self, phase: str, reason: str) -> None:
         control = self.deployer.observe().control
@@ -409,9 +447,17 @@ class Supervisor:
             history.record_progress(self.deployer.job.progress, now, generation.number, max(steps))
 
     def _note(self, step: Step) -> None:
-        if step.kind != "generation":
+        told = step.kind == "generation" or str(step) in self._handed
+        if step.kind == "hand-over":
+            self._handed.add(str(step))
+        if not told:
             self._record("step", str(step), node=step.node)
 
     def _record(self, kind: str, message: str, /, **details: object) -> None:
         events.record(self.deployer.job.events, self.clock.now(), kind, message, **details)
         self.say(message)
+
+
+def _identity(decision: Decision) -> object:
+    """Return what two decisions have in common that are about the same: times and steps go on meanwhile."""
+    return type(decision), getattr(decision, "cause", getattr(decision, "reason", None))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jobctl.jobspec.deploy.control import Control, Ledger, Result
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Container, Devices, Failure, HostRef, Launch, Node, Plan, Recovery, Rendezvous
@@ -59,6 +59,14 @@ def with_node(number: int, **changes: object) -> Observed:
     return replace(RUNNING, nodes=nodes)
 
 
+# Node 1 failed in generation 1 with the others, but its host has not received generation 2, which they run.
+SECOND = replace(CONTROL, generation=replace(CONTROL.generation, number=2))  # type: ignore[type-var]
+MISSED = replace(
+    RUNNING,
+    control=SECOND,
+    nodes=(replace(RUNS[0], generation=2), replace(RUNS[1], state="failed", reason="rank 1 exited with code 1")),
+    outdated=("localhost",),
+)
 MOVED = replace(
     WANTED, plan=replace(PLAN, nodes=(PLAN.nodes[0], replace(PLAN.nodes[1], host=HostRef("spare", "10.0.0.9"))))
 )
@@ -136,6 +144,17 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         remove node 1 on localhost: no longer part of the job
         generation 2: nodes changed from 2 to 1
         """,
+    ),
+    "a host missed the generation": (WANTED, MISSED, "hand-over generation 2 to localhost: it has an older one"),
+    "a host missed it, and no other is to begin": (
+        replace(WANTED, begins=False),
+        MISSED,
+        "hand-over generation 2 to localhost: it has an older one",
+    ),
+    "a process failed, and no generation is to begin": (
+        replace(WANTED, begins=False),
+        with_node(1, state="failed", reason="rank 1 exited with code 7"),
+        "",
     ),
     "it succeeded": (WANTED, Observed(CONTROL, ENDED, supervised=False), ""),
     "it succeeded, and the spec changed": (
@@ -279,3 +298,16 @@ def test_a_running_job_says_what_its_nodes_wait_for() -> None:
     assert phase(RUNNING) == ("running", None)
     waiting = with_node(1, reason="waits for server 10.0.0.1:20001")
     assert phase(waiting) == ("running", "node 1: waits for server 10.0.0.1:20001")
+
+
+def test_status_names_the_host_that_has_not_received_the_generation() -> None:
+    words = "localhost has not received generation 2; it is sent again until it arrives"
+    assert phase(MISSED) == ("restarting", words)
+    full = replace(MISSED, obstacles={"localhost": FULL})
+    assert phase(full) == ("restarting", f"{words}; localhost: {FULL}")
+    alone = replace(MISSED, supervised=False)
+    assert phase(alone) == ("degraded", "localhost has not received generation 2; `jobctl up` sends it again")
+
+
+def test_a_full_disk_is_told_of_a_job_that_runs() -> None:
+    assert phase(replace(RUNNING, obstacles={"localhost": FULL})) == ("running", f"localhost: {FULL}")

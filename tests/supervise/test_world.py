@@ -34,7 +34,7 @@ KINDS = (
     "nap",
     "coup",
 )
-KINDS += ("fail", "fail", "slow", "refuse", "finish", "finish", "die")
+KINDS += ("fail", "fail", "slow", "refuse", "finish", "finish", "die", "full", "lose", "late")
 WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "400"))
 
 
@@ -98,6 +98,11 @@ def fault(sim: Sim, chance: random.Random) -> None:
         host.refuses = sim.now + 40.0
         other = chance.choice(list(sim.hosts.values()))
         other.power_off()
+    elif kind in ("full", "lose", "late"):  # and something fails just then, so that a generation is handed out
+        host.full, sim.loss, sim.late = kind == "full", 0.5 * (kind == "lose"), 0.5 if kind == "late" else sim.late
+        sim.fail(chance.choice(list(sim.hosts.values())))
+        sim.run(chance.choice((0.5, 2.0, 12.0)))
+        host.full, sim.loss, sim.late = chance.random() < 0.3, 0.0, 0.03
     elif kind == "finish":
         sim.finish(host)
     elif kind == "die":
@@ -245,6 +250,10 @@ def test_bugs_put_there_on_purpose_are_found(bugs: Bugs) -> None:
         except Twice:
             return
     pytest.fail("not found in 4000 worlds")
+
+
+def test_a_generation_that_is_handed_out_only_once_is_found() -> None:
+    assert any(end(live(seed, Bugs(once=True))) == "does not train" for seed in range(400))
 
 
 def test_a_supervisor_that_forgets_what_it_has_spent_is_found() -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 from jobctl.jobspec.deploy.control import NOTHING, Control, Ledger, Result, age, newest
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals
 from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
@@ -38,6 +40,7 @@ class Bugs:
     lease: type[Lease] = Lease
     vitals: type[Vitals] = Vitals
     forgets: bool = False  # failures are not handed on with the generation that begins because of them
+    once: bool = False  # a generation that did not reach a host is not handed to it again
 
 
 class Launcher:
@@ -47,7 +50,8 @@ class Launcher:
         self.sim, self.host, self.node = sim, host, node
         self.lease = sim.bugs.lease()
         self.trains = self.pending = self.fenced = self.failed = False
-        self.seen: str | None = None
+        self.order: Generation | None = None  # the newest that it knows
+        self.number = 0  # of the generation that it began last
         self.at = 0.0  # when it was fenced, or failed
         self.step: int | None = None
         self.next = 0.0
@@ -72,9 +76,9 @@ class Launcher:
             self.host.launchers = [other for other in self.host.launchers if other is not self]
             self.trains = self.pending = False
             return
-        if order is None or order.rendezvous.id == self.seen:
+        if order is None or (self.order is not None and age(order) <= age(self.order)):
             return
-        self.seen = order.rendezvous.id
+        self.order, self.number = order, order.number
         nodes = [member.node for member in order.members]
         self.trains = self.pending = self.fenced = self.failed = False
         mine = next((m for m in order.members if m.node == self.node and m.host == self.host.name), None)
@@ -113,6 +117,7 @@ class Host:
     control: Generation | None = None
     ledger: Ledger = field(default_factory=lambda: Ledger(1.0))
     refuses: float = 0.0  # until when no container can be started there
+    full: bool = False  # whether its disk has no room for what it is sent
     begun: str | None = None  # the generation that its launcher began last
     done: dict[int, int] = field(default_factory=dict)  # nodes that have ended well, and in which generation
     on: bool = True
@@ -265,7 +270,7 @@ class Supervisor:
             more = {node: host for node, host in self.sim.plan.items() if node not in homes and host in decision.hosts}
             self.begin({**homes, **more}, frozenset(), self.control.ledger, NOT_COUNTED)
         elif isinstance(decision, Repair):
-            self.tidy()
+            self.repair(self.observe(generation))
         elif isinstance(decision, GiveUp):
             ledger = self.control.ledger
             ledger = ledger.with_failure(decision.failure) if decision.failure else ledger
@@ -350,18 +355,37 @@ class Supervisor:
                     host.launchers.append(self.sim.launcher(host, node))
         self.hand_over()
 
+    def repair(self, observed: Observed) -> None:
+        """Complete the generation, by the steps that the supervisor takes."""
+        assert observed.control.generation is not None
+        homes = self.homes(observed.control.generation)
+        nodes = [SimpleNamespace(index=node, host=SimpleNamespace(name=name)) for node, name in sorted(homes.items())]
+        plan: Any = SimpleNamespace(job="sim", nodes=nodes, services=(), min_nodes=self.sim.least, stop_grace=0.0)
+        for step in reconcile(Wanted(plan, {}, None, begins=False, supervise=False), observed):
+            host = self.sim.hosts[step.host]
+            if step.kind == "hand-over":
+                if not self.sim.bugs.once:
+                    self.send(host)
+            elif step.kind == "remove":
+                host.launchers = [launcher for launcher in host.launchers if launcher.node != step.node]
+            elif step.node is not None and self.can_start(step.node, host.name):
+                host.launchers.append(self.sim.launcher(host, step.node))
+
     def hand_over(self) -> None:
         """Give ledger and generation to all hosts that can be reached."""
-        generation = self.control.generation
         for name, host in self.sim.hosts.items():
-            if self.reaches(name) and generation is not None:
-                host.ledger = newest([Control(None, host.ledger), Control(None, self.control.ledger)]).ledger
-                if host.control is None or age(host.control) < age(generation):
-                    host.control = generation
+            if self.reaches(name):
+                self.send(host)
+
+    def send(self, host: Host) -> None:
+        """Give ledger and generation to a host: now, late, or in vain."""
+        if self.control.generation is not None and self.sim.chance.random() >= self.sim.loss:
+            self.sim.orders.append((self.sim.later(host.name, 1), host, self.control))
 
 
 def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:
-    made = ObservedNode(member.node, "trainer", member.host, "running", launcher=1, generation=generation.number)
+    number = launcher.number if launcher is not None else generation.number
+    made = ObservedNode(member.node, "trainer", member.host, "running", launcher=1, generation=number)
     if launcher is None and done is not None:
         return replace(made, state="exited", exit_code=0, launcher=None, generation=done)
     if launcher is None:
@@ -369,7 +393,7 @@ def _observed(member: Member, launcher: Launcher | None, generation: Generation,
     made = replace(made, progress=launcher.step)
     if launcher.fenced or launcher.failed:
         kind = "fenced" if launcher.fenced else "launcher"
-        failure = Failure(generation.number, launcher.at, member.node, member.host, None, None, kind, None, 0.0)
+        failure = Failure(launcher.number, launcher.at, member.node, member.host, None, None, kind, None, 0.0)
         return replace(made, state="fenced" if launcher.fenced else "failed", failure=failure)
     return made if launcher.trains else replace(made, state="pending")
 
@@ -389,6 +413,8 @@ class Sim:
         self.causes: dict[int, set[str]] = {}  # why generations began, by their numbers
         self.cuts: set[frozenset[str]] = set()
         self.late = 0.03  # how many of what is sent comes late
+        self.loss = 0.0  # how many generations that are handed to a host do not arrive
+        self.orders: list[tuple[float, Host, Control]] = []  # those that are under way
         self.slow: dict[str, tuple[float, float]] = {}  # hosts from and to which everything takes so long
         self.datagrams: list[tuple[float, Host, Host, Callable[[Launcher], None]]] = []
         self.hosts: dict[str, Host] = {}
@@ -480,6 +506,7 @@ class Sim:
             self.now += DT
             due = [d for d in self.datagrams if d[0] <= self.now and d[2].acts]
             self.datagrams = [d for d in self.datagrams if d[0] > self.now]
+            self.deliver()
             for host in self.hosts.values():
                 host.turn()
             for _, sender, to, deliver in due:
@@ -490,6 +517,15 @@ class Sim:
                 supervisor.turn()
             self.check()
 
+    def deliver(self) -> None:
+        """Put down what has reached hosts: the files are replaced, whatever they said, as on real ones."""
+        due = [order for order in self.orders if order[0] <= self.now]
+        self.orders = [order for order in self.orders if order[0] > self.now]
+        for _, host, control in due:
+            if host.acts and not host.full:
+                host.ledger = newest([Control(None, host.ledger), Control(None, control.ledger)]).ledger
+                host.control = control.generation
+
     def check(self) -> None:
         training = [(x.node, h.name) for h in self.hosts.values() if h.acts for x in h.launchers if x.trains]
         nodes = [node for node, _ in training]
@@ -498,9 +534,9 @@ class Sim:
 
     def heal(self, seconds: float) -> None:
         """Mend everything, and let somebody start a supervisor where there is none."""
-        self.cuts, self.late = set(), 0.0
+        self.cuts, self.late, self.loss = set(), 0.0, 0.0
         for host in self.hosts.values():
-            host.on, host.paused, host.refuses = True, False, 0.0
+            host.on, host.paused, host.refuses, host.full = True, False, 0.0, False
         for supervisor in self.supervisors:
             supervisor.paused = False
         for _ in range(round(seconds)):
