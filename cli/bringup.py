@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
 
 PATIENCE = 1.0  # seconds for which hosts are asked to stay until launchers have begun
+ENGINES = 20.0  # seconds within which an engine that is restarted has to be back
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +117,27 @@ class Steps(Protocol):
         """How the job stands."""
 
 
-def change_of(deployer: Deployer, plan: Plan, options: Options) -> Change:
-    """Look at what runs, and return what there is to do."""
+def look(deployer: Deployer) -> Observed:
+    """Look at what runs; engines of a running job that do not answer get a moment to come back first."""
+    from jobctl.jobspec.deploy.engine import AWAY
+
+    observed = deployer.observe()
+    away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in AWAY}
+    away &= set(observed.control.homes.values())
+    if not away:
+        return observed
+    console.say(f"waits for the Docker Engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
+    return deployer.observe() if away - set(deployer.engines(away, ENGINES)) else observed
+
+
+def change_of(deployer: Deployer, plan: Plan, options: Options, *, waits: bool = False) -> Change:
+    """Look at what runs, and return what there is to do; with `waits`, engines that restart are waited for."""
     from jobctl.jobspec.deploy.carry_out import wanted
     from jobctl.jobspec.deploy.reconcile import reconcile
 
     anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
     replace = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
-    observed = deployer.observe()
+    observed = look(deployer) if waits else deployer.observe()
     spares = deployer.spares(plan)
     want = wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise, spares=spares)
     return Change(observed, want, reconcile(want, observed))
@@ -145,7 +159,7 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
     """Check the hosts that something is to be done on; return those that are not fit, and why. Ends with 3 if none is."""
     from jobctl.preflight import failures_of, show_findings
 
-    change = change_of(deployer, plan, options)
+    change = change_of(deployer, plan, options, waits=True)
     refuse_owner(deployer, change.observed, options.take_over)
     homes = {step.host for step in change.steps if step.kind in ("start", "replace")}
     if not homes:
@@ -167,12 +181,12 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
 def _apply(
     deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options, left: Failures
 ) -> Applied:
-    from jobctl.jobspec.deploy.carry_out import carry_out, fresh_run
+    from jobctl.jobspec.deploy.carry_out import Execution, carry_out, fresh_run, runs
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.deployer import Start
     from jobctl.jobspec.deploy.errors import DeployError
 
-    change = change_of(deployer, plan, options)
+    change = change_of(deployer, plan, options, waits=not options.check)
     observed, steps = change.observed, change.steps
     refuse_owner(deployer, observed, options.take_over)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
@@ -180,7 +194,8 @@ def _apply(
     secrets = secrets_of(compiled) if steps else {}
     warn_of_another_spec(deployer, compiled)
     deployer.job.create()
-    deployer.job.remember(about(compiled, plan, reach), plan, source_of(compiled, plan))
+    keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember
+    keep(about(compiled, plan, reach), plan, source_of(compiled, plan))
     generation = observed.control.generation
     if not steps:
         return Applied(plan, (), failed, generation is not None)
@@ -193,15 +208,14 @@ def _apply(
             failed |= deployer.prepare(plan, Start(console.environ(), secrets))
         if fresh and fresh.checkpoint_dir:
             deployer.make_directory(fresh.checkpoint_dir)
-        clock = SystemClock()
-        done = carry_out(
-            deployer, change.want, steps, observed, clock, note, fresh=fresh, failed=failed, patience=PATIENCE
-        )
+        how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
+        done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, how)
     except DeployError as error:
         raise Failed(error.message, 3, error.hint) from error
     if any(step.kind == "supervise" for step in steps) and set(done.failed) < {node.host.name for node in plan.nodes}:
         start_supervisor(deployer.job)
-    return Applied(plan, steps, done.failed, generation is not None or done.generation is not None)
+    ready = generation is not None or done.generation is not None
+    return Applied(plan, steps, done.failed, ready, done.held, options.supervise or bool(observed.supervised))
 
 
 def warn_of_another_spec(deployer: Handle, compiled: Compiled) -> None:
@@ -307,7 +321,7 @@ def duration(text: str) -> float:
 
 def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Begin a new generation, whatever runs."""
-    from jobctl.jobspec.deploy.carry_out import carry_out, wanted
+    from jobctl.jobspec.deploy.carry_out import Execution, carry_out, wanted
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.errors import DeployError
     from jobctl.jobspec.deploy.reconcile import reconcile
@@ -317,13 +331,14 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it")
     anew = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
     with locked(deployer, "restart", break_it):
-        observed = deployer.observe()
+        observed = look(deployer)
         refuse_owner(deployer, observed, take_over)
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=anew)
         steps = reconcile(want, observed)
         try:
             note = teller(deployer, output)
-            done = carry_out(deployer, want, steps, observed, SystemClock(), note, patience=PATIENCE)
+            how = Execution(patience=PATIENCE, engines=ENGINES)
+            done = carry_out(deployer, want, steps, observed, SystemClock(), note, how)
         except DeployError as error:
             raise Failed(error.message, 3, error.hint) from error
         if any(step.kind == "supervise" for step in steps):

@@ -30,6 +30,8 @@ class Applied:
     steps: tuple[Step, ...]
     failed: Failures
     ready: bool  # whether a generation of the job is under way
+    held: bool = False  # whether a change was not made, and what ran before runs on
+    supervised: bool = True  # whether a supervisor makes that change later
 
     @property
     def homes(self) -> frozenset[str]:
@@ -40,7 +42,7 @@ class Applied:
     def code(self) -> int:
         """0 if all hosts did their part, 3 if none did, 4 if some did."""
         if not self.failed:
-            return 0
+            return 4 if self.held else 0
         return 3 if self.homes <= set(self.failed) else 4
 
 
@@ -55,17 +57,33 @@ def finish_up(deployer: Handle, done: Applied, *, follow: bool, output: Format) 
     tell_failures(done.failed)
     if not done.steps and not done.failed:
         return _nothing_to_do(deployer, follow=follow, output=output)
-    if not done.ready or done.code == 3:
-        if output is Format.json:
-            report(deployer, done.failed)
-        else:
+    if not done.ready or (done.code == 3 and not done.held):
+        _report_if(deployer, done, output)
+        if output is Format.text:
             _say_partly(done)
         return done.code
+    if done.held and output is Format.text:
+        _say_held(done)
     if follow:
         from jobctl.following import follow_job
 
         return follow_job(deployer, output)
+    if done.held:
+        _report_if(deployer, done, output)
+        return done.code
     return wait_until_up(deployer, output, done.failed) or done.code
+
+
+def _say_held(done: Applied) -> None:
+    hosts = ", ".join(sorted(done.homes & set(done.failed)))
+    later = "its supervisor changes it once they can" if done.supervised else f"then `jobctl up {done.plan.job}` again"
+    why = f": {hosts} cannot take part" if hosts else ""
+    console.error(f"job `{done.plan.job}` goes on as it was{why}", f"the change needs all of its hosts; {later}")
+
+
+def _report_if(deployer: Handle, done: Applied, output: Format) -> None:
+    if output is Format.json:
+        report(deployer, done.failed)
 
 
 def _say_partly(done: Applied) -> None:

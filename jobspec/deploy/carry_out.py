@@ -7,13 +7,14 @@ observing, and ends in the same state.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.code import code_hash
 from jobctl.jobspec.deploy.control import Ledger
 from jobctl.jobspec.deploy.deployer import Deployer, Failures
+from jobctl.jobspec.deploy.engine import AWAY
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, Wanted
 from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
@@ -29,16 +30,39 @@ class Fresh:
     checkpoint_dir: str | None
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How steps are applied.
+
+    With `failure` the budget goes on and the failure is noted; without it, a new one begins. Hosts that have `failed`
+    before are left out. Launchers get `patience` seconds to begin a generation, an engine that does not answer gets
+    `engines` seconds to come back. `adopt` is called when it is certain that the plan will run, before anything changes.
+    """
+
+    failure: Failure | None = None
+    fresh: Fresh | None = None
+    failed: Failures = field(default_factory=dict)
+    patience: float = 0.0
+    engines: float = 0.0
+    adopt: Callable[[], None] = _nothing
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """What came of steps: the generation that began, if one did, and the hosts that could not do their part.
 
-    `at` is when it was handed out, by the clock of `carry_out`.
+    `at` is when it was handed out, by the clock of `carry_out`. `held`: a change was not made, since too few of the
+    hosts that it needs were ready; what ran before runs on.
     """
 
     generation: Generation | None
     failed: Failures
     at: float = 0.0
+    held: bool = False
 
 
 def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
@@ -54,44 +78,88 @@ def carry_out(
     observed: Observed,
     clock: Clock,
     note: Callable[[Step], None],
-    *,
-    failure: Failure | None = None,
-    fresh: Fresh | None = None,
-    failed: Failures | None = None,
-    patience: float = 0.0,
+    how: Execution | None = None,
 ) -> Done:
-    """Apply `steps`, telling `note` of each before it is done, on all hosts but those that have `failed` before.
+    """Apply `steps`, telling `note` of each before it is done. A generation begins if enough nodes stand ready.
 
-    With `failure` the budget goes on and the failure is noted; without it, it begins anew. A generation begins if
-    enough nodes stand ready; for `patience` seconds it is waited for launchers to begin it. Raises DeployError.
+    A change begins only where all that it needs is ready; from then on it is completed, by the supervisor if we are
+    killed. Raises DeployError.
     """
-    failures = dict(failed or {})
+    how = how or Execution()
+    failures = dict(how.failed)
+    ending = {step.host for step in steps if _ends(step)}
+    failures |= deployer.engines(ending - set(failures), how.engines) if ending else {}
     todo = [step for step in steps if step.host and step.host not in failures]
-    if any(step.kind == "generation" for step in steps) and len(_ready(want, observed, failures)) < want.plan.min_nodes:
-        todo = [step for step in todo if step.kind == "start"]  # what runs is not ended for what cannot begin
-    if any(step.kind in ("replace", "remove") and not step.stale for step in todo):
+    begins = next((step for step in steps if step.kind == "generation"), None)
+    if any(step.kind == "wait" for step in steps):
+        _note_all(todo, note)
+        return Done(None, failures | dict(deployer.apply(todo)), held=True)
+    if begins is not None and len(_ready(want, observed, failures)) < want.plan.min_nodes:
+        if runs(observed):
+            return Done(None, failures, held=True)
+        todo = [step for step in todo if step.kind == "start"]
+    how.adopt()
+    if any(map(_ends, todo)):
         deployer.stop_processes(want.plan.stop_grace)
-    for step in todo:
-        note(step)
-    failures |= deployer.apply(todo)
+    _note_all(todo, note)
+    failures |= _apply(deployer, todo, clock, how.engines)
+    if begins is None:
+        return Done(None, failures)
+    ready = _ready(want, observed, failures)
+    if len(ready) < want.plan.min_nodes or not _is_worth_it(want, observed, ready):
+        return Done(None, failures)
+    note(begins)
+    generation, ledger = _next(deployer, want, observed, clock, ready, begins, how)
+    at = clock.now()
+    return Done(generation, failures | dict(deployer.begin(generation, ledger, how.patience)), at)
+
+
+def _note_all(steps: Sequence[Step], note: Callable[[Step], None]) -> None:
+    """Tell of each step."""
     for step in steps:
-        if step.kind == "generation":
-            ready = _ready(want, observed, failures)
-            if len(ready) < want.plan.min_nodes or not _is_worth_it(want, observed, ready):
-                break
-            note(step)
-            ledger = replace(
-                _ledger(want, observed, clock, failure), image=deployer.image or observed.control.ledger.image
-            )
-            generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
-            if observed.control.generation is None:
-                generation = replace(generation, began=clock.now())
-            generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
-            if fresh is not None:
-                generation = replace(generation, run_id=fresh.run_id, checkpoint_dir=fresh.checkpoint_dir)
-            at = clock.now()
-            return Done(generation, failures | dict(deployer.begin(generation, ledger, patience)), at)
-    return Done(None, failures)
+        note(step)
+
+
+def _ends(step: Step) -> bool:
+    """Say whether a step ends a launcher that has a part in what runs."""
+    return step.kind in ("replace", "remove") and not step.stale
+
+
+def runs(observed: Observed) -> bool:
+    """Say whether there is something that goes on if nothing is done."""
+    return observed.control.generation is not None and not observed.control.ordered_to_end
+
+
+def _apply(deployer: Deployer, steps: Sequence[Step], clock: Clock, engines: float) -> Failures:
+    """Apply steps; those of a host whose engine went away meanwhile are applied once more when it is back."""
+    failures = dict(deployer.apply(steps))
+    away = {host for host, error in failures.items() if getattr(error, "code", "") in AWAY}
+    if not away or engines <= 0.0:
+        return failures
+    back = away - set(deployer.engines(away, engines))
+    again = deployer.apply([step for step in steps if step.host in back])
+    return {host: error for host, error in failures.items() if host not in back} | dict(again)
+
+
+def _next(
+    deployer: Deployer,
+    want: Wanted,
+    observed: Observed,
+    clock: Clock,
+    ready: Sequence[Node],
+    step: Step,
+    how: Execution,
+) -> tuple[Generation, Ledger]:
+    """Return the generation that begins, and the ledger that goes with it."""
+    ledger = _ledger(want, observed, clock, how.failure)
+    ledger = replace(ledger, image=deployer.image or observed.control.ledger.image)
+    generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
+    if observed.control.generation is None:
+        generation = replace(generation, began=clock.now())
+    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
+    if how.fresh is not None:
+        generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
+    return generation, ledger
 
 
 def _alone(plan: Plan, ledger: Ledger, now: float) -> Alone | None:

@@ -149,6 +149,9 @@ class Deployer(Handle, Protocol):
     def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
 
+    def engines(self, hosts: Iterable[str], patience: float) -> Failures:
+        """Return which hosts' engines do not answer, even after `patience` seconds."""
+
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about services and nodes, and hand-overs; launchers that are started are waited for."""
 

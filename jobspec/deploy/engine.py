@@ -6,6 +6,7 @@ of the user there hold, and nothing listens anywhere. Text of the command-line c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know wou
 
 
 DIAL = ("system", "dial-stdio")
+AWAY = ("docker-down", "engine-failed")  # codes of an engine that does not answer, and may be back in a moment
+LOOK = 0.5  # seconds between two looks at an engine that is waited for
 
 
 def docker_command(setting: str | None) -> tuple[str, ...]:
@@ -62,6 +65,19 @@ class Engine:
         except Exception as error:  # of requests, urllib3, paramiko or a socket
             self._client = self._socket = None
             raise diagnose(self.transport, self.command, str(error)) from error
+
+    def wait(self, patience: float) -> None:
+        """Return when it answers. Raises HostError if it does not within `patience` seconds."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                with self.asked() as client:
+                    client.ping()
+                return
+            except HostError as error:
+                if error.code not in AWAY or time.monotonic() >= deadline:
+                    raise
+            time.sleep(LOOK)
 
     def _dial(self) -> Any:
         """Return something like a socket to the engine: its own, or else what `docker` makes of its input and output.

@@ -157,7 +157,7 @@ class Hosts:
         services = {service.name: service.host.name for service in self.plan.services} if self.plan else {}
         observed = together(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self._before = observed.control
-        return observed
+        return replace(observed, changing=self.job.is_changing())
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
@@ -308,6 +308,10 @@ class Hosts:
                 for files in found.values():
                     files.append(artefact)
         return found
+
+    def engines(self, hosts: Iterable[str], patience: float) -> Failures:
+        """Return which hosts' engines do not answer, even after `patience` seconds."""
+        return self._failures(self._on(hosts, lambda site: site.engine.wait(patience)))
 
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about nodes, and hand-overs, on each host in their order."""

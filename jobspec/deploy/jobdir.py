@@ -8,6 +8,7 @@ laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,17 @@ from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.reach import Reach, load_reach
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
+
+PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A change of a job that is not made yet: what `remember` is to keep."""
+
+    about: Mapping[str, Any]
+    plan: Plan
+    source: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +87,37 @@ class JobDir:
         write_json(self.root / "source.json", dict(source), 0o600)
         self.keep_plan(plan)
         write_json(self.root / "job.json", dict(about), 0o600)
+        (self.root / PENDING).unlink(missing_ok=True)
+
+    def propose(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
+        """Keep what the job is to become, beside what it was started with: `adopt` makes it that.
+
+        Hosts that the change brings are those of the job at once: whoever supervises it has to reach them for the change.
+        """
+        change = {"about": dict(about), "plan": json.loads(dump_plan(plan)), "source": dict(source)}
+        write_json(self.root / PENDING, change, 0o600)
+        before = self.about()
+        if before is not None and before.get("reach") != about.get("reach"):
+            write_json(self.root / "job.json", {**before, "reach": about.get("reach")}, 0o600)
+
+    def pending(self) -> Pending | None:
+        """Return what was proposed and not adopted yet, None if there is nothing that this version can read."""
+        change = read_json(self.root / PENDING)
+        try:
+            plan = load_plan(json.dumps(change["plan"]).encode()) if change else None
+            return Pending(change["about"], plan, change["source"]) if change and plan else None
+        except (KeyError, ValueError):
+            return None
+
+    def is_changing(self) -> bool:
+        """Say whether something was proposed and not adopted yet."""
+        return (self.root / PENDING).exists()
+
+    def adopt(self) -> None:
+        """Keep what was proposed last as what the job was started with; nothing changes where nothing was."""
+        change = self.pending()
+        if change is not None:
+            self.remember(change.about, change.plan, change.source)
 
     def keep_plan(self, plan: Plan) -> None:
         """Keep another plan of the same job: a node has moved."""
@@ -115,9 +158,12 @@ class JobDir:
         return read_json(newest), read_json(ledger), read_json(previous)
 
     def stamp(self) -> tuple[tuple[int, int], ...]:
-        """Return what is another whenever `remember` or `keep_plan` has kept something else; they replace files whole."""
+        """Return what is another whenever `remember`, `propose` or `keep_plan` has kept something else.
+
+        They replace files whole.
+        """
         found = []
-        for name in ("job.json", "plan.json"):
+        for name in ("job.json", "plan.json", PENDING):
             try:
                 stat = (self.root / name).stat()
             except FileNotFoundError:
@@ -132,6 +178,7 @@ class JobDir:
 
 
 _FORGOTTEN = (
+    PENDING,
     "job.json",
     "plan.json",
     "source.json",

@@ -99,7 +99,10 @@ class Local:
         supervised = bool(read_holder(self.job.supervisor_lock))
         services = tuple(self._services.observe())
         obstacles = {HOST: FULL} if is_full(self.work) else {}
-        return Observed(control, nodes, supervised=supervised, services=services, obstacles=obstacles)
+        changing = self.job.is_changing()
+        return Observed(
+            control, nodes, supervised=supervised, services=services, obstacles=obstacles, changing=changing
+        )
 
     def newest(self) -> Control:
         """Return generation and ledger."""
@@ -181,6 +184,10 @@ class Local:
 
     def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """There is only this machine."""
+        return {}
+
+    def engines(self, hosts: Iterable[str], patience: float) -> Failures:
+        """There is none."""
         return {}
 
     def apply(self, steps: Sequence[Step]) -> Failures:

@@ -97,7 +97,7 @@ class Observed:
     of a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
     answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands, and
     why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of ours, and
-    `supervised` is None. `obstacles` are hosts that answer but cannot take what they are sent, and why.
+    `supervised` is None. `changing`: a change of the job waits for hosts. `obstacles` are hosts that answer but cannot take what they are sent, and why.
     """
 
     control: Control
@@ -111,6 +111,7 @@ class Observed:
     prepared: Mapping[str, str | None] = field(default_factory=dict)
     verdict: tuple[Phase, str | None] | None = None
     obstacles: Mapping[str, str] = field(default_factory=dict)
+    changing: bool = False
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:
@@ -120,6 +121,13 @@ class Observed:
         generation = self.control.generation
         joined = {m.node for m in generation.members} if generation else set()
         return tuple(node for node in self.nodes if node.node in joined)
+
+    @property
+    def is_half_stopped(self) -> bool:
+        """Whether the job is to be stopped, and nobody has told its launchers."""
+        control = self.control
+        asked = control.ledger.result is not None and control.ledger.result.phase == "stopped"
+        return asked and control.generation is not None and control.generation.command == "run"
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""
@@ -226,16 +234,18 @@ def phase(observed: Observed) -> tuple[Phase, str | None]:
         return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")
     if succeeded(observed):
         return "succeeded", None
+    running = any(node.state in ("running", "starting") for node in members)
     if ledger.result is not None:
-        return ledger.result.phase, ledger.result.reason
+        ending = running and ledger.result.phase == "stopped"
+        return ("running", "is being stopped") if ending else (ledger.result.phase, ledger.result.reason)
     if generation.command != "run":
-        running = [node for node in members if node.state in ("running", "starting")]
-        return (
-            ("running", "is being stopped") if running else ("stopped", "it was told to stop; `jobctl up` resumes it")
-        )
+        goes_on = "the change goes on" if observed.supervised else "no supervisor runs: `jobctl up` goes on"
+        return "restarting" if observed.supervised or running else "stopped", f"stopped for a change; {goes_on}"
     now, reason = _unfinished(observed)
-    obstacles = [f"{host}: {words}" for host, words in observed.obstacles.items()]
-    return now, "; ".join([reason, *obstacles] if reason else obstacles) or None
+    more = [f"{host}: {words}" for host, words in observed.obstacles.items()]
+    if observed.changing:
+        more.append("a change waits until all hosts that it needs are ready")
+    return now, "; ".join([reason, *more] if reason else more) or None
 
 
 def _current(observed: Observed, node: ObservedNode) -> bool:

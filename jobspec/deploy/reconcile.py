@@ -13,7 +13,9 @@ from typing import Literal
 from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
-Kind = Literal["prepare", "remove", "replace", "change", "create", "start", "hand-over", "generation", "supervise"]
+Kind = Literal[
+    "prepare", "remove", "replace", "change", "create", "start", "hand-over", "generation", "wait", "supervise"
+]
 
 # The order in which steps are applied: launchers stand ready before they are handed a generation.
 ORDER: dict[Kind, int] = {
@@ -25,7 +27,8 @@ ORDER: dict[Kind, int] = {
     "start": 5,
     "hand-over": 6,
     "generation": 7,
-    "supervise": 8,
+    "wait": 8,
+    "supervise": 9,
 }
 
 
@@ -91,14 +94,20 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     now, _ = phase(observed)
     if not wanted.begins and observed.control.ordered_to_end:
         return tuple(_hand_overs(observed))
-    changed = _changes(wanted, observed)
+    changed = changes(wanted, observed)
     if now == "succeeded" and not changed and not wanted.anew:
         return ()
     there = wanted.usable(observed)
-    steps = [*_service_steps(wanted, observed)]
+    waits = _wait(wanted, observed, changed)
+    steps = [] if waits and changed else [*_service_steps(wanted, observed)]
     steps += [step for node in there for step in _node_steps(wanted, observed, node)]
     steps += _extra_nodes(wanted, observed)
     steps += _spare_steps(wanted, observed)
+    if waits:  # what runs goes on until all that the change needs is there
+        steps = [
+            step for step in steps if step.kind == "prepare" or step.stale or (step.kind == "start" and not changed)
+        ]
+        steps.append(waits)
     cause = _generation_cause(wanted, observed, changed)
     if cause:
         number = observed.control.generation.number + 1 if observed.control.generation else 1
@@ -109,6 +118,17 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     if wanted.supervise and not observed.supervised:
         steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
     return tuple(sorted(steps, key=lambda step: ORDER[step.kind]))
+
+
+def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | None:
+    """Return a step that waits for hosts: what runs is not ended for a generation that too few nodes could begin."""
+    usable, control = wanted.usable(observed), observed.control
+    if not wanted.begins or control.generation is None or control.ordered_to_end:
+        return None
+    if not (changed or wanted.anew) or len(usable) >= wanted.plan.min_nodes:
+        return None
+    missing = sorted({node.host.name for node in wanted.plan.nodes} - {node.host.name for node in usable})
+    return Step("wait", f"for {', '.join(missing)}", f"{changed or wanted.anew}; what runs goes on until then")
 
 
 def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
@@ -132,7 +152,7 @@ def _service_step(kind: Kind, name: str, host: str, cause: str) -> Step:
     return Step(kind, f"{name} on {host}", cause, host=host, service=name)
 
 
-def _changes(wanted: Wanted, observed: Observed) -> str | None:
+def changes(wanted: Wanted, observed: Observed) -> str | None:
     """Say what is not as the current generation was started with, None if all is."""
     generation = observed.control.generation
     if generation is None:
@@ -161,9 +181,9 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     if seen is not None and seen.alive:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
         if cause is None and wanted.begins and _differs(wanted, observed, node):
-            cause = _changes(wanted, observed) or "the spec changed"
+            cause = changes(wanted, observed) or "the spec changed"
         return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
-    changed = _changes(wanted, observed)
+    changed = changes(wanted, observed)
     if seen is not None and _done(observed, seen):
         cause = _generation_cause(wanted, observed, changed)
         return [_step("start", node, cause)] if cause else []

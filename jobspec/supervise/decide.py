@@ -7,6 +7,7 @@ from jobctl.jobspec.deploy.vitals import MARGIN
 from jobctl.jobspec.plan.types import Failure, Generation, Recovery
 from jobctl.jobspec.supervise.decisions import (
     NOTHING_KNOWN,
+    Change,
     Continue,
     Decision,
     GiveUp,
@@ -34,6 +35,8 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     lost = lost_nodes(observed)
     if lost:
         return decide_loss(observed, lost, policy, now, world)
+    if generation.command != "run":
+        return Change("a command stopped the job to change it, and did not finish")
     failure = first_failure(observed, now)
     if failure is not None and failure.node in world.ending and failure.kind != "fenced":
         node = observed.node(failure.node)
@@ -59,6 +62,8 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if more:
         hosts = frozenset(world.planned[node] for node in more)
         return Grow(f"there is a host for node {', '.join(map(str, more))} again", hosts)
+    if world.change is not None:
+        return Change(world.change)
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     return Continue()
@@ -80,9 +85,7 @@ def over(observed: Observed) -> Leave | None:
     generation, ledger = observed.control.generation, observed.control.ledger
     if generation is None:
         return None if observed.unreachable else Leave("the job is not up")
-    if ledger.result is not None or generation.command != "run":
-        return Leave(f"the job {ledger.result.phase if ledger.result else 'was stopped'}")
-    return None
+    return None if ledger.result is None else Leave(f"the job {ledger.result.phase}")
 
 
 def _joins_again(failure: Failure, observed: Observed, world: World) -> bool:

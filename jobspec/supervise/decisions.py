@@ -27,6 +27,7 @@ class World:
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
     waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node,
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
+    `change` is what a command could not change, though all hosts that it needs answer by now.
     """
 
     cleared: frozenset[int] = frozenset()
@@ -39,6 +40,7 @@ class World:
     unfit: frozenset[str] = frozenset()
     rejoining: Mapping[int, float] = field(default_factory=dict)
     ending: frozenset[int] = frozenset()
+    change: str | None = None
 
 
 NOTHING_KNOWN = World()
@@ -81,6 +83,13 @@ class Grow:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Make the change that a command has begun, or could not begin: all hosts that it needs answer."""
+
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """A host is gone, and nothing can be done but to wait for it; `lasting`: it is not only a matter of seconds."""
 
@@ -110,4 +119,4 @@ class Leave:
     why: str
 
 
-Decision = Continue | Succeed | Restart | Rejoin | Grow | Repair | Wait | GiveUp | Leave
+Decision = Continue | Succeed | Restart | Rejoin | Grow | Change | Repair | Wait | GiveUp | Leave

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from jobctl.jobspec.deploy import events, history
-from jobctl.jobspec.deploy.carry_out import carry_out, wanted
+from jobctl.jobspec.deploy.carry_out import Execution, carry_out, wanted
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Result
 from jobctl.jobspec.deploy.deployer import Deployer, Failures, Feed
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.hostlock import LockLost
+from jobctl.jobspec.deploy.jobdir import Pending
 from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed, failure_words
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
@@ -24,6 +25,7 @@ from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Generation, Plan
 from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
+    Change,
     Continue,
     Decision,
     GiveUp,
@@ -110,6 +112,7 @@ class Supervisor:
         self.deployer, self.clock, self.say = deployer, clock, say
         self.reach = deployer.job.reach()
         self._stamp: object = None  # of the plan that is known
+        self._pending: Pending | None = None  # a change that a command could not make
         self.seen: Observed | None = None
         self._told: object = None  # what was said last of something that goes on
         self._waiting: float | None = None  # since when there is nothing to do but wait
@@ -198,7 +201,11 @@ class Supervisor:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
         try:
             with self.deployer.lock("supervisor"):
-                return isinstance(self._decide(self.deployer.observe(), feed), Leave)
+                observed = self.deployer.observe()
+                left = isinstance(self._decide(observed, feed), Leave)
+                if left and observed.is_half_stopped and self.deployer.plan is not None:
+                    self.deployer.stop_processes(self.deployer.plan.stop_grace)  # `stop` was killed
+                return left
         except Locked:
             return False
 
@@ -216,7 +223,7 @@ class Supervisor:
             plan = self.deployer.job.plan()
             if plan is not None and self.deployer.job.reach() != self.reach:
                 raise HostsChanged
-            self._stamp, self.deployer.plan = stamp, plan
+            self._stamp, self.deployer.plan, self._pending = stamp, plan, self.deployer.job.pending()
         return self.deployer.plan
 
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
@@ -224,6 +231,7 @@ class Supervisor:
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         homes = self.deployer.homes(observed) if may_move else ()
         self._unfit = {host: at for host, at in self._unfit.items() if now - at < UNFIT}
+        whole = self._pending is not None and {*self._places(self._pending.plan).values()} <= {*there}
         return World(
             cleared=feed.vitals.cleared(),
             too_few=feed.vitals.too_few(),
@@ -235,6 +243,7 @@ class Supervisor:
             least=plan.min_nodes,
             waited=0.0 if self._waiting is None else now - self._waiting,
             settled=self._steady.look(there, now, min(STEADY, plan.recovery.host_timeout)),
+            change="all hosts that the change needs answer" if whole else None,
         )
 
     def _leave(self, decision: Leave) -> str:
@@ -288,17 +297,38 @@ class Supervisor:
                     self._record("failure", decision.reason, tail=tail, log=log)
                 self._end("failed", decision.reason)
             case Restart():
-                return self._carry_out(now, decision.cause, decision, failed=self._move(decision))
+                return self._carry_out(now, decision, self._move(decision))
             case Rejoin():
                 if self._retry.what != _identity(decision):  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
-                return self._carry_out(now, None)
+                return self._carry_out(now, decision)
             case Grow():
-                failed = self._settle_in(self.deployer.plan, decision.hosts)
-                return self._carry_out(now, decision.cause, failed=failed)
+                return self._carry_out(now, decision, self._settle_in(self.deployer.plan, decision.hosts))
+            case Change():
+                return self._change(decision, now)
             case Repair():
-                return self._carry_out(now, None)
+                return self._carry_out(now, decision)
         return True
+
+    def _change(self, decision: Change, now: Observed) -> bool:
+        """Make a change that a command has left behind: half done, or not begun."""
+        job, pending = self.deployer.job, self._pending
+        if pending is None:
+            return self._carry_out(now, decision)
+        places = self._places(pending.plan)
+        plan = with_moves(pending.plan, pending.source, self.reach, places) if self.reach else pending.plan
+
+        def adopt() -> None:
+            job.adopt()
+            job.keep_plan(plan)
+            self.deployer.plan = plan
+
+        return self._carry_out(now, decision, self._settle_in(plan, frozenset(places.values())), plan, adopt)
+
+    def _places(self, plan: Plan) -> dict[int, str]:
+        """Return the hosts of the nodes of `plan`: those of the job stay where they are."""
+        homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
+        return {node.index: homes.get(node.index, node.host.name) for node in plan.nodes}
 
     def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
         if decision.counts:
@@ -343,15 +373,20 @@ class Supervisor:
     def _carry_out(
         self,
         now: Observed,
-        anew: str | None,
-        decision: Restart | None = None,
-        *,
+        decision: Decision,
         failed: Failures = NOBODY,
+        plan: Plan | None = None,
+        adopt: Callable[[], None] = lambda: None,
     ) -> bool:
-        """Begin a generation because of `anew`, or complete the current one; say whether all of it could be done."""
-        plan = self.deployer.plan
+        """Begin the generation that was decided, or complete the current one; say whether all of it could be done.
+
+        `plan`: another than the job's, which `adopt` makes the job's.
+        """
+        plan = plan or self.deployer.plan
         if plan is None:
             return True
+        anew = decision.cause if isinstance(decision, Restart | Grow | Change) else None
+        restart = decision if isinstance(decision, Restart) else None
         want = wanted(
             self.deployer,
             plan,
@@ -359,15 +394,20 @@ class Supervisor:
             begins=anew is not None,
             supervise=False,
             grace=0.0
-            if decision
+            if restart
             else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
-            cleared=frozenset({*decision.moves, *decision.without}) if decision else frozenset(),
-            excluded=decision.exclude if decision else frozenset(),
-            keep_budget=decision is None,
+            cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
+            excluded=restart.exclude if restart else frozenset(),
+            keep_budget=not isinstance(decision, Restart | Change),
         )
-        failure = decision.failure if decision else None
         steps = reconcile(want, now)
-        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, failure=failure, failed=failed)
+        if self._pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
+            failed = {
+                **failed,
+                **self._settle_in(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
+            }
+        how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
+        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
         if generation is not None:

@@ -156,6 +156,18 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         with_node(1, state="failed", reason="rank 1 exited with code 7"),
         "",
     ),
+    "a change while a host does not answer": (
+        replace(
+            MOVED, artefacts={0: "b", 1: "b"}, plan=replace(MOVED.plan, nodes=(PLAN.nodes[0], MOVED.plan.nodes[1]))
+        ),
+        replace(RUNNING, nodes=(RUNS[0], replace(LOST, host="spare")), unreachable={"spare": "not heard"}),
+        "wait for spare: the spec changed; what runs goes on until then",
+    ),
+    "restart while a host does not answer": (
+        replace(MOVED, anew="`jobctl restart`", replace=frozenset({0})),
+        replace(RUNNING, nodes=(RUNS[0], replace(LOST, host="spare")), unreachable={"spare": "not heard"}),
+        "wait for spare: `jobctl restart`; what runs goes on until then",
+    ),
     "it succeeded": (WANTED, Observed(CONTROL, ENDED, supervised=False), ""),
     "it succeeded, and the spec changed": (
         replace(WANTED, artefacts={0: "b", 1: "b"}),
@@ -307,6 +319,16 @@ def test_status_names_the_host_that_has_not_received_the_generation() -> None:
     assert phase(full) == ("restarting", f"{words}; localhost: {FULL}")
     alone = replace(MISSED, supervised=False)
     assert phase(alone) == ("degraded", "localhost has not received generation 2; `jobctl up` sends it again")
+
+
+def test_a_change_that_waits_is_told_of_a_job_that_runs() -> None:
+    words = "a change waits until all hosts that it needs are ready"
+    assert phase(replace(RUNNING, changing=True)) == ("running", words)
+
+
+def test_a_job_that_a_command_stopped_to_change_it_is_not_called_stopped() -> None:
+    half = replace(RUNNING, control=replace(CONTROL, generation=replace(CONTROL.generation, command="stop")))  # type: ignore[type-var]
+    assert phase(half) == ("restarting", "stopped for a change; the change goes on")
 
 
 def test_a_full_disk_is_told_of_a_job_that_runs() -> None:

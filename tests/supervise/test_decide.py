@@ -13,7 +13,18 @@ from jobctl.jobspec.deploy.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
 from jobctl.jobspec.supervise.decide import decide
-from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Leave, Rejoin, Repair, Restart, Succeed, World
+from jobctl.jobspec.supervise.decisions import (
+    Change,
+    Continue,
+    GiveUp,
+    Leave,
+    Rejoin,
+    Repair,
+    Restart,
+    Succeed,
+    Wait,
+    World,
+)
 from jobctl.jobspec.supervise.failures import SETTLE, first_failure, judge
 
 NOW = 1000.0
@@ -126,12 +137,41 @@ def test_a_launcher_that_was_never_started() -> None:
     ("seen", "why"),
     [
         (Observed(Control(), (), True), "the job is not up"),
-        (job(node(0), command="stop"), "the job was stopped"),
+        (job(node(0), command="stop", ledger=Ledger(1.0, result=Result("stopped", "x", 2.0))), "the job stopped"),
         (job(node(0), ledger=Ledger(1.0, result=Result("failed", "x", 2.0))), "the job failed"),
     ],
 )
 def test_nothing_to_supervise(seen: Observed, why: str) -> None:
     assert decide(seen, POLICY, NOW) == Leave(why)
+
+
+STOPPED = job(node(0), node(1), command="stop", ledger=Ledger(1.0, result=Result("stopped", "x", 2.0)))
+
+
+def test_a_host_that_does_not_know_that_the_job_is_over_is_told_before_the_supervisor_leaves() -> None:
+    told = Repair("localhost has not received that the job stopped")
+    assert decide(replace(STOPPED, outdated=("localhost",)), POLICY, NOW) == told
+    gone = tuple(replace(n, launcher=None) for n in STOPPED.nodes)
+    assert decide(replace(STOPPED, outdated=("localhost",), nodes=gone), POLICY, NOW) == Leave("the job stopped")
+
+
+def test_a_silent_host_is_waited_for_until_its_lease_is_over() -> None:
+    silent = replace(STOPPED, nodes=(node(0), node(1, "lost", host="away", reachable=False)))
+    waits = Wait("away may not know that the job stopped", lasting=False)
+    assert decide(silent, POLICY, NOW, World(waited=31.0)) == waits
+    assert decide(silent, POLICY, NOW, World(waited=33.0)) == Leave("the job stopped")
+
+
+def test_a_change_that_a_command_did_not_finish_is_finished() -> None:
+    half = job(node(0, "exited"), node(1, "exited"), command="stop")
+    assert decide(half, POLICY, NOW) == Change("a command stopped the job to change it, and did not finish")
+
+
+def test_a_change_that_waited_for_hosts_is_made_while_all_is_well() -> None:
+    world = World(change="all hosts that the change needs answer")
+    assert decide(job(node(0), node(1)), POLICY, NOW, world) == Change("all hosts that the change needs answer")
+    broken = job(node(0), node(1, "failed", failure=failure()))
+    assert isinstance(decide(broken, POLICY, NOW, world), Restart)
 
 
 def test_max_duration() -> None:
