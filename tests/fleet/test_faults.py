@@ -1,6 +1,6 @@
 """`up` under faults: once they are gone, one more `up` ends in the wanted state, with nothing twice and no orphan.
 
-JOBCTL_TEST_KILLS and JOBCTL_TEST_CUTS say how often (CI does it a few times).
+JOBCTL_TEST_KILLS, JOBCTL_TEST_CUTS and JOBCTL_TEST_SCHEDULES say how often (CI does it a few times).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .jobs import SPEC, Jobs, eventually
 
 KILLS = int(os.environ.get("JOBCTL_TEST_KILLS", "4"))
 CUTS = int(os.environ.get("JOBCTL_TEST_CUTS", "2"))
+SCHEDULES = int(os.environ.get("JOBCTL_TEST_SCHEDULES", "1"))
 
 
 @pytest.fixture
@@ -101,6 +102,95 @@ def test_engine_killed_during_up(jobs: Jobs) -> None:
     process.wait(timeout=400)
     restart_engine(victim)
     is_as_wanted(jobs)
+
+
+def test_a_generation_reaches_a_host_that_was_cut_off_when_it_began(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "recovery: {{host_timeout: 8s, max_restarts: 1000}}\n")
+    chance = random.Random(os.environ.get("JOBCTL_TEST_SEED", "3"))
+    for _ in range(SCHEDULES):
+        is_up(jobs)
+        before = jobs.status()["generation"]
+        first, *_, last = jobs.fleet.hosts
+        first.docker("rm", "-f", "jobctl-counter-0")
+        time.sleep(chance.uniform(0.2, 0.8))
+        last.pull_cable()
+        time.sleep(chance.uniform(9.0, 13.0))
+        last.plug_cable()
+        eventually(lambda before=before: runs_after(jobs, before))
+
+
+def test_a_generation_reaches_a_host_that_could_not_write_when_it_began(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "recovery: {{host_timeout: 8s, max_restarts: 1000}}\n")
+    is_up(jobs)
+    before = jobs.status()["generation"]
+    first, *_, last = jobs.fleet.hosts
+    run = next((last.home / ".jobctl").glob("*/counter/run"))
+    subprocess.run(["chattr", "+i", str(run)], check=True)
+    try:
+        first.docker("kill", "jobctl-counter-0")
+        name = last.name
+        reason = eventually(lambda: (why := jobs.status()["reason"]) and f"{name} has not received" in why and why)
+        assert "generation 2; it is sent again until it arrives" in reason
+    finally:
+        subprocess.run(["chattr", "-i", str(run)], check=True)
+    eventually(lambda: runs_after(jobs, before))
+    handed = [line for line in jobs.run("events").stdout.splitlines() if "hand-over" in line]
+    assert len(handed) == 1, handed
+
+
+def test_a_change_while_an_engine_restarts(jobs: Jobs) -> None:
+    """The engine is told to stop, as systemd does, and is back after some seconds; meanwhile the job is changed."""
+    chance = random.Random(os.environ.get("JOBCTL_TEST_SEED", "4"))
+    jobs.spec(SPEC + "recovery: {{host_timeout: 8s, max_restarts: 1000}}\n")
+    is_up(jobs)
+    for number in range(SCHEDULES):
+        before = jobs.status()["generation"]
+        jobs.spec(SPEC + f"recovery: {{{{host_timeout: 8s, max_restarts: 1000}}}}\nenv: {{{{CHANGE: '{number}'}}}}\n")
+        victim = jobs.fleet.hosts[-1]
+        victim.stop_engine()
+        time.sleep(chance.uniform(0.0, 4.0))
+        up = jobs.popen("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check")
+        time.sleep(chance.uniform(2.0, 10.0))
+        restart_engine(victim)
+        out, err = up.communicate(timeout=400)
+        assert up.returncode in (0, 4), err
+        if up.returncode == 4:
+            assert victim.name in err
+        eventually(lambda before=before: runs_after(jobs, before))
+        eventually(lambda: jobs.run("plan").returncode == 0)
+        shown = [h.docker("exec", f"jobctl-counter-{n}", "env") for n, h in enumerate(jobs.fleet.hosts)]
+        assert all(f"CHANGE={number}" in one for one in shown), (out, err)
+
+
+def test_a_job_goes_on_as_it_was_while_a_change_waits(jobs: Jobs) -> None:
+    """An engine is gone for good while the job is changed: what runs goes on, and is changed when the engine is back."""
+    is_up(jobs)
+    victim = jobs.fleet.hosts[-1]
+    victim.pull_cable()
+    try:
+        eventually(lambda: jobs.phase() == "degraded")
+        jobs.spec(SPEC + "env: {{CHANGE: new}}\n")
+        up = jobs.up("--skip-check")
+        assert (up.returncode, victim.name in up.stderr) == (4, True), up.stderr
+        state = jobs.status()
+        assert (state["generation"], state["supervised"], state["nodes"][0]["state"]) == (1, True, "running")
+        assert "goes on as it was" in up.stderr
+    finally:
+        victim.plug_cable()
+    eventually(lambda: jobs.phase() == "running")
+
+
+def is_up(jobs: Jobs) -> None:
+    """Bring the job up, and wait until it runs."""
+    up = jobs.up("--skip-check")
+    assert up.returncode == 0, up.stderr
+    eventually(lambda: jobs.phase() == "running")
+
+
+def runs_after(jobs: Jobs, generation: int) -> bool:
+    """Say whether all nodes run in a generation after `generation`."""
+    state = jobs.status()
+    return state["phase"] == "running" and state["generation"] > generation and state["supervised"]
 
 
 def restart_engine(host: Host) -> None:
