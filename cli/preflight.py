@@ -69,10 +69,10 @@ def _handle(
             raise Failed("`check` looks at hosts", 2, "name them: `--hosts hosts.txt`")
         reach = Reach(known_hosts(where), ssh_options(ssh_config, accept_new, None))
         return deployer_of(job_of_name("check"), "ssh", reach), None
-    if where.hosts is None:
-        raise Failed("target `local` is this machine: it needs no check", 2, "`--hosts hosts.txt` checks hosts")
     compiled = compile_job(job, overrides, where, quiet=True, as_json=output is Format.json)
     plan = plan_of(compiled)
+    if plan.target == "local":
+        return deployer_of(job_of_name(plan.job), plan.target, None, plan), plan
     reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, job_of_name(plan.job).reach()))
     return deployer_of(job_of_name(plan.job), plan.target, reach, plan), plan
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from jobctl.jobspec.deploy.findings import Finding, Found, Seat, Survey, Verdict, binds
 from jobctl.jobspec.deploy.ports import used_ports
@@ -252,21 +253,27 @@ def _limits(run: Survey, seat: Seat) -> Found:
 
 
 def _framework(run: Survey, seat: Seat) -> Found:
-    if seat.probe is None or run.plan is None:
-        return
-    node, module, lacks = seat.nodes[0], framework(run.plan.framework).module, seat.probe["lacks"]
+    if seat.probe is not None and run.plan is not None:
+        yield from framework_findings(run, seat.name, seat.nodes[0], seat.probe)
+
+
+def framework_findings(run: Survey, host: str, node: Node, probe: Mapping[str, Any]) -> Found:
+    """Yield what a look around has told of the framework, in an image or on this machine."""
+    assert run.plan is not None
+    module, lacks, local = framework(run.plan.framework).module, probe["lacks"], run.plan.target == "local"
     missing = f"No module named '{module}'"
-    if (run.deep and seat.probe["module"] is None) or any(text and text.endswith(missing) for text in lacks):
-        text = f"the image's {node.container.python} cannot import `{module}`"
-        yield _or_setup(
-            node, Finding(seat.name, "framework", "error", text, "framework-missing", "is it the right image?")
-        )
+    if (run.deep and probe["module"] is None) or any(text and text.endswith(missing) for text in lacks):
+        whose = "" if local else "the image's "
+        text = f"{whose}{node.container.python} cannot import `{module}`"
+        hint = "install it, or activate the environment that has it" if local else "is it the right image?"
+        yield _or_setup(node, Finding(host, "framework", "error", text, "framework-missing", hint))
         return
     if run.deep:
-        yield Finding(seat.name, "framework", "ok", f"{module} {seat.probe['module']}")
+        yield Finding(host, "framework", "ok", f"{module} {probe['module']}")
     for need, text in zip(run.needs, lacks, strict=True):
         if text is not None:
-            yield _or_setup(node, Finding(seat.name, "framework", "error", text, need.code, need.hint))
+            verdict: Verdict = "warning" if need.warns else "error"
+            yield _or_setup(node, Finding(host, "framework", verdict, text, need.code, need.hint))
 
 
 def _or_setup(node: Node, finding: Finding) -> Finding:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +24,27 @@ _NODES = {
 
 
 def count_devices(kind: str) -> int | None:
-    """Return how many devices of `kind` this machine has, None where none is seen (or for `cpu`)."""
+    """Return how many devices of `kind` this machine has, None where none is seen (or for `cpu`).
+
+    Below Windows GPUs have no device nodes of their own: their driver's tool knows them.
+    """
     pattern = _NODES.get(kind)
     if pattern is None:
         return None
     dev = Path("/dev")
     names = [path.relative_to(dev).as_posix() for path in (*dev.glob("*"), *dev.glob("dri/*"))]
-    return sum(1 for name in names if pattern.fullmatch(name)) or None
+    return sum(1 for name in names if pattern.fullmatch(name)) or (_told_by_driver() if kind == "gpu" else None)
+
+
+def _told_by_driver() -> int | None:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    try:
+        done = subprocess.run([tool, "-L"], capture_output=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.count(b"GPU ") if done.returncode == 0 else None
 
 
 def devices_in_use(site: Site) -> Mapping[str, str]:

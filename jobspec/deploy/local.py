@@ -321,8 +321,12 @@ class Local:
     # Looking around.
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
-        """There is nothing to find: whoever runs a job on this machine is there."""
-        return []
+        """Look whether the devices are there and, where that matters or `deep`, whether the framework works."""
+        from jobctl.jobspec.deploy.localcheck import preflight
+
+        if plan is None:
+            return []
+        return preflight(HOST, plan, _process_environ(plan, plan.nodes[0], Start(os.environ, {})), deep=deep)
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on this machine."""

@@ -169,7 +169,7 @@ class Preflight:
         if plan is None or not self._can_be_probed(seat):
             return
         node = seat.nodes[0]
-        command = (node.container.python, "-c", _source(), json.dumps(self._task(seat, node)))
+        command = (node.container.python, "-c", probe_source(), json.dumps(self._task(seat, node)))
         name = f"jobctl-{plan.job}-look-{self.token}"
         script = look_script(plan, node, name, str(seat.site.work), command, Look())
         result = seat.site.run_script(script)
@@ -215,7 +215,8 @@ class Preflight:
         return next_port(f"{plan.run_id} check", 0, lambda port: not any(port in ports for ports in taken))
 
 
-def _source() -> str:
+def probe_source() -> str:
+    """Return the program that looks around where a job's processes will run."""
     return files("jobctl.jobspec.deploy").joinpath("probe.py").read_text(encoding="utf-8")
 
 

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jobctl.jobspec.plan.types import Need, Value
     from jobctl.jobspec.spec.model import Spec
 
@@ -101,6 +103,9 @@ class Framework(Protocol):
 
     def decides(self) -> frozenset[str]:
         """Return the variables that a spec's `env` cannot set: they are each process's own."""
+
+    def instead(self) -> Mapping[str, str]:
+        """Return what of a spec or a hosts file says what a variable says that is decided."""
 
     def needs(self, spec: Spec) -> tuple[Need, ...]:
         """Return what `check` looks for in the image, beside the module itself."""

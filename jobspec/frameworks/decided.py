@@ -21,7 +21,9 @@ def decided(loaded: Loaded) -> Iterator[Diagnostic]:
         if name in names:
             message = f"processes are told `{name}` by the launcher: this value never arrives"
             where = loaded.source.key_span(("env", name))
-            yield Diagnostic("warning", "reserved-variable", message, where, "leave it out")
+            says = known.instead().get(name)
+            hint = f"leave it out: {says} says it" if says else "leave it out"
+            yield Diagnostic("warning", "reserved-variable", message, where, hint)
 
 
 def _told(known: Framework, spec: Spec) -> set[str]:

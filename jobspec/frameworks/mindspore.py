@@ -17,6 +17,7 @@ Variables are those of https://www.mindspore.cn/tutorials/en/master/parallel/dyn
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,13 +40,44 @@ _DECIDED = (
     *("MS_ENABLE_RECOVERY", "MS_RECOVERY_PATH", "RANK_ID", "RANK_SIZE", "RANK_TABLE_FILE", "DEVICE_ID"),
 )
 
+_INSTEAD = {
+    "MS_ENABLE_RECOVERY": "`mindspore: {recovery: native}`",
+    "MS_RECOVERY_PATH": "`checkpoint`",
+    "MS_NODE_TIMEOUT": "`mindspore.node_timeout`",
+    "MS_TOPO_TIMEOUT": "`rendezvous.timeout`",
+    "MS_WORKER_NUM": "`nodes`, with `devices`,",
+    "MS_SCHED_HOST": "the hosts file",
+    "MS_SCHED_PORT": "`rendezvous.port`",
+    "MS_WORKER_IP": "`addr=` in the hosts file",
+    "HCCL_IF_IP": "`addr=` in the hosts file",
+    "RANK_SIZE": "`nodes`, with `devices`,",
+    "DEVICE_ID": "`devices`",
+}
+
 _NATIVE = Need(
     "native-recovery-gone",
     """import importlib.metadata, sys
 found = [d.version for d in importlib.metadata.distributions() if (d.metadata["Name"] or "").lower().startswith("mindspore")]
-if found and all(tuple(map(int, v.split(".")[:2])) > (2, 5) for v in found): sys.exit("MindSpore %s in the image has no recovery of its own" % found[0])""",
-    "take an image with MindSpore 2.5 or earlier, or leave `mindspore.recovery` out",
+if found and all(tuple(map(int, v.split(".")[:2])) > (2, 5) for v in found): sys.exit("MindSpore %s has no recovery of its own" % found[0])""",
+    "take MindSpore 2.5 or earlier, or leave `mindspore.recovery` out",
 )
+
+
+_TARGETS = {"gpu": "GPU", "npu": "Ascend"}
+
+
+def _run_check(target: str) -> Need:
+    # It prints what went wrong, and ends well.
+    return Need(
+        "framework-broken",
+        f"""import contextlib, io, sys, mindspore
+said = io.StringIO()
+mindspore.set_context(device_target={target!r})
+with contextlib.redirect_stdout(said): mindspore.run_check()
+if "successfully" not in said.getvalue(): sys.exit(" ".join(said.getvalue().split())[-300:])""",
+        "`mindspore.run_check()` fails: does MindSpore fit the devices and their driver?",
+        deep=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +139,14 @@ class MindSpore:
         """Who a process is, and where it meets the others."""
         return frozenset(_DECIDED)
 
+    def instead(self) -> Mapping[str, str]:
+        """Return what says how many workers there are, where they meet, and how they recover."""
+        return _INSTEAD
+
     def needs(self, spec: Spec) -> tuple[Need, ...]:
-        """Return its version, where that matters."""
-        return (_NATIVE,) if spec.mindspore and spec.mindspore.recovery == "native" else ()
+        """Return its version, where that matters, and its own test of an installation."""
+        native = spec.mindspore is not None and spec.mindspore.recovery == "native"
+        return (*((_NATIVE,) if native else ()), _run_check(_TARGETS.get(spec.devices.kind, "CPU")))
 
 
 # Ranks are explicit, so that a process is the same one in every generation.

@@ -17,11 +17,14 @@ paddle/distributed/launch/context/args_envs.py).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
+from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
+from jobctl.jobspec.frameworks.paddle_variables import INSTEAD
 from jobctl.jobspec.plan.types import Need, Rule, Slot, Value
 
 if TYPE_CHECKING:
@@ -49,62 +52,6 @@ _SCRUBBED = (
 )
 _SELECTED = frozenset(f"FLAGS_selected_{kind}s" for kind in ("gpu", "xpu", "npu"))
 
-# What jobctl decides; anything else of a spec's `env` that begins with PADDLE_ is the user's own.
-_DECIDED = frozenset(
-    [
-        "PADDLE_AUTO_CLUSTER",
-        "PADDLE_BACKUP_ENV_PATH",
-        "PADDLE_CURRENT_ENDPOINT",
-        "PADDLE_CURRENT_IP",
-        "PADDLE_DEVICES",
-        "PADDLE_ELASTIC_ETCD_SERVICE_HOST",
-        "PADDLE_ELASTIC_ETCD_SERVICE_PORT",
-        "PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL",
-        "PADDLE_ELASTIC_JOB_ID",
-        "PADDLE_ELASTIC_LEVEL",
-        "PADDLE_ELASTIC_NP",
-        "PADDLE_ELASTIC_SERVER",
-        "PADDLE_ELASTIC_TIMEOUT",
-        "PADDLE_GLOBAL_RANK",
-        "PADDLE_GLOBAL_SIZE",
-        "PADDLE_GLOO_FS_PATH",
-        "PADDLE_GLOO_HTTP_ENDPOINT",
-        "PADDLE_GLOO_PORT",
-        "PADDLE_GLOO_RENDEZVOUS",
-        "PADDLE_IPS",
-        "PADDLE_JOB_ID",
-        "PADDLE_LAUNCH_WITH_ARGS",
-        "PADDLE_LOCAL_RANK",
-        "PADDLE_LOCAL_SIZE",
-        "PADDLE_LOG_DIR",
-        "PADDLE_MASTER",
-        "PADDLE_MAX_RESTART",
-        "PADDLE_NNODES",
-        "PADDLE_NPROC_PER_NODE",
-        "PADDLE_PORT",
-        "PADDLE_PSERVERS",
-        "PADDLE_PSERVERS_IP_PORT_LIST",
-        "PADDLE_PSERVER_IPS",
-        "PADDLE_PSERVER_PORT",
-        "PADDLE_RANK",
-        "PADDLE_RANK_IN_NODE",
-        "PADDLE_ROLE",
-        "PADDLE_RUN_MODE",
-        "PADDLE_SERVERS_ENDPOINTS",
-        "PADDLE_SERVER_NUM",
-        "PADDLE_SORT_IP",
-        "PADDLE_START_PORT",
-        "PADDLE_TRAINERS",
-        "PADDLE_TRAINERS_ENDPOINTS",
-        "PADDLE_TRAINERS_NUM",
-        "PADDLE_TRAINER_ENDPOINTS",
-        "PADDLE_TRAINER_ID",
-        "PADDLE_TRAINER_NUM",
-        "PADDLE_TRAINING_ROLE",
-        "PADDLE_WITH_GLOO",
-    ]
-)
-
 # A launcher whose link was out for longer than its key lives tries for ever to write it down again under the lease that is
 # over (paddle/distributed/launch/controllers/master.py, `_heartbeat`), and all wait for all.
 _LOST = r"requested lease not found"
@@ -120,10 +67,18 @@ RULES = (
     Rule(r"^(etcd3\.exceptions|grpc\._channel)\._?\w+(Error|TimedOut|Rendezvous)\b", None, "restart"),
     Rule(r"No module named 'etcd3'", None, "fail", "Paddle speaks to etcd through it: `setup: pip install etcd3`"),
     Rule(
-        r"(cannot import name|has no attribute) '(CommContext|DistFleetWrapper)'",
+        # By what is missed first, in the modes async, and sync and geo.
+        r"(cannot import name|has no attribute) '(CommContext|DistFleetWrapper)'"
+        r'|Operator "(listen_and_serv|send\w*|fetch_barrier)" has not been registered',
         None,
         "fail",
         "this Paddle was built without parameter servers: take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
+    ),
+    Rule(
+        r"paddle::operators::SendBarrierOp::RunImpl",
+        None,
+        "fail",
+        "trainers of Paddle 3.0.0 crash so with `a_sync = False`: say `strategy.a_sync = True` in the script",
     ),
 )
 
@@ -131,7 +86,7 @@ RULES = (
 _ETCD3 = Need(
     "etcd-client-missing",
     """import importlib.util, sys
-if importlib.util.find_spec("etcd3") is None: sys.exit("the image has no `etcd3`, through which Paddle speaks to etcd")""",
+if importlib.util.find_spec("etcd3") is None: sys.exit("there is no `etcd3`, through which Paddle speaks to etcd")""",
     "`setup: pip install etcd3`",
 )
 _SERVERS = Need(
@@ -140,8 +95,16 @@ _SERVERS = Need(
 os.environ["FLAGS_enable_pir_api"] = "0"
 import paddle
 core = getattr(paddle, "base", None) or paddle.fluid
-if not {"DistFleetWrapper", "CommContext"} & {*dir(core.core)}: sys.exit("Paddle %s in the image was built without parameter servers" % paddle.__version__)""",
-    "take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
+if not {"DistFleetWrapper", "CommContext"} & {*dir(core.core)}: sys.exit("Paddle %s was built without parameter servers" % paddle.__version__)""",
+    "take Paddle 3.0.0 or earlier, or one built WITH_PSCORE=ON",
+)
+# The communicator that its barrier needs is made in mode geo only (SendBarrierOp).
+_SYNC_CRASH = Need(
+    "sync-crash",
+    """import sys, paddle
+if paddle.__version__.split(".")[:2] == ["3", "0"]: sys.exit("trainers of Paddle %s with `a_sync = False` end in a segmentation fault" % paddle.__version__)""",
+    "say `strategy.a_sync = True` in the script; `ps.sync` only says that trainers start again together",
+    warns=True,
 )
 # With 2 servers wait for trainers in fleet.init, so all have to start at the same time; since 3.0 trainers do not wait
 # for servers that listen (`wait_server_ready` does nothing), and send to ports where nobody is yet.
@@ -157,7 +120,7 @@ _RUN_CHECK = Need(
 try: run_check = paddle.utils.run_check
 except AttributeError: from paddle.fluid.install_check import run_check
 run_check()""",
-    "`paddle.utils.run_check()` fails in the image: does it fit the devices and their driver?",
+    "`paddle.utils.run_check()` fails: does Paddle fit the devices and their driver?",
     deep=True,
 )
 
@@ -215,6 +178,10 @@ class Paddle:
         """What its launcher sets, or would take for a flag."""
         return _DECIDED | {name for name in _SCRUBBED if "*" not in name} | _SELECTED
 
+    def instead(self) -> Mapping[str, str]:
+        """Return what says who takes part, where they meet, and what happens when one is gone."""
+        return INSTEAD
+
     def needs(self, spec: Spec) -> tuple[Need, ...]:
         """Return its etcd client, parameter servers, and its own test of an installation."""
         brings_etcd3 = any("etcd3" in command for command in spec.setup)
@@ -223,6 +190,7 @@ class Paddle:
             # In those of Paddle 1 it has another name, and is always there.
             *((_SERVERS,) if spec.ps is not None and not _is_old(spec) else ()),
             *((_GLOO_RACE,) if spec.ps is not None and spec.ps.gloo == 2 else ()),
+            *((_SYNC_CRASH,) if spec.ps is not None and spec.ps.sync and not _is_old(spec) else ()),
             _RUN_CHECK,
         )
 

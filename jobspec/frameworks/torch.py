@@ -11,6 +11,7 @@ torchrun knows no roles. So in mode `ps` each process is started by itself, with
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,38 @@ _INTERFACE_ENV = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"
 _DECIDED = frozenset(
     ("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "ROLE_RANK")
 )
+
+
+_INSTEAD = {
+    "MASTER_PORT": "`rendezvous.port`",
+    "WORLD_SIZE": "`nodes`, with `devices`,",
+    "LOCAL_WORLD_SIZE": "`devices`",
+}
+
+# Of each kind of devices: what PyTorch calls one, the module that brings it, and the backend of its collectives.
+_COMPUTES = {
+    "cpu": ("cpu", "torch", "gloo"),
+    "gpu": ("cuda", "torch", "nccl"),
+    "dcu": ("cuda", "torch", "nccl"),
+    "xpu": ("xpu", "torch", ""),
+    "npu": ("npu", "torch_npu", ""),
+}
+
+
+def _run_check(device: str, module: str, backend: str) -> Need:
+    return Need(
+        "framework-broken",
+        f"""import sys, torch, {module}
+import torch.distributed as d
+try:
+    x = torch.ones(8, 8, device={device!r})
+    if float((x @ x).sum()) != 512: raise ValueError("8 x 8 ones times themselves is wrong")
+except Exception as error: sys.exit("PyTorch %s cannot compute on `{device}`: %s" % (torch.__version__, " ".join(str(error).split())[:300]))
+if not d.is_available(): sys.exit("PyTorch %s was built without torch.distributed" % torch.__version__)
+if {backend!r} and not getattr(d, "is_{backend}_available", lambda: True)(): sys.exit("PyTorch %s was built without {backend}" % torch.__version__)""",
+        "was PyTorch built for the devices of the job, and does it fit their driver?",
+        deep=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +101,13 @@ class Torch:
         """What torchrun sets for each process."""
         return _DECIDED
 
+    def instead(self) -> Mapping[str, str]:
+        """Return what says how many processes there are, and where they meet."""
+        return _INSTEAD
+
     def needs(self, spec: Spec) -> tuple[Need, ...]:
-        """Nothing but the module."""
-        return ()
+        """Return a test of an installation; PyTorch has none of its own."""
+        return (_run_check(*_COMPUTES.get(spec.devices.kind, _COMPUTES["cpu"])),)
 
 
 def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:

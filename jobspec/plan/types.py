@@ -352,13 +352,14 @@ class Need:
     """What the image has to have for a job, as `check` looks for it.
 
     `test` is Python that ends with a message (`sys.exit("…")`) where the image has not; `deep` ones take long. `code` is
-    the finding's, `hint` what a user does about it.
+    the finding's, `hint` what a user does about it. One that `warns` keeps no job from starting.
     """
 
     code: str
     test: str
     hint: str
     deep: bool = False
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -277,9 +277,9 @@ def test_check_finds_what_a_paddle_lacks(tmp_path: Path, hosts: Fleet) -> None:
         spec.write_text(spec.read_text().replace("nodes: 3", "nodes: 1"))
     told = "with `ps.gloo: 2`, trainers of Paddle 3.0.0 do not wait for servers"
     assert served.lacks("--deep") == [("ok", None, "paddle 3.0.0"), ("error", "gloo-race", told)]
-    told = "the image has no `etcd3`, through which Paddle speaks to etcd"
+    told = "there is no `etcd3`, through which Paddle speaks to etcd"
     assert alone.lacks() == [("error", "etcd-client-missing", told)]
-    said = "Paddle 3.3.1 in the image was built without parameter servers (unless `setup` brings it)"
+    said = "Paddle 3.3.1 was built without parameter servers (unless `setup` brings it)"
     assert built.lacks() == [("warning", "ps-core-missing", said)]
 
 
