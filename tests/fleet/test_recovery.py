@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from .campaign import undisturbed
 from .fleet import Fleet, fleet
 from .host import Host
 from .jobs import Jobs, eventually
 from .machine import IMAGE, sh
+from .training import undisturbed
 
 EVERY, TIMEOUT = 10, 10  # steps between checkpoints, host_timeout in seconds: nothing may stand still that long
 
