@@ -191,13 +191,14 @@ def _apply(
     refuse_owner(deployer, observed, options.take_over)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
-    secrets = secrets_of(compiled) if steps else {}
+    secrets = secrets_of(compiled) if steps or deployer.job.is_changing() else {}
     warn_of_another_spec(deployer, compiled)
     deployer.job.create()
+    withdrawn = not steps and deployer.job.is_changing()  # its files are on the hosts, and have to be replaced
     keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember
     keep(about(compiled, plan, reach), plan, source_of(compiled, plan))
     generation = observed.control.generation
-    if not steps:
+    if not steps and not withdrawn:
         return Applied(plan, (), failed, generation is not None)
     fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
     tell_up(deployer, plan)
