@@ -25,11 +25,12 @@ from jobctl.jobspec.deploy.transport import HostError
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
+SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
 FREED = 2.0  # seconds within which hosts that are still there free a lock
 
 # Says where the work directory is, then what LOCK says. $1-$3: as for FIND, $4: the file's name, $5: who wants it, $6:
-# `break` to take it from whoever holds it.
-_HOLD = (
+# `break` to take it from whoever holds it, `stay` to create nothing where the job is down.
+HOLD = (
     FIND
     + """\
 printf '%s\\n' "$work" "$own"
@@ -84,14 +85,16 @@ def hold_on(
     """Hold the lock `name` of a job on all of its `sites` that can be reached.
 
     The first host decides between two who want it at the same time. Waits up to `wait` seconds; raises Locked after
-    that, and HostError if no host can be reached.
+    that, and HostError if no host can be reached. A supervisor holds nothing where the job is down: it would leave the
+    lock behind.
     """
     me = json.dumps(who(command))
+    how = "break" if break_it else "stay" if command == SUPERVISOR else ""
     deadline = time.monotonic() + wait
     while True:
         held = Held()
         try:
-            _acquire(held, sites, name, me, "break" if break_it else "")
+            _acquire(held, sites, name, me, how)
             break
         except Locked:
             held.release()
@@ -114,7 +117,7 @@ def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) ->
     while rest and not held.channels:
         site = rest.pop(0)
         try:
-            held.channels[site.host.name] = _acquire_one(site, name, me, how)
+            _acquire_one(held, site, name, me, how)
         except HostError as error:
             failed = failed or error
             held.failed[site.host.name] = error
@@ -124,7 +127,7 @@ def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) ->
 
     def acquire(site: Site) -> None:
         try:
-            held.channels[site.host.name] = _acquire_one(site, name, me, how)
+            _acquire_one(held, site, name, me, how)
         except Locked as locked:
             taken.append(locked)
 
@@ -134,14 +137,18 @@ def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) ->
         raise taken[0]
 
 
-def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
+def _acquire_one(held: Held, site: Site, name: str, me: str, how: str) -> None:
+    """Take the lock on one host, unless there is nothing to lock. Raises Locked or HostError."""
     path = name
-    channel = site.transport.dial(["sh", "-c", _HOLD, "sh", *site.place, name, me, how])
+    channel = site.transport.dial(["sh", "-c", HOLD, "sh", *site.place, name, me, how])
     try:
         channel.settimeout(ANSWER)
         work, own, answer = _lines(channel, 3)
         path = f"{own}/{name}"
         site.found(work, own)
+        if answer == "gone":
+            channel.close()
+            return
         check_answer(answer, site.host.name, path)
     except (OSError, EOFError, ValueError) as error:
         channel.close()
@@ -150,7 +157,7 @@ def _acquire_one(site: Site, name: str, me: str, how: str) -> Any:
         channel.close()
         raise
     channel.settimeout(TICK)
-    return channel
+    held.channels[site.host.name] = channel
 
 
 def check_answer(answer: str, host: str, path: str) -> None:
@@ -188,7 +195,9 @@ class LockLost(DeployError):
 
 
 def check(held: Held | None) -> None:
-    """Raise LockLost if the lock was lost on a host that is not known to be gone."""
+    """Raise LockLost if the lock was lost on a host that is not known to be gone, or is held nowhere."""
+    if held is not None and not held.channels:
+        raise LockLost("there is nothing to lock: the job is down", "`jobctl up` starts it")
     lost = held.lost - set(held.failed) if held is not None else set()
     if lost:
         raise LockLost(

@@ -571,7 +571,7 @@ def _apply_service(site: Site, step: Step) -> None:
     if step.kind in ("replace", "remove"):
         site.end(name, step.grace)
     if step.kind == "remove":
-        site.remove([str(site.work / name), str(site.work / f"{name}.sh")], images=())
+        site.remove([str(site.work / name), str(site.work / f"{name}.sh")])
     else:
         site.start_service(name)
 

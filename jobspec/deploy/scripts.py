@@ -24,12 +24,15 @@ esac
 """
 
 # Locks the file $1 in the name of $2 (`break` in $3: whoever has it), and says `held`; or `taken`, with the holder's own
-# words and the age of the lock, and ends. A file that was replaced meanwhile (`down`, `break`) is tried again.
+# words and the age of the lock, and ends. A file that was replaced meanwhile (`down`, `break`) is tried again. With
+# `stay` in $3 nothing is created for a job that is down: where its folder is not there, it is `gone`.
 LOCK = """\
-umask 077; mkdir -p -- "${1%/*}" || exit 1
+umask 077
+[ "$3" = stay ] || mkdir -p -- "${1%/*}" || exit 1
 [ "$3" != break ] || rm -f -- "$1"
 ours() { [ /proc/self/fd/9 -ef "$1" ]; }
 while :; do
+  [ "$3" != stay ] || [ -d "${1%/*}" ] || { echo gone; exit 0; }
   exec 9>>"$1" || exit 1
   flock -n 9 || { printf 'taken %s ' $(( $(date +%s) - $(stat -c %Y -- "$1") )); cat -- "$1"; echo; exit 0; }
   ours "$1" && break
@@ -53,8 +56,14 @@ cut() { [ -e "$work/run/cut" ] && [ "$(cat -- "$work/run/cut")" -gt "$(date +%s)
 while cut; do sleep 1; done
 printf '%s\\n' "$work" "$own"
 cd -- "$work" 2>/dev/null || { echo gone; exit 0; }
+going() {
+  holder=
+  [ ! -s "$own/lock" ] || read -r holder < "$own/lock" || :
+  case $holder in *'"command": "down"'*) ! flock -n "$own/lock" true ;; *) false ;; esac
+} 2>/dev/null
+! going || { echo gone; exit 0; }
 me=$5
-set -- "$own/supervisor.lock" "$4" ""
+set -- "$own/supervisor.lock" "$4" stay
 """
     + LOCK
     + """\
@@ -64,6 +73,7 @@ printf 'before %s\\n' "$before"
 umask 022; mkdir -p run/feeds
 for old in run/feeds/*; do [ -d "/proc/${old##*/}" ] || rm -f -- "$old"; done
 feed=run/feeds/$$; rm -f -- "$feed"; mkfifo -m 620 -- "$feed" || exit 1
+! going || { rm -f -- "$feed"; unlock; exit 0; }
 exec 3<>"$feed"
 leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; exit; }
 cat <&3 9>&- &
@@ -205,12 +215,38 @@ tar -C "$new" -xpf "$new/.tar"
 set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .
 """
 
-# Python, in a container: removes all that is in the folders below /at.
+# Removes the work directory $1 and the directory $2 of what is the host's own, and the folders above them that are empty
+# then. Whoever follows the job from elsewhere leaves first. The lock goes last, and its folder is moved away with it: until
+# then all who want the lock see that it is taken, and from then on that there is no job.
+ERASE = """\
+rm -f -- "$1"/run/feeds/*
+tries=50
+while [ $tries -gt 0 ] && [ -e "$2/supervisor.lock" ] && ! flock -n "$2/supervisor.lock" true; do
+  sleep 0.1; tries=$((tries - 1))
+done
+empty() {
+  for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    [ "${entry##*/}" = lock ] || rm -rf -- "$entry" || return
+  done
+}
+for top do
+  [ ! -d "$top" ] || empty "$top" || exit
+done
+for top do
+  gone=${top%/*}/.${top##*/}
+  if [ -d "$top" ]; then mv -- "$top" "$gone.$$" || exit; fi
+  rm -rf -- "$gone".* || exit
+  rmdir -p -- "${top%/*}" 2>/dev/null || :
+done
+"""
+
+# Python, in a container: removes all that is in the folders below /at, but the lock, which `down` holds.
 EMPTY = """\
 import os, shutil
 for top in os.scandir("/at"):
     for entry in os.scandir(top.path):
-        shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+        if entry.name != "lock":
+            shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
 """
 
 # Python, in a container that has the work directory and where the host's own things lie: lets the user of the job's

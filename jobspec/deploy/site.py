@@ -250,30 +250,33 @@ class Site:
 
     def forget(self, node: int) -> None:
         """Remove what is left of a node that belongs elsewhere now."""
-        self.remove([str(self.work / f"node-{node}"), str(self.work / f"node-{node}.sh")], images=())
+        self.remove([str(self.work / f"node-{node}"), str(self.work / f"node-{node}.sh")])
 
     def erase(self, images: Sequence[str] = ()) -> None:
-        """Remove the work directory, and the folders above it that are empty then.
+        """Remove the work directory, and the folders above it that are empty then; who follows the job leaves first.
 
         Containers write into it, as root often: where the user may not remove that, a container of one of `images` does.
         """
-        self.remove([str(self.work), str(self.own)], images)
-        argv = ["sh", "-c", 'for d do rmdir -p -- "$(dirname -- "$d")" 2>/dev/null; done; :', "sh"]
-        checked(self.transport, [*argv, str(self.work), str(self.own)], f"remove {self.work}")
+        folders = [str(self.work), str(self.own)]
+        self._remove(["sh", "-c", scripts.ERASE, "sh", *folders], folders, images)
 
-    def remove(self, paths: Sequence[str], images: Sequence[str]) -> None:
+    def remove(self, paths: Sequence[str]) -> None:
         """Remove files and folders."""
-        result = self.transport.run(["rm", "-rf", "--", *paths])
+        self._remove(["rm", "-rf", "--", *paths], paths, ())
+
+    def _remove(self, argv: Sequence[str], paths: Sequence[str], images: Sequence[str]) -> None:
+        result = self.transport.run(argv)
         if result.code == 0:
             return
         for image in dict.fromkeys(images):
-            folders = [path for path in paths if self.transport.run(["test", "-d", path]).code == 0]
+            folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
             if self.containers.as_root(scripts.EMPTY, folders, image, "python3"):
-                result = self.transport.run(["rm", "-rf", "--", *paths])
+                result = self.transport.run(argv)
                 if result.code == 0:
                     return
         error = problem(self.host.name, f"remove {paths[0]}", result)
-        hint = f"`sudo rm -rf {shlex.quote(paths[0])}` there: containers wrote it as root"
+        denied = any(sign in result.err for sign in (b"Permission denied", b"Operation not permitted"))
+        hint = f"`sudo rm -rf {shlex.quote(paths[0])}` there: containers wrote it as root" if denied else error.hint
         raise HostError(self.host.name, error.code, error.cause, hint)
 
     # What it leaves behind.

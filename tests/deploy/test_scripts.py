@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy import scripts
+from jobctl.jobspec.deploy import hostlock, scripts
 
 
 def hand_over(work: Path, ledger: bytes, control: bytes, tries: int) -> subprocess.Popen[bytes]:
@@ -169,3 +169,81 @@ def test_a_context_that_is_in_use_is_dockers_business(environ: dict[str, str], c
         usual = scripts.SOCKET.replace("/var/run/docker.sock", f"{environ['HOME']}/socket")
         assert usual != scripts.SOCKET
         assert bool(said(environ, usual)) == found
+
+
+def began(work: Path, script: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a script that stays, and return it and what it says first, less where the directories are."""
+    process = subprocess.Popen(["sh", "-c", script, "sh", *argv], cwd=work, stdin=-1, stdout=-1, stderr=-1, text=True)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    return process, lines[-1].rstrip("\n")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> list[str]:
+    """Where the job `job` lies on a host: what FIND has to know. There is a node, and the folder of the feeds."""
+    (tmp_path / "dir" / "h1" / "job" / "node-0").mkdir(parents=True)
+    (tmp_path / "dir" / "h1" / "job" / "run").mkdir()
+    return [str(tmp_path / "dir"), "h1", "job"]
+
+
+def watch(place: list[str]) -> tuple[subprocess.Popen[str], str]:
+    return began(Path("/"), scripts.WATCH, *place, '{"command": "supervise"}', "me")
+
+
+def lock(place: list[str], command: str, how: str = "") -> tuple[subprocess.Popen[str], str]:
+    holder = json.dumps({"command": command, "pid": 1})
+    return began(Path("/"), hostlock.HOLD, *place, "lock", holder, how)
+
+
+def let_go(*processes: subprocess.Popen[str]) -> None:
+    for process in processes:
+        process.communicate(timeout=60)
+
+
+def test_who_follows_a_job_leaves_while_it_is_taken_down(place: list[str]) -> None:
+    work = Path(place[0], "h1", "job")
+    watching, said = watch(place)
+    down, locked = lock(place, "down")
+    assert (said, locked) == ("held", "held")
+    assert subprocess.run(["sh", "-c", scripts.ERASE, "sh", str(work), str(work)], check=True).returncode == 0
+    assert watching.wait(60) is not None
+    let_go(watching, down)
+    assert not Path(place[0]).exists()
+
+
+def test_nobody_begins_to_follow_a_job_that_is_taken_down(place: list[str]) -> None:
+    down, _ = lock(place, "down")
+    watching, said = watch(place)
+    assert (said, watching.wait(60)) == ("gone", 0)
+    assert not Path(place[0], "h1", "job", "supervisor.lock").exists()
+    down.kill()  # it held the lock, and is gone: the job goes on
+    let_go(down, watching)
+    watching, said = watch(place)
+    let_go(watching)
+    assert said == "held"
+
+
+def test_a_supervisor_creates_no_lock_where_the_job_is_down(place: list[str]) -> None:
+    work = Path(place[0], "h1", "job")
+    held, said = lock(place, "supervisor", "stay")
+    let_go(held)
+    assert (said, (work / "lock").exists()) == ("held", True)
+    subprocess.run(["sh", "-c", scripts.ERASE, "sh", str(work), str(work)], check=True)
+    held, said = lock(place, "supervisor", "stay")
+    let_go(held)
+    assert (said, Path(place[0]).exists()) == ("gone", False)
+    held, said = lock(place, "up")  # a new life
+    let_go(held)
+    assert (said, (work / "lock").exists()) == ("held", True)
+
+
+def test_the_lock_is_taken_until_nothing_is_left(place: list[str], tmp_path: Path) -> None:
+    """Where what is the host's own lies elsewhere, as with a home on NFS; what a command that was killed left goes too."""
+    work, own = Path(place[0], "h1", "job"), tmp_path / "own" / "job"
+    for folder in (own, work.parent / ".job.17"):
+        folder.mkdir(parents=True)
+    for file in (own / "lock", own / "supervisor", work / ".hidden", work.parent / ".job.17" / "file"):
+        file.write_text("text")
+    subprocess.run(["sh", "-c", scripts.ERASE, "sh", str(work), str(own)], check=True)
+    assert [Path(place[0]).exists(), own.parent.exists()] == [False, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -131,6 +132,37 @@ def test_another_owner_is_left_alone(jobs: Jobs, tmp_path: Path) -> None:
     assert jobs.up("--take-over", "--no-supervise").returncode == 0
     assert "somebody@" in jobs.fleet[0].docker("inspect", jobs.fleet[0].containers()[0])
     # The fixture's own `down` is somebody's too.
+
+
+def down_elsewhere(jobs: Jobs, state: Path) -> None:
+    """Take the job down from another state directory, while the supervisor of this one lives; nothing is left, nor comes back."""
+    elsewhere = Elsewhere(jobs, state)
+    done = elsewhere.run("down", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+    assert (done.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), done.stderr
+    eventually(lambda: not jobs.status()["supervised"])  # it sees that the job has gone
+    assert (jobs.containers(), jobs.files()) == ([[], []], [])
+
+
+class Elsewhere(Jobs):
+    """The same folder, with another state directory."""
+
+    def __init__(self, jobs: Jobs, state: Path) -> None:
+        self.directory, self.fleet, self.code, self.checkpoints = (
+            jobs.directory,
+            jobs.fleet,
+            jobs.code,
+            jobs.checkpoints,
+        )
+        self.environ = {**jobs.environ, "JOBCTL_STATE_DIR": str(state)}
+
+
+def test_down_from_elsewhere_leaves_nothing(jobs: Jobs, tmp_path: Path) -> None:
+    for pause in (0.0, 0.8):  # while the supervisor does nothing, and while it is about to start a container
+        assert jobs.up().returncode == 0
+        if pause:
+            jobs.fleet[1].docker("rm", "-f", jobs.fleet[1].containers()[0])
+            time.sleep(pause)  # any moment will do
+        down_elsewhere(jobs, tmp_path / "other")
 
 
 def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
