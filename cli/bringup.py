@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobctl import console
@@ -15,6 +14,7 @@ from jobctl.console import Failed
 from jobctl.naming import node_number
 from jobctl.options import Format
 from jobctl.outcome import Applied, finish_up, raise_code, tell_failures, wait_until_up
+from jobctl.ownership import refuse_others, refuse_owner, warn_of_another_spec, warn_of_refusal
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
@@ -62,27 +62,15 @@ def locked_by(deployer: Handle, taken: Exception) -> Failed:
     return Failed(f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs")
 
 
-def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
-    """End with 5 if the job's containers are someone else's."""
-    from jobctl.jobs import owner
-
-    others = sorted(observed.owners - {owner()})
-    if others and not take_over:
-        name = deployer.job.name
-        raise Failed(
-            f"job `{name}` belongs to {', '.join(others)}, and is left alone",
-            5,
-            "give yours another `name`, or `--take-over` if it is yours all the same",
-        )
-
-
 def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
     if options.dry_run:
         change = change_of(deployer, plan, options)
         tell_failures(deployer.failures)
+        warn_of_refusal(deployer, compiled, plan)
         show_steps({"job": plan.job}, change, options.output)
         return 0
+    refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over)
     left = _left_out(deployer, plan, options) if options.check else {}
     with locked(deployer, "up", options.break_lock):
         done = _apply(deployer, compiled, plan, reach, options, left)
@@ -189,6 +177,7 @@ def _apply(
     change = change_of(deployer, plan, options, waits=not options.check)
     observed, steps = change.observed, change.steps
     refuse_owner(deployer, observed, options.take_over)
+    refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
     secrets = secrets_of(compiled) if steps or deployer.job.is_changing() else {}
@@ -217,16 +206,6 @@ def _apply(
         start_supervisor(deployer.job)
     ready = generation is not None or done.generation is not None
     return Applied(plan, steps, done.failed, ready, done.held, options.supervise or bool(observed.supervised))
-
-
-def warn_of_another_spec(deployer: Handle, compiled: Compiled) -> None:
-    """Say that a job of this name was started from another file: who copies a project forgets to rename the job."""
-    import os
-
-    before = (deployer.job.about() or {}).get("spec")
-    now = str(compiled.path.absolute())
-    if before is not None and before != now and Path(before).exists() and not os.path.samefile(before, now):
-        console.warning(f"job `{deployer.job.name}` was started from {before}, and becomes what {now} says")
 
 
 def tell_up(deployer: Handle, plan: Plan) -> None:

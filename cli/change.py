@@ -66,8 +66,9 @@ def plan(
     """
     from jobctl.bringup import Options, change_of, show_steps
     from jobctl.clusters import changes_in_cluster
-    from jobctl.jobs import Where, as_started, compile_job, refuse_move
+    from jobctl.jobs import Where, as_started, compile_job
     from jobctl.outcome import tell_failures
+    from jobctl.ownership import refuse_move, warn_of_refusal
     from jobctl.planning import explain_plan, planned
 
     where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
@@ -81,6 +82,7 @@ def plan(
         made, handle = found = planned(compiled, ssh_config, accept_new)
         change = change_of(found[1], made, Options())
     tell_failures(handle.failures)
+    warn_of_refusal(handle, compiled, made)
     whole = {"job": made.job}
     if explain and output is Format.json:
         from jobctl.jobspec.plan.serial import plan_data
@@ -127,8 +129,9 @@ def up(
     Example: jobctl up examples/torch-resnet/job.yaml --follow
     """
     from jobctl.bringup import Options, up_job
-    from jobctl.jobs import Where, as_started, compile_job, refuse_move
+    from jobctl.jobs import Where, as_started, compile_job
     from jobctl.outcome import raise_code
+    from jobctl.ownership import refuse_move
     from jobctl.planning import planned, reach_for
 
     where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
@@ -240,9 +243,11 @@ def stop(
     from jobctl.ending import stop_job
     from jobctl.jobs import Reached, running_job, supervised_job
     from jobctl.jobspec.deploy.cluster.cluster import Cluster
+    from jobctl.ownership import refuse_other_folder
 
     reached = Reached(hosts, ssh_config, accept_new, context, namespace)
     handle = running_job(job, reached)
+    refuse_other_folder(handle.job, job, take_over)
     if isinstance(handle, Cluster):
         stop_in_cluster(handle, timeout, break_lock, take_over, output)
     else:
@@ -272,9 +277,11 @@ def restart(
     from jobctl.clusters import restart_in_cluster
     from jobctl.jobs import Reached, running_job, supervised_job
     from jobctl.jobspec.deploy.cluster.cluster import Cluster
+    from jobctl.ownership import refuse_other_folder
 
     reached = Reached(hosts, ssh_config, accept_new, context, namespace)
     handle = running_job(job, reached)
+    refuse_other_folder(handle.job, job, take_over)
     if isinstance(handle, Cluster):
         restart_in_cluster(handle, node, break_lock, take_over, output)
     else:
@@ -301,10 +308,14 @@ def down(
     Example: jobctl down my-job
     """
     from jobctl.ending import down_job
-    from jobctl.jobs import Reached, job_of_name, known_handle, name_of
+    from jobctl.jobs import Reached, job_of_name, known_handle
+    from jobctl.naming import name_of
+    from jobctl.ownership import refuse_other_folder
 
-    directory = job_of_name(name_of(job))
-    deployer = known_handle(directory, Reached(hosts, ssh_config, accept_new, context, namespace))
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    directory = job_of_name(name_of(job, reached))
+    refuse_other_folder(directory, job, take_over)
+    deployer = known_handle(directory, reached)
     down_job(deployer, timeout, break_lock, take_over, output)
 
 

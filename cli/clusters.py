@@ -12,17 +12,16 @@ from jobctl.bringup import (
     about,
     grace_of,
     locked,
-    refuse_owner,
     secrets_of,
     show_steps,
     source_of,
     tell_up,
     teller,
-    warn_of_another_spec,
 )
 from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, Applied, finish_up, raise_code, report, wait_until_up
+from jobctl.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
@@ -147,6 +146,7 @@ def up_in_cluster(compiled: Compiled, where: Where, options: Options) -> int:
     if options.dry_run:
         show_steps({"job": plan.job}, ClusterChange(change), options.output)
         return 0
+    refuse_others(cluster, compiled, plan, fresh=False, take_over=options.take_over)
     if options.check and any(step.kind in ("create", "replace") for step in change.steps):
         _refuse_unfit(cluster, plan, options)
     with locked(cluster, "up", options.break_lock):

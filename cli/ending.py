@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl import console
-from jobctl.bringup import grace_of, locked, locked_by, refuse_owner
+from jobctl.bringup import grace_of, locked, locked_by
 from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, report, tell_failures
+from jobctl.ownership import refuse_owner
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:

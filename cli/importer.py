@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from jobctl.jobspec.importing.found import Found, ImportProblem
 from jobctl.jobspec.importing.jobs import Context, import_command, import_text, references
 from jobctl.jobspec.importing.write import hosts_text, spec_text
 from jobctl.jobspec.spec.load import load_text
-from jobctl.jobspec.spec.model import NAME
+from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.source import MAX_BYTES, BadSource, read_text
 from jobctl.starter import FRAMEWORKS
 
@@ -54,7 +53,7 @@ def _check(file: str | None, argv: Sequence[str] | None, wanted: Wanted) -> None
         raise Failed("nothing is given to import", 2, f"name a script; {_COMMAND}")
     if wanted.framework not in (None, *FRAMEWORKS):
         raise Failed(f"unknown framework `{wanted.framework}`", 2, f"one of {', '.join(FRAMEWORKS)}")
-    if wanted.name is not None and not re.fullmatch(NAME, wanted.name):
+    if wanted.name is not None and not is_name(wanted.name):
         hint = "lower-case letters, digits and `-`; a letter first, no `-` last; at most 40 characters"
         raise Failed(f"`{wanted.name}` is no name for a job", 2, hint)
 

@@ -61,7 +61,7 @@ class Reached:
     namespace: str | None = None
 
 
-_AS_STARTED = Reached()
+AS_STARTED = Reached()
 
 
 def spec_path(job: str | None) -> Path:
@@ -70,9 +70,12 @@ def spec_path(job: str | None) -> Path:
         return Path(DEFAULT_SPEC)
     if is_spec_file(job):
         return Path(job)
+    from jobctl.naming import checked_name
+
     about = job_of_name(job).about()
     if about is None and os.path.isdir(job):
         return Path(job)  # the loader says what is wrong with it
+    checked_name(job)
     if about is None:
         raise Failed(
             f"no job `{job}` is known here, and no file of that name",
@@ -253,27 +256,6 @@ def say_unused_hosts(checked: Checked, where: Where) -> None:
         console.say(f"target local: this machine ({unused} lies there unused; --hosts {unused} uses it)")
 
 
-def refuse_move(compiled: Compiled) -> None:
-    """End with 2 if the job is up on another kind of target: it would train twice, and only one of the two be known."""
-    name = compiled.spec.name
-    directory = job_of_name(name)
-    before = (directory.about() or {}).get("target")
-    if before is None or _place(before) == _place(compiled.target):
-        return
-    # What has ended on this machine leaves nothing behind that anyone would have to find again.
-    if before != "local" or any(node.alive for node in deployer_of(directory, before, None).observe().nodes):
-        raise Failed(
-            f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
-            2,
-            f"`jobctl down {name}` first; its checkpoints stay",
-        )
-
-
-def _place(target: str) -> str:
-    """Return a word for where jobs of a target run: `compose` and `ssh` start the same containers."""
-    return "hosts" if target in ("compose", "ssh") else target
-
-
 def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:
     """Print diagnostics with source lines and carets, on stderr unless told otherwise."""
     from jobctl.jobspec.spec.diagnostics import render_text
@@ -364,20 +346,6 @@ def context_of(compiled: Compiled) -> Context:
     return Context(compiled.target, str(directory), owner(), version(), here)
 
 
-def name_of(job: str | None) -> str:
-    """Return the name of the job: all that commands on a running job need of its spec."""
-    if job is not None and not is_spec_file(job):
-        return job
-    from jobctl.jobspec.spec.load import read_name
-
-    path = Path(job or DEFAULT_SPEC)
-    loaded = read_name(path)
-    if loaded.name is None:
-        show_diagnostics(loaded.diagnostics, loaded.source)
-        raise Failed("", 2)
-    return loaded.name
-
-
 def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
     """Return what brings a job up on hosts or on this machine, and looks at it."""
     if reach is not None:
@@ -389,7 +357,7 @@ def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan 
     return Local(directory, plan)
 
 
-def known_handle(directory: JobDir, reached: Reached = _AS_STARTED) -> Handle:
+def known_handle(directory: JobDir, reached: Reached = AS_STARTED) -> Handle:
     """Return what a job is looked at through: where it was started, or where `reached` says."""
     about = directory.about() or {}
     if about.get("target") == "kubernetes" or in_cluster(reached):
@@ -420,9 +388,11 @@ def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> S
     return SshOptions(config or before.config, accept_new or before.accept_new)
 
 
-def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Handle:
+def running_job(job: str | None, reached: Reached = AS_STARTED) -> Handle:
     """Return what a job that is up, or was and left a trace, is looked at through. Ends with 2 for one that is not known."""
-    name = name_of(job)
+    from jobctl.naming import name_of
+
+    name = name_of(job, reached)
     directory = job_of_name(name)
     named = job is not None and not is_spec_file(job)
     anywhere = reached.hosts is None and not in_cluster(reached)
@@ -431,7 +401,7 @@ def running_job(job: str | None, reached: Reached = _AS_STARTED) -> Handle:
     return known_handle(directory, reached)
 
 
-def supervised_job(job: str | None, command: str, reached: Reached = _AS_STARTED) -> Deployer:
+def supervised_job(job: str | None, command: str, reached: Reached = AS_STARTED) -> Deployer:
     """Return the deployer of a job whose recovery is ours. Ends with 2 where it is not, saying why `command` cannot be."""
     handle = running_job(job, reached)
     if _is_ours(handle):

@@ -1,18 +1,71 @@
-"""What nodes are called: by their numbers, or by a name where they serve the others."""
+"""What jobs and nodes are called: a job by its name or its spec file, a node by its number, or a name where it serves the others."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobctl import console
 from jobctl.console import Failed
+from jobctl.jobs import AS_STARTED, DEFAULT_SPEC, Reached, in_cluster, is_spec_file, job_of_name, show_diagnostics
 
 if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
 
 # Roles of which a job has one node, which is known by that name and not by its number.
 SERVICES = ("scheduler",)
+
+
+def name_of(job: str | None, reached: Reached = AS_STARTED) -> str:
+    """Return the name of the job: all that commands on a running job need of its spec.
+
+    Ends with 2 where it cannot be told, or is not the name of the job that was started from the file; unless options
+    say where a job of that name is.
+    """
+    if job is not None and not is_spec_file(job):
+        return checked_name(job)
+    from jobctl.jobspec.spec.load import read_name
+
+    path = Path(job or DEFAULT_SPEC)
+    loaded, started = read_name(path), _started_from(path)
+    if loaded.name is None:
+        show_diagnostics(loaded.diagnostics, loaded.source)
+        raise Failed(_said_of(started, path), 2, _named_instead(started)) if started else Failed("", 2)
+    elsewhere = reached.hosts is not None or in_cluster(reached)
+    if started and loaded.name not in started and not elsewhere and job_of_name(loaded.name).about() is None:
+        message = f"no job `{loaded.name}` is known here; {_said_of(started, path)}"
+        raise Failed(message, 2, _named_instead(started))
+    return loaded.name
+
+
+def checked_name(text: str) -> str:
+    """Return the name of a job that a user wrote. Ends with 2 if no job can have it."""
+    from jobctl.jobspec.spec.names import is_name
+
+    if not is_name(text):
+        raise Failed(f"`{text}` names no job", 2, "JOB is a spec file, or the name of a job as `jobctl list` shows it")
+    return text
+
+
+def _started_from(path: Path) -> tuple[str, ...]:
+    """Return the names of the known jobs that were brought up from a spec file."""
+    from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
+
+    here = os.path.realpath(path)
+    jobs = ((job.name, (job.about() or {}).get("spec")) for job in known_jobs(state_dir(console.environ())))
+    return tuple(name for name, spec in jobs if spec is not None and os.path.realpath(spec) == here)
+
+
+def _said_of(names: Sequence[str], path: Path) -> str:
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"job {listed} was started from {path}" if len(names) == 1 else f"jobs {listed} were started from {path}"
+
+
+def _named_instead(names: Sequence[str]) -> str:
+    return f"name the job: `jobctl status {names[0]}`, `jobctl down {names[0]}`"
 
 
 def node_number(plan: Plan | None, text: str, among: Iterable[int] | None = None) -> int:

@@ -18,8 +18,9 @@ STDOUT = "-"
 
 def report_job(job: str | None, output: str | None) -> None:
     """Write the page of a job's last run to `output`: a file, or `-`. Ends with 2 if there is no history of it here."""
-    from jobctl.jobs import job_of_name, name_of
+    from jobctl.jobs import job_of_name
     from jobctl.jobspec.deploy.page import page
+    from jobctl.naming import name_of
 
     name = name_of(job)
     story = _story(job_of_name(name))

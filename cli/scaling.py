@@ -6,13 +6,15 @@ from pathlib import Path
 
 from jobctl.bringup import Options, up_job
 from jobctl.console import Failed
+from jobctl.naming import name_of
 from jobctl.outcome import SETTLED, raise_code
+from jobctl.ownership import refuse_other_folder
 
 
 def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, options: Options) -> None:
     """Bring the job up with so many nodes as the last of the arguments says; everything else is as it was started."""
     from jobctl.clusters import refuse
-    from jobctl.jobs import Where, as_started, compile_job, job_of_name, name_of
+    from jobctl.jobs import Where, as_started, compile_job, job_of_name
     from jobctl.jobspec.deploy.observed import phase
     from jobctl.planning import planned, reach_for
 
@@ -23,6 +25,7 @@ def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, o
         raise Failed(f"job `{name}` is not up", 2, "`jobctl up` starts it")
     if about.get("target") == "kubernetes":
         raise refuse("scale")
+    refuse_other_folder(job_of_name(name), job, options.take_over)
     compiled = compile_job(job, about.get("set"), as_started(job, Where()), quiet=True)
     plan, deployer = planned(compiled, ssh_config, accept_new, count)
     now, _ = phase(deployer.observe())

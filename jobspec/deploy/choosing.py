@@ -44,7 +44,7 @@ def _next(
     where: str,
 ) -> Generation:
     if last is not None:
-        again = replace(last, checkpoint_dir=_checkpoint_dir(plan, last), host_timeout=plan.recovery.host_timeout)
+        again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), host_timeout=plan.recovery.host_timeout)
         return next_generation(again, nodes, grace=grace, free=is_free)
     first = first_generation(replace(plan, nodes=tuple(nodes)))
     host, port = first.members[0].host, first.rendezvous.port
@@ -60,7 +60,7 @@ def _next(
     return replace(first, members=joining, rendezvous=replace(first.rendezvous, port=port))
 
 
-def _checkpoint_dir(plan: Plan, last: Generation) -> str | None:
+def checkpoint_dir(plan: Plan, last: Generation) -> str | None:
     """Return the plan's checkpoint directory, or the subdirectory of it that a run with `--fresh` trains into."""
     base = plan.checkpoint.dir if plan.checkpoint else None
     inside = base is not None and (last.checkpoint_dir or "").startswith(f"{base}/")

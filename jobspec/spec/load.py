@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os.path
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
 from jobctl.jobspec.spec.draft import draft
-from jobctl.jobspec.spec.model import NAME, Spec
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.overrides import apply_override
 from jobctl.jobspec.spec.problems import validate
 from jobctl.jobspec.spec.source import BadSource, Node, Source, parse, read_text
@@ -126,13 +126,26 @@ def read_name(path: Path) -> Named:
         root = _mapping(parse(text, file)[0], file)
     except BadSource as bad:
         return Named(None, bad.diagnostics, Source(file, text, None))
-    entry = root.get("name")
-    if entry is not None and re.fullmatch(NAME, entry[1].text):
-        return Named(entry[1].text, (), Source(file, text, root))
+    name = _literal(root)
+    if name is not None:
+        return Named(name, (), Source(file, text, root))
     loaded = load_spec(path, environ=os.environ)
     if loaded.spec is not None:
         return Named(loaded.spec.name, (), loaded.source)
     return Named(None, tuple(d for d in loaded.diagnostics if d.severity == "error"), loaded.source)
+
+
+def literal_name(path: Path) -> str | None:
+    """Return the name that stands in the spec itself, None where a variable gives it, or nobody can read it."""
+    try:
+        return _literal(_mapping(parse(read_text(path, str(path)), str(path))[0], str(path)))
+    except BadSource:
+        return None
+
+
+def _literal(root: Node) -> str | None:
+    entry = root.get("name")
+    return entry[1].text if entry is not None and is_name(entry[1].text) else None
 
 
 def _mapping(root: Node | None, file: str) -> Node:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import short
+from jobctl.jobspec.spec.names import NAME, is_name
 from jobctl.jobspec.spec.part import Part
 from jobctl.jobspec.spec.parts import (
     ENV_NAME,
@@ -37,11 +38,9 @@ from jobctl.jobspec.spec.scalars import AnyText, Duration, Int, Text, bad, expec
 
 __all__ = ["Secret", "Spec"]
 
-NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
-
 
 def _name(value: str) -> str:
-    if not re.fullmatch(NAME, value):
+    if not is_name(value):
         hint = "lower-case letters, digits and `-`; a letter first, no `-` last; at most 40 characters"
         raise bad("bad-name", f"`{value}` is no name for a job", hint)
     return value

@@ -455,7 +455,7 @@ def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch)
     def fails(*args: object) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("jobctl.jobs.name_of", fails)
+    monkeypatch.setattr("jobctl.naming.name_of", fails)
     ran = jobctl("status", "x", "-o", "json")
     assert (ran.code, json.loads(ran.out)["error"]["code"]) == (70, "bug")
 
@@ -497,3 +497,56 @@ def test_render_takes_the_options_of_up(jobctl: Any, tmp_path: Path) -> None:
     (tmp_path / "ssh_config").write_text("Host *\n")
     assert jobctl("render", "--ssh-config", "ssh_config").code == 0
     assert jobctl("render", "--ssh-config", "gone").code == 2
+
+
+@pytest.fixture
+def known(jobctl: Any, tmp_path: Path) -> Any:
+    """A job `small` was started from the spec."""
+    (tmp_path / "state" / "jobs" / "small").mkdir(parents=True)
+    about = {"job": "small", "target": "local", "spec": str(tmp_path / "job.yaml")}
+    (tmp_path / "state" / "jobs" / "small" / "job.json").write_text(json.dumps(about))
+    return jobctl
+
+
+WITH_NAME = ("status", "logs", "exec", "wait", "events", "stop", "restart", "pull", "supervise", "down", "report")
+
+
+@pytest.mark.parametrize("command", [*WITH_NAME, "drill"])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SPEC.replace("small", "other", 1), "no job `other` is known here; job `small` was started from job.yaml"),
+        ("name: [", "job `small` was started from job.yaml"),
+        (None, "job `small` was started from job.yaml"),
+    ],
+    ids=["renamed", "broken", "deleted"],
+)
+def test_a_spec_that_changed_says_which_job_is_known(known: Any, command: str, text: str | None, said: str) -> None:
+    Path("job.yaml").unlink() if text is None else Path("job.yaml").write_text(text)
+    ran = known(command, *(["--", "true"] if command == "exec" else []))
+    hint = "hint: name the job: `jobctl status small`, `jobctl down small`"
+    assert (ran.code, ran.out, ran.err.splitlines()[-2:]) == (2, "", [f"error: {said}", hint])
+
+
+def test_one_file_may_be_started_under_many_names(known: Any, tmp_path: Path) -> None:
+    second = tmp_path / "state" / "jobs" / "third"
+    second.mkdir()
+    (second / "job.json").write_text((second.parent / "small" / "job.json").read_text())
+    Path("job.yaml").write_text(SPEC.replace("small", "other", 1))
+    ran = known("status")
+    assert "jobs `small`, `third` were started from job.yaml" in ran.err
+    Path("job.yaml").write_text(SPEC)
+    assert known("status").code == 0
+
+
+@pytest.mark.parametrize("command", [*WITH_NAME, "drill"])
+@pytest.mark.parametrize("name", ["", "No_Name"])
+def test_what_cannot_be_a_name_is_wrong_usage(jobctl: Any, command: str, name: str) -> None:
+    ran = jobctl(command, name, *(["--", "true"] if command == "exec" else []))
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", f"error: `{name}` names no job")
+
+
+@pytest.mark.parametrize("command", ["up", "plan", "validate", "render", "scale"])
+def test_an_empty_name_of_a_job_is_wrong_usage_everywhere(jobctl: Any, command: str) -> None:
+    ran = jobctl(command, "", *(["3"] if command == "scale" else []))
+    assert (ran.code, ran.out, ran.err.splitlines()[0]) == (2, "", "error: `` names no job")

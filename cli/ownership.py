@@ -1,0 +1,217 @@
+"""Whose a job is: a command leaves alone what belongs to another user, another folder or another place."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl import console
+from jobctl.console import Failed
+
+if TYPE_CHECKING:
+    from jobctl.jobs import Compiled
+    from jobctl.jobspec.deploy.deployer import Handle
+    from jobctl.jobspec.deploy.jobdir import JobDir
+    from jobctl.jobspec.deploy.observed import Observed
+    from jobctl.jobspec.plan.types import Plan
+
+
+def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
+    """End with 5 if the job's containers are another user's."""
+    from jobctl.jobs import owner
+
+    others = sorted(observed.owners - {owner()})
+    if others and not take_over:
+        name = deployer.job.name
+        raise Failed(
+            f"job `{name}` belongs to {', '.join(others)}, and is left alone",
+            5,
+            "give yours another `name`, or `--take-over` if it is yours all the same",
+        )
+
+
+def refuse_move(compiled: Compiled) -> None:
+    """End with 2 if the job is up on another kind of target: it would train twice, and only one of the two be known."""
+    from jobctl.jobs import deployer_of, job_of_name
+
+    name = compiled.spec.name
+    directory = job_of_name(name)
+    before = (directory.about() or {}).get("target")
+    if before is None or _place(before) == _place(compiled.target):
+        return
+    # What has ended on this machine leaves nothing behind that anyone would have to find again.
+    if before != "local" or any(node.alive for node in deployer_of(directory, before, None).observe().nodes):
+        raise Failed(
+            f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
+            2,
+            f"`jobctl down {name}` first; its checkpoints stay",
+        )
+
+
+def _place(target: str) -> str:
+    """Return a word for where jobs of a target run: `compose` and `ssh` start the same containers."""
+    return "hosts" if target in ("compose", "ssh") else target
+
+
+# Two folders, one name.
+
+
+def refuse_other_folder(directory: JobDir, job: str | None, take_over: bool) -> None:
+    """End with 5 if JOB is a spec file, and the job of that name came from another folder; a name means what is known."""
+    from jobctl.jobs import is_spec_file, spec_path
+
+    if take_over or (job is not None and not is_spec_file(job)):
+        return
+    before, here = _spec_of(directory), spec_path(job)
+    if before is not None and before.exists() and not _same_folder(before, here):
+        raise Failed(
+            f"job `{directory.name}` was started from {before}, not from {here.absolute()}, and is left alone",
+            5,
+            f"name it if you mean that one (`{directory.name}` instead of the file), or `--take-over`",
+        )
+
+
+def refuse_others(deployer: Handle, compiled: Compiled, plan: Plan, *, fresh: bool, take_over: bool) -> None:
+    """End with 5 if `up` would replace a job of another folder, or train where another job writes."""
+    if take_over:
+        return
+    before = _spec_of(deployer.job)
+    if before is not None and before.exists() and not _same_folder(before, compiled.path):
+        _refuse_replacing(deployer, before)
+    if not fresh:
+        _refuse_rivals(deployer, compiled, plan)
+
+
+def warn_of_refusal(deployer: Handle, compiled: Compiled, plan: Plan) -> None:
+    """Say why `up` would refuse what a command only looks at."""
+    try:
+        refuse_others(deployer, compiled, plan, fresh=False, take_over=False)
+    except Failed as refusal:
+        console.warning(f"`up` refuses this: {refusal.message}")
+
+
+def warn_of_another_spec(deployer: Handle, compiled: Compiled) -> None:
+    """Say that a job of this name was started from another file: who copies a project forgets to rename the job."""
+    before, now = _spec_of(deployer.job), compiled.path.absolute()
+    if before is None or before == now:
+        return
+    name = deployer.job.name
+    if not before.exists():
+        console.say(f"job `{name}` was started from {before}, which is gone: it goes on from {now}")
+    elif not before.samefile(now):
+        console.warning(f"job `{name}` was started from {before}, and becomes what {now} says")
+
+
+def _spec_of(directory: JobDir) -> Path | None:
+    """Return the spec file that a job was last brought up from."""
+    spec = (directory.about() or {}).get("spec")
+    return Path(spec) if spec else None
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    return os.path.realpath(one.parent) == os.path.realpath(other.absolute().parent)
+
+
+def _refuse_replacing(deployer: Handle, before: Path) -> None:
+    from jobctl.jobspec.deploy.observed import phase
+
+    observed = deployer.observe()
+    now, _ = phase(observed)
+    nothing = observed.control.generation is None and not observed.unreachable and not _lives(observed)
+    if nothing and observed.verdict is None:
+        return  # its `up` was killed before anything ran
+    if now not in ("succeeded", "failed"):
+        name = deployer.job.name
+        raise Failed(
+            f"job `{name}` was started from {before}, and is {now}: it is left alone",
+            5,
+            f"give yours another `name`, or `--take-over` if it is to replace that one; `jobctl down {name}` ends it",
+        )
+
+
+def _lives(observed: Observed) -> bool:
+    return any(node.alive for node in observed.nodes)
+
+
+# Two names, one checkpoint.
+
+
+def _refuse_rivals(deployer: Handle, compiled: Compiled, plan: Plan) -> None:
+    """End with 5 if a job of another name still runs that writes the same checkpoints, or was this one before it was renamed."""
+    from jobctl.jobspec.deploy.jobdir import known_jobs
+
+    for other in known_jobs(deployer.job.root.parent.parent):
+        if other.name == plan.job:
+            continue
+        shared = _shared_checkpoint(plan, other)
+        renamed = not shared and _was_renamed(compiled, plan, other)
+        if not (shared or renamed) or not _still_writes(other, deployer, plan, shared):
+            continue
+        why = f"was started from {_spec_of(other)} before its `name` changed" if renamed else f"writes to {shared}"
+        raise Failed(
+            f"job `{other.name}` still runs, and {why}: two jobs would train the same",
+            5,
+            f"`jobctl down {other.name}` first, or another `checkpoint` (`per_job: true` gives each job a folder in it),"
+            " or `--take-over` if both are to run",
+        )
+
+
+def _shared_checkpoint(plan: Plan, other: JobDir) -> str | None:
+    """Return the checkpoint directory that both jobs write to, None if there is none."""
+    theirs = other.plan()
+    if plan.checkpoint is None or theirs is None or theirs.checkpoint is None:
+        return None
+    ours, its = os.path.realpath(plan.checkpoint.dir), os.path.realpath(theirs.checkpoint.dir)
+    return plan.checkpoint.dir if ours == its and _meet(plan, theirs) else None
+
+
+def _meet(plan: Plan, other: Plan) -> bool:
+    """Say whether a path means the same directory to both jobs, as far as can be told."""
+    if "kubernetes" in (plan.target, other.target):
+        return False  # a volume says what the path means there
+    hosts = [{node.host.name for node in one.nodes} for one in (plan, other)]
+    shared = plan.checkpoint is not None and plan.checkpoint.shared and _place(plan.target) == _place(other.target)
+    return shared or bool(hosts[0] & hosts[1])
+
+
+def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:
+    """Say whether the other job came from this file when that had another `name`, and ours has no checkpoint of its own.
+
+    One file may be meant for many jobs: where a variable or `--set` gives them their names.
+    """
+    from jobctl.jobspec.spec.load import literal_name
+
+    about, theirs = other.about() or {}, other.plan()
+    before = _spec_of(other)
+    if before is None or os.path.realpath(before) != os.path.realpath(compiled.path):
+        return False
+    given = any(one.partition("=")[0].strip() == "name" for one in (*compiled.overrides, *(about.get("set") or ())))
+    if given or literal_name(compiled.path) != plan.job:
+        return False
+    return plan.checkpoint is None or (theirs is not None and theirs.checkpoint == plan.checkpoint)
+
+
+def _still_writes(other: JobDir, deployer: Handle, plan: Plan, shared: str | None) -> bool:
+    """Say whether the other job runs, or may, and does not write elsewhere (`--fresh`) than ours would."""
+    from jobctl.jobs import known_handle
+    from jobctl.jobspec.deploy.choosing import checkpoint_dir
+    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.outcome import SETTLED
+
+    try:
+        with closing(known_handle(other)) as handle:
+            observed = handle.observe()
+    except DeployError:
+        return True  # nobody can tell
+    if phase(observed)[0] in SETTLED:
+        return False
+    theirs, ours = observed.control.generation, deployer.observe()
+    mine, up = ours.control.generation, phase(ours)[0] not in SETTLED
+    if shared is None or theirs is None or plan.checkpoint is None:
+        return not up
+    if up and mine is not None and mine.checkpoint_dir == theirs.checkpoint_dir:
+        return False  # both run already, as somebody wanted it
+    return theirs.checkpoint_dir == (plan.checkpoint.dir if mine is None else checkpoint_dir(plan, mine))
