@@ -308,14 +308,11 @@ def down(
     Example: jobctl down my-job
     """
     from jobctl.ending import down_job
-    from jobctl.jobs import Reached, job_of_name, known_handle
-    from jobctl.naming import name_of
+    from jobctl.jobs import Reached, running_job
     from jobctl.ownership import refuse_other_folder
 
-    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
-    directory = job_of_name(name_of(job, reached))
-    refuse_other_folder(directory, job, take_over)
-    deployer = known_handle(directory, reached)
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    refuse_other_folder(deployer.job, job, take_over)
     down_job(deployer, timeout, break_lock, take_over, output)
 
 

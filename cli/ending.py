@@ -37,7 +37,9 @@ def stop_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over:
             return
         # The wish first: whoever finds it without its fulfilment goes on with that.
         deployer.keep(replace(observed.control.ledger, result=Result("stopped", "stopped by the user", time.time())))
-        deployer.stop_processes(grace_of(deployer, timeout))
+        with Progress(quiet=output is Format.json) as progress:
+            deployer.tell = progress.show
+            deployer.stop_processes(grace_of(deployer, timeout))
         events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
     console.say(f"job `{deployer.job.name}` stopped; `jobctl up` resumes it from its last checkpoint")
     _report_if(deployer, output)

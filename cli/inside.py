@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
+from jobctl.jobspec.deploy.clock import pause
 from jobctl.naming import node_number
 from jobctl.options import Format
+from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.deployer import Handle
 
 
+PATIENCE = 60.0  # seconds for which `exec` waits until a node that begins has something to enter
+
+
 def exec_in_node(deployer: Handle, node: str | None, argv: list[str]) -> int:
     """Run `argv` inside of a node (on `local`, with the environment of its first process); return its exit code."""
-    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.errors import CannotRun, DeployError
     from jobctl.jobspec.deploy.transport import HostError
 
     try:
         names = [service.name for service in deployer.plan.services] if deployer.plan else []
-        return deployer.enter(node if node in names else node_number(deployer.plan, node or "0"), argv)
+        where = node if node in names else node_number(deployer.plan, node or "0")
+        return _enter(deployer, where, argv)
     except HostError:
         raise
+    except CannotRun as error:
+        raise Failed(error.message, error.code, error.hint) from error
     except DeployError as error:
         raise Failed(error.message, 2, error.hint) from error
+
+
+def _enter(deployer: Handle, where: int | str, argv: list[str]) -> int:
+    """Run `argv` there, as soon as something runs: `up` returns a moment before processes do."""
+    from jobctl.jobspec.deploy.errors import NothingToEnter
+
+    deadline = time.monotonic() + PATIENCE
+    with Progress(quiet=False) as progress:
+        while True:
+            try:
+                return deployer.enter(where, argv)
+            except NothingToEnter as nothing:
+                if time.monotonic() > deadline or not _begins(deployer, where):
+                    raise
+                progress.show(f"{nothing.message} yet")
+            pause(deployer.interval)
+
+
+def _begins(deployer: Handle, where: int | str) -> bool:
+    """Say whether something is about to run there."""
+    from jobctl.jobspec.deploy.observed import phase
+
+    observed = deployer.observe()
+    if phase(observed)[0] not in ("starting", "running", "degraded", "restarting"):
+        return False
+    there = observed.node(where) if isinstance(where, int) else None
+    # What has failed in a job that is restarted begins again.
+    return there is None or there.state in ("pending", "starting", "running") or phase(observed)[0] == "restarting"
 
 
 def run_like_node(
@@ -36,6 +73,7 @@ def run_like_node(
     from jobctl.bringup import secrets_of
     from jobctl.jobs import plan_of
     from jobctl.jobspec.deploy.deployer import Start
+    from jobctl.jobspec.deploy.errors import CannotRun
     from jobctl.planning import deployer_for
 
     if compiled.target == "kubernetes":
@@ -45,7 +83,10 @@ def run_like_node(
     plan = plan_of(compiled)
     index = node_number(plan, node or "0", range(len(plan.nodes)))
     deployer = deployer_for(compiled, plan, ssh_config, accept_new)
-    return deployer.look_around(plan, plan.nodes[index], Start(console.environ(), secrets_of(compiled)), argv)
+    try:
+        return deployer.look_around(plan, plan.nodes[index], Start(console.environ(), secrets_of(compiled)), argv)
+    except CannotRun as error:
+        raise Failed(error.message, error.code, error.hint) from error
 
 
 def pull_job(deployer: Handle, directory: Path | None, output: Format) -> None:

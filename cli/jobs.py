@@ -397,7 +397,11 @@ def running_job(job: str | None, reached: Reached = AS_STARTED) -> Handle:
     named = job is not None and not is_spec_file(job)
     anywhere = reached.hosts is None and not in_cluster(reached)
     if named and anywhere and directory.about() is None and not directory.root.exists():
-        raise Failed(f"no job `{name}` is known here", 2, "`jobctl list` shows the known ones; `jobctl up` starts one")
+        raise Failed(
+            f"no job `{name}` is known here; it may run on hosts that only their file can tell",
+            2,
+            "`--hosts hosts.txt` names them; `jobctl list` shows the jobs that are known; `jobctl up` starts one",
+        )
     return known_handle(directory, reached)
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.errors import CannotRun, DeployError
 
 
 def run_in_foreground(argv: Sequence[str], environ: Mapping[str, str], directory: str | None) -> int:
-    """Run `argv` and return its exit code (128 + n where signal n ended it). Raises DeployError if it cannot start.
+    """Run `argv` and return its exit code (128 + n where signal n ended it). Raises CannotRun, or DeployError without `directory`.
 
     Ctrl-C is for the command: it is not taken here. SIGTERM and SIGHUP are passed on, and it dies with this process.
     """
@@ -22,10 +23,12 @@ def run_in_foreground(argv: Sequence[str], environ: Mapping[str, str], directory
             for number in _PASSED_ON:
                 signal.signal(number, lambda received, frame: child.send_signal(received))
             code = child.wait()
-    except FileNotFoundError as error:
-        raise DeployError(f"{argv[0]}: not found on the node's PATH") from error
-    except (PermissionError, OSError) as error:
-        raise DeployError(f"{argv[0]}: {error.strerror}") from error
+    except OSError as error:
+        if directory is not None and not os.path.isdir(directory):
+            raise DeployError(f"{directory}: there is no such directory") from error
+        if isinstance(error, FileNotFoundError):
+            raise CannotRun(f"{argv[0]}: not found on the node's PATH", 127) from error
+        raise CannotRun(f"{argv[0]}: {error.strerror}", 126) from error
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -28,14 +28,14 @@ from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, newest, parse_control
 from jobctl.jobspec.deploy.deployer import PLAYED, AllUnreachable, Failures, Start, Victim
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.fanout import AT_ONCE, Outcome, fan_out
 from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.hostlock import Held, check, hold_on
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, waits_for
 from jobctl.jobspec.deploy.ports import used_ports
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import Step
@@ -436,9 +436,11 @@ class Hosts:
 
     def _until(self, done: Callable[[ObservedNode], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while not all(done(node) for node in self.observe().nodes if node.reachable and node.alive):
-            if time.monotonic() > deadline:
+        while waited := [n for n in self.observe().nodes if n.reachable and n.alive and not done(n)]:
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return
+            self.tell(waits_for(waited, left - ENDING))
             time.sleep(LOOK)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
@@ -450,8 +452,11 @@ class Hosts:
 
         def remove(site: Site) -> bool:
             containers = site.containers.seen()
+            self.tell(f"stopping what still runs on {site.host.name}")
             site.containers.stop(containers, grace)
+            self.tell(f"fetching logs and outputs from {site.host.name}")
             count = site.collect(into)
+            self.tell(f"removing what is left on {site.host.name}")
             site.containers.remove(containers)
             site.erase([container.image for container in containers])
             return count > 0
@@ -495,17 +500,38 @@ class Hosts:
         from jobctl.jobspec.deploy.look import terminal_flags
 
         site, container = self._running(node)
-        return site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
+        within = [*site.docker, "exec", container.id, "sh", "-c", scripts.EXISTS, "sh", argv[0]]
+        code = site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
+        # Some versions of Docker end with 126 for a command that is not there, too.
+        return 127 if code == 126 and site.transport.run(within).code == 127 else code
 
     def _running(self, node: int | str) -> tuple[Site, SeenContainer]:
         """Return where the container of a node or service runs. Raises DeployError if it does not."""
-        self.observe()
+        observed = self.observe()
         for host, seen in self._seen.items():
             for container in seen.containers:
                 if node in (container.node, container.service) and container.running:
                     return self.sites[host], container
-        what = f"node {node}" if isinstance(node, int) else node
-        raise DeployError(f"{what} has no running container", f"`jobctl status {self.job.name}` shows its nodes")
+        raise self._not_running(node, observed)
+
+    def _not_running(self, node: int | str, observed: Observed) -> DeployError:
+        """Return why nothing of a node or service can be entered."""
+        what, hint = (
+            f"node {node}" if isinstance(node, int) else node,
+            f"`jobctl status {self.job.name}` shows its nodes",
+        )
+        homes = {n.host for n in observed.nodes if n.node == node} | {
+            s.host for s in observed.services if s.name == node
+        }
+        for host, error in self._down.items():
+            if host in homes or not homes:  # where it is not known who has it, anybody may
+                cause, may = getattr(error, "cause", error.message), "is" if homes else "may be"
+                return HostError(
+                    host, getattr(error, "code", "unreachable"), f"{what} {may} there: {cause}", error.hint
+                )
+        if not homes:
+            return DeployError(f"job `{self.job.name}` has no {what}", hint)
+        return NothingToEnter(f"{what} has no running container", hint)
 
     def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or its container, or play that its host is lost."""

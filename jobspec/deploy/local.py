@@ -41,7 +41,7 @@ from jobctl.jobspec.deploy.control import (
     write_ledger,
 )
 from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.files import is_full, read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.findings import Finding
@@ -51,7 +51,7 @@ from jobctl.jobspec.deploy.localfeed import LocalFeed
 from jobctl.jobspec.deploy.localservices import LocalServices, script_hash
 from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Logs, Selection
-from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, parse_node
+from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, parse_node, waits_for
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.frameworks.base import framework
@@ -260,7 +260,11 @@ class Local:
     def _until(self, done: Callable[[ObservedNode], bool], grace: float) -> None:
         """Wait until `done` is true of every node that lives, as long as launchers take at most."""
         deadline = time.monotonic() + grace + ENDING
-        while not all(done(node) for node in self.observe().nodes if node.alive) and time.monotonic() < deadline:
+        while waited := [node for node in self.observe().nodes if node.alive and not done(node)]:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            self.tell(waits_for(waited, left - ENDING))
             time.sleep(LOOK)
 
     def _end_launcher(self, node: int, grace: float) -> None:
@@ -363,7 +367,7 @@ class Local:
             )
         running = [process.pid for process in found.processes if process.state == "running" and process.pid]
         if not running:
-            raise DeployError(
+            raise NothingToEnter(
                 f"node {node} is {found.state}: it has no running process", "`jobctl run` needs no running job"
             )
         return running[0]

@@ -6,7 +6,7 @@ The job's phase is derived here each time; nothing stores it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.control import Control
 from jobctl.jobspec.plan.types import Failure, Generation
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
+SHOWN = 4  # nodes that are named one by one where many are waited for
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
 
 
@@ -328,3 +329,12 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
+    """Say which nodes are waited for until they have ended, and how long their processes still get."""
+    named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
+    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    return f"waiting for {', '.join(named)}{more} to end; " + (
+        f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
+    )

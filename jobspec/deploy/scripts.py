@@ -215,6 +215,9 @@ tar -C "$new" -xpf "$new/.tar"
 set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .
 """
 
+# Ends with 127 if there is no command $1.
+EXISTS = '[ -e "$1" ] || command -v "$1" >/dev/null || exit 127'
+
 # Removes the work directory $1 and the directory $2 of what is the host's own, and the folders above them that are empty
 # then. Whoever follows the job from elsewhere leaves first. The lock goes last, and its folder is moved away with it: until
 # then all who want the lock see that it is taken, and from then on that there is no job.

@@ -244,6 +244,11 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
         (("status", "nobody"), 2, "error: no job `nobody` is known here"),
         (("logs", "nobody"), 2, "error: no job `nobody` is known here"),
         (("wait", "nobody"), 2, "error: no job `nobody` is known here"),
+        (
+            ("down", "nobody"),
+            2,
+            "error: no job `nobody` is known here; it may run on hosts that only their file can tell",
+        ),
         (("supervise",), 2, "error: job `small` is not up"),
         (("stop",), 2, "error: job `small` is not up: there is nothing to stop"),
         (("restart",), 2, "error: job `small` is not up"),
@@ -251,7 +256,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
         (("exec", "--node", "0"), 2, "error: no command is given"),
         (
             ("run", "--target", "local", "--", "no-such-program"),
-            3,
+            127,
             "error: no-such-program: not found on the node's PATH",
         ),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),

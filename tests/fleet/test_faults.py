@@ -242,6 +242,10 @@ def test_a_lost_link_is_no_failure(jobs: Jobs) -> None:
     jobs.fleet[1].pull_cable()
     try:
         status = eventually(lambda: (s := jobs.status())["nodes"][1]["reachable"] is False and s)
+        entered = jobs.run("exec", "--node", "1", "--", "true")
+        assert (entered.returncode, entered.stderr.startswith("error: h2: node 1 is there: ")) == (3, True), (
+            entered.stderr
+        )
         assert (status["phase"], status["nodes"][1]["state"]) == ("degraded", "lost")
     finally:
         jobs.fleet[1].plug_cable()

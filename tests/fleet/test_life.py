@@ -174,6 +174,7 @@ def test_exec_and_pull(jobs: Jobs, tmp_path: Path) -> None:
     jobs.ok("pull", "counter", str(tmp_path / "pulled"))
     assert (tmp_path / "pulled" / "outputs" / "h2" / "runs" / "file").read_text() == "kept\n"
     assert jobs.run("exec", "--node", "5", "--", "true").returncode == 2
+    assert jobs.run("exec", "--node", "1", "--", "no-such-command").returncode == 127
     (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + "# changed\n")
     jobs.ok("up")
     assert jobs.ok("exec", "--node", "1", "--", "cat", "runs/file", "deep/result.txt") == "kept\n0.9\n"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl import inside
+from jobctl.jobspec.deploy.jobdir import job_dir
+from jobctl.jobspec.deploy.local import Local
 from jobctl.jobspec.deploy.processes import start_ticks
 
 from .conftest import kill
@@ -199,6 +206,59 @@ def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
     assert out == f"1 1 {slow.directory}\n"
     assert slow.run("exec", "--node", "1", "--", "sh", "-c", "exit 42").returncode == 42
     assert slow.run("exec", "--node", "7", "--", "true").returncode == 2
+    for command, code, why in (
+        ("/gone/command", 127, "not found on the node's PATH"),
+        ("/etc", 126, "Permission denied"),
+    ):
+        done = slow.run("exec", "--node", "1", "--", command)
+        assert (done.returncode, done.stderr) == (code, f"error: {command}: {why}\n")
+    slow.ok("stop", "--timeout", "1s")
+    done = slow.run("exec", "--node", "1", "--", "true")
+    assert (done.returncode, "it has no running process" in done.stderr) == (2, True)
+
+
+def test_exec_waits_for_a_node_that_begins(jobs: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = jobs.directory / "job.yaml"
+    path.write_text(path.read_text() + "setup: while [ ! -e go ]; do sleep 0.05; done\n")
+    (jobs.directory / "hold").touch()
+    up = jobs.popen("up", "--no-supervise")
+    eventually(lambda: (nodes := jobs.status()["nodes"]) and {node["state"] for node in nodes} == {"starting"})
+    wait = inside.pause
+
+    def pause(seconds: float) -> None:
+        (jobs.directory / "go").touch()
+        wait(seconds)
+
+    monkeypatch.setattr(inside, "pause", pause)
+    deployer = Local(job_dir(jobs.state, "counter"))
+    assert inside.exec_in_node(deployer, "1", ["sh", "-c", "echo $JOBCTL_NODE > entered"]) == 0
+    assert ((jobs.directory / "entered").read_text(), (jobs.directory / "go").exists()) == ("1\n", True)
+    (jobs.directory / "hold").unlink()
+    assert up.wait(120) == 0
+
+
+def on_a_terminal(jobs: Any, *args: str) -> str:
+    """Run a command whose stderr is a terminal, and return what that shows."""
+    master, slave = pty.openpty()
+    process = jobs.popen(*args, stderr=slave)
+    os.close(slave)
+    shown = b""
+    with contextlib.suppress(OSError):  # the terminal is gone once the command has ended
+        while data := os.read(master, 65536):
+            shown += data
+    os.close(master)
+    assert process.wait(60) == 0
+    return shown.decode()
+
+
+@pytest.mark.parametrize("command", ["stop", "down"])
+def test_stop_and_down_show_what_they_wait_for(slow: Any, command: str) -> None:
+    script = slow.directory / "counter.py"
+    script.write_text("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + script.read_text())
+    slow.ok("up", "--no-supervise")
+    slow.running()
+    shown = on_a_terminal(slow, command, "--timeout", "2s")
+    assert "waiting for node 0 on localhost, node 1 on localhost to end; SIGKILL in" in shown
 
 
 def test_run_needs_no_running_job(jobs: Any) -> None:
@@ -302,7 +362,6 @@ def test_pull_fetches_logs_and_outputs(jobs: Any) -> None:
 def test_down_ends_a_supervisor_that_has_not_said_yet_that_it_is_one(jobs: Any) -> None:
     """Whoever kills `up` just after it has started its supervisor leaves one that is still loading."""
     import signal
-    import subprocess
 
     jobs.ok("up", "--no-supervise")
     mark = {"JOBCTL_SUPERVISES": str(jobs.state / "jobs" / "counter")}

@@ -44,7 +44,7 @@ from jobctl.jobspec.deploy.cluster.steps import There, steps
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.control import NOTHING, Control
 from jobctl.jobspec.deploy.deployer import AllUnreachable, Failures
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.events import Events
 from jobctl.jobspec.deploy.findings import Finding
 from jobctl.jobspec.deploy.jobdir import JobDir
@@ -336,7 +336,8 @@ class Cluster:
         found = next((one for one in self.observe().nodes if one.node == node), None)
         pod = next((pod for pod in self.pods() if found is not None and pod.name == found.container), None)
         if pod is None or pod.state != "running":
-            raise DeployError(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
+            kind = DeployError if found is None else NothingToEnter
+            raise kind(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
         return Session(self.api, pod.name, pod.container).run(argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
