@@ -27,6 +27,7 @@ import binascii
 import contextlib
 import errno
 import fcntl
+import itertools
 import json
 import mmap
 import os
@@ -62,6 +63,9 @@ TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose reque
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds that a run without a step counter has to last to count as progress
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
+MUSTER = 10.0  # seconds that the launchers of a job that stands still wait for each other's stacks
+UNANSWERED = 1.0  # seconds after which they do not wait for one that has not answered at all
+STACK_LINES = 30  # of a stack, in the report
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
 ANSWER = 0.2  # seconds that a server gets to answer at its port
 TICK = 1.0  # seconds between two ticks; also the least that an unheard launcher is told of
@@ -84,19 +88,21 @@ CODE: Any = None  # this file as the interpreter has compiled it, where it is th
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def _load_prctl() -> Optional[Callable[..., int]]:
-    """Return libc's prctl, None where there is no ctypes (then orphans are found by walking /proc only)."""
+def _from_libc(name: str) -> Optional[Callable[..., int]]:
+    """Return a function of libc, None where there is no ctypes, or an old libc."""
     try:
         import ctypes
 
-        function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
+        function: Callable[..., int] = getattr(ctypes.CDLL(None, use_errno=True), name)
         return function
     except (ImportError, OSError, AttributeError):
         return None
 
 
-# Looked up before any fork: a child between fork and exec must not load libraries.
-_PRCTL = _load_prctl()
+# Looked up before any fork: a child between fork and exec must not load libraries. Without prctl orphans are found by
+# walking /proc only.
+_PRCTL = _from_libc("prctl")
+_TGKILL = _from_libc("tgkill")
 
 
 def prctl(option: int, value: int) -> None:
@@ -555,6 +561,7 @@ class Launcher:
             "processes": [],
             "failure": None,
             "order": None,
+            "mustered": False,  # whether it was called hung, and has said where its processes stand
         }
 
     @property
@@ -722,8 +729,8 @@ class Launcher:
         elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.epoch:
             self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
-            if self.run_ is not None and self.run_.stands_still():
-                self.run_.write_stacks(self.pause)  # another node was the first to call it a hang
+            if self.run_ is not None and self.run_.stands_still() and self.post.level < Muster.HELD:
+                self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(float(order["grace"]))
             self.expect(order, member)
         elif self.is_current(order) and self.run_ is None and self.rejoins:
@@ -824,6 +831,7 @@ class Launcher:
             progress=None,
             progress_at=None,
             restarts=self.began - 1,
+            mustered=False,
             again=0,
             processes=[],
             failure=None,
@@ -918,6 +926,11 @@ class Launcher:
         try:
             run.go_on()
             changed = run.look()
+            if self.post.limit is not None:
+                run.hang.told, self.post.limit = self.post.limit, None
+                if not self.goes_on_alone:
+                    return self.hang(run, time.time())
+                Muster(self, run).show()
             if run.until and run.until <= self.post.done | (self.kept.done if self.kept is not None else set()):
                 return self.retire()
             failure = run.failure()
@@ -934,10 +947,10 @@ class Launcher:
         except Problem as problem:
             self.end_processes(0.0)
             return self.fail(problem.failure, str(problem))
+        if failure is not None and failure.kind == "hang":
+            return self.hang(run, failure.at)
         if failure is not None:
             reason = run.reason(failure)
-            if failure.kind == "hang":
-                run.write_stacks(self.pause)
             self.end_processes(FAILED_GRACE)
             return self.fail(failure, reason)
         if run.succeeded():
@@ -957,6 +970,29 @@ class Launcher:
         if changed or self.report["reason"] != run.waits():
             self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
         return None
+
+    @property
+    def goes_on_alone(self) -> bool:
+        """Whether this node may go on where another one has failed."""
+        return self.regroups or self.launch.get("rejoin") is not None
+
+    def stands_still(self, limit: float) -> bool:
+        """Say whether this node may be part of a hang that another one, which waits `limit` seconds, has seen.
+
+        A node that never wrote a step may be: often rank 0 alone counts.
+        """
+        run = self.run_
+        if run is None or not run.children or self.launch["role"] != "trainer":
+            return False
+        return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
+
+    def hang(self, run: Run, at: float) -> Optional[int]:
+        """End a generation that stands still since `at`, once all its nodes have written where."""
+        failure = Failure("hang", None, None, None, None, at)
+        reason = run.reason(failure)
+        Muster(self, run).hold()
+        self.end_processes(FAILED_GRACE)
+        return self.fail(failure, reason)
 
     def wait_to_start_again(self, run: Run, because: str) -> None:
         """Say what is waited for."""
@@ -1008,7 +1044,7 @@ class Launcher:
 
     def summary(self) -> Any:
         """Return what of the report those who watch are told of at once; of progress they hear with the next tick."""
-        processes = [(p["rank"], p["state"], p["pid"]) for p in self.report["processes"]]
+        processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.report["processes"]]
         return [self.report[key] for key in ("state", "generation", "reason", "restarts")], processes
 
 
@@ -1167,6 +1203,10 @@ class Post:
         self.last: Optional[str] = None  # the newest tick in this generation
         self.done: Set[int] = set()  # nodes that have said that they are done
         self.told: Set[int] = set()  # nodes that have heard that this one is
+        self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see Muster
+        self.level = 0  # how far this one is
+        self.limit: Optional[float] = None  # after how many seconds another node has called this generation hung
+        self.shown = -MUSTER  # when this one has written its stacks, and gone on
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
 
@@ -1174,6 +1214,7 @@ class Post:
         """Take note of where the launchers of a new generation hear."""
         self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
         self.done, self.told = set(), set()
+        self.hung, self.level, self.limit = {}, 0, None
         for member in order["members"]:
             port = member.get("port")
             if self.socket is not None and port and member["node"] != self.lease.me:
@@ -1256,6 +1297,8 @@ class Post:
             self.send({"heard": True, "generation": generation, "node": self.lease.me}, sender)
         elif message.get("heard"):
             self.told.add(node)
+        elif "hung" in message:
+            self.hear_hung(message, node)
         elif "answer" in message:
             self.lease.answered(message["answer"], node)
         elif self.lease.asked(generation, node, boot_time()):
@@ -1263,6 +1306,24 @@ class Post:
             # It may not have been there yet when that was sent; only who misses an answer asks, so two never go on for ever.
             if self.launcher.pending is not None and self.last is not None and self.lease.misses(node):
                 self.send({"tick": self.last, "generation": generation, "node": self.lease.me}, sender)
+
+    def hear_hung(self, message: Json, node: int) -> None:
+        """Take note of how far another node is with its stacks. One that asks is answered, and has this node write its own."""
+        limit = float(message["limit"])
+        self.hung[node] = int(message["hung"])
+        if not message["asks"]:
+            return
+        there = not self.launcher.stands_still(limit) or time.monotonic() - self.shown < MUSTER
+        level = Muster.WRITTEN if there else self.level
+        if level == 0:
+            self.limit = limit
+        self.say_hung({node}, level, limit, asks=False)
+
+    def say_hung(self, nodes: Set[int], level: int, limit: float, asks: bool) -> None:
+        """Tell the launchers of `nodes` how far this one is with its stacks."""
+        said = {"hung": level, "limit": limit, "asks": asks, "generation": self.lease.generation, "node": self.lease.me}
+        for node in nodes & set(self.peers):
+            self.send(said, self.peers[node])
 
     def say_done(self, nodes: Set[int]) -> None:
         """Tell the launchers of `nodes` that this one is done."""
@@ -2525,7 +2586,7 @@ class Run:
         self.processes: List[Json] = []
         self.hang = Hang(self.launch["hang_timeout"])
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
-        self.places: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
+        self.stacks: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children: List[int] = []  # their pids
         self.framework: Optional[subprocess.Popen[bytes]] = None  # kept: `subprocess` would reap one that is let go
         with open(os.path.join(self.logs, "launch.log"), "a", encoding="utf-8") as log:
@@ -2754,7 +2815,8 @@ class Run:
             "finished_at": None,
             "signal": None,
             "step": self.hang.steps_of.get(local),  # as of the last look
-            "where": self.places.get(local),
+            "where": innermost(self.stacks.get(local, "")),
+            "stack": frames(self.stacks.get(local, "")),
         }
         if record is None:
             return blank
@@ -2796,19 +2858,29 @@ class Run:
 
     def write_stacks(self, pause: Callable[[float], bool]) -> None:
         """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
-        running = {p["local_rank"]: p["pid"] for p in self.processes if p["state"] == "running"}
-        logs = {local: os.path.join(self.logs, log_of(self.launch["log_name"], local)) for local in running}
-        for local, text in stacks(running, logs, pause).items():
-            with open(os.path.join(self.logs, "stack.%d" % local), "w", encoding="utf-8") as file:
+        stacks = Stacks(self, pause)
+        stacks.look()
+        stacks.freeze()
+        stacks.abort()
+
+    def keep_stack(self, local: int, text: str) -> None:
+        """Write down where one process stands."""
+        self.stacks[local] = text
+        path = os.path.join(self.logs, "stack.%d" % local)
+        try:
+            with open(path + ".new", "w", encoding="utf-8") as file:
                 file.write(text)
-            place = innermost(text)
-            if place is not None:
-                self.places[local] = place
+            os.replace(path + ".new", path)
+        except OSError as error:
+            note("cannot write %s: %s" % (path, error))
+
+    def keep_recorder(self) -> None:
+        """Keep what NCCL's flight recorder has written, where it is switched on."""
         import glob
         import shutil
 
         for path in glob.glob(self.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", NCCL_RECORDS) + "*"):
-            with contextlib.suppress(OSError):  # NCCL's flight recorder, where it is switched on
+            with contextlib.suppress(OSError):
                 shutil.copy(path, self.logs)
 
     # Judging.
@@ -2864,7 +2936,7 @@ class Run:
     def reason(self, failure: Failure) -> str:
         """Say in words what failed."""
         if failure.kind == "hang":
-            return "no progress for %.0f s (hang_timeout)" % self.hang.limit()
+            return "no progress for %.0f s (hang_timeout)" % min(self.hang.limit(), self.hang.told)
         if failure.kind == "lost":
             return "the framework's launcher %s: %s" % (self.lookout.why, failure.tail[0])
         whys = [p["guard_why"] for p in self.processes if p.get("guard_why")]
@@ -3184,6 +3256,7 @@ class Hang:
         self.at: Optional[float] = None  # by a clock that nobody sets
         self.steps: List[float] = []  # seconds per step, as seen
         self.steps_of: Dict[int, int] = {}  # by local rank
+        self.told = float("inf")  # the limit by which another node has called this generation hung
 
     def look(self, folder: str, now: float) -> bool:
         """Read the progress files; say whether there was progress."""
@@ -3232,28 +3305,150 @@ def read_step(path: str) -> Optional[int]:
 
 # --- Where processes stand -------------------------------------------------------------------------------------
 
-# py-spy's dump, then faulthandler's: the innermost function of the main thread.
+# py-spy's dump, then faulthandler's: the innermost function of the main thread, which the latter names last.
 PLACES = (
     (
         r'Process (?P<pid>\d+):[\s\S]*?\nThread (?:(?P=pid) \(|[^\n]*"MainThread")[^\n]*\n'
         r"\s+(?P<function>\S+) \((?P<file>.+):(?P<line>\d+)\)"
     ),
-    r'Current thread.*\n\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>\S+)',
+    (
+        r"(?:Current t|T)hread [^\n]*\(most recent call first\):\n"
+        r'\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>\S+)'
+        r"(?![\s\S]*\(most recent call first\):\n\s+File)"
+    ),
 )
 
 
-def stacks(running: Dict[int, int], logs: Dict[int, str], pause: Callable[[float], bool]) -> Dict[int, str]:
-    """Return the stacks of processes, by local rank; of those that neither py-spy nor the script itself can show, none."""
-    found = spied(running, pause)
-    rest = {local: pid for local, pid in running.items() if local not in found}
-    before = {local: size_of(logs[local]) for local in rest}
-    asked = [local for local, pid in rest.items() if ask_for_stack(pid)]
-    deadline = time.monotonic() + STACKS
-    while any(innermost(since(logs[local], before[local])) is None for local in asked) and time.monotonic() < deadline:
-        if not pause(0.05):
-            break
-    found.update({local: since(logs[local], before[local]) for local in asked})
-    return {local: text for local, text in found.items() if text.strip()}
+class Stacks:
+    """Asks the processes of a run where they stand.
+
+    First those that go on afterwards: py-spy asks, or the script prints its stack at SIGUSR1. One that prints it at
+    SIGABRT alone (`faulthandler.enable()`) dies of that, and its peers then fail in what they waited for. So those are
+    held still first, on every node, and asked when all are: what has got SIGABRT prints before it does anything else.
+    """
+
+    def __init__(self, run: Run, pause: Callable[[float], bool]) -> None:
+        self.run, self.pause = run, pause
+        run.look()
+        run.stacks.clear()
+        self.running = {p["local_rank"]: p["pid"] for p in run.processes if p["state"] == "running"}
+        self.logs = {local: os.path.join(run.logs, log_of(run.launch["log_name"], local)) for local in self.running}
+        self.frozen: Dict[int, int] = {}
+
+    def look(self) -> None:
+        """Ask those that go on afterwards."""
+        for local, text in spied(self.running, self.pause).items():
+            self.run.keep_stack(local, text)
+        before = {local: size_of(path) for local, path in self.logs.items()}
+        self.wait({local: before[local] for local in self.rest(signal.SIGUSR1) if self.ask(local, signal.SIGUSR1)})
+        self.run.keep_recorder()
+
+    def freeze(self) -> None:
+        """Hold those still that die of being asked."""
+        self.frozen = {local: self.running[local] for local in self.rest(signal.SIGABRT)}
+        for local in list(self.frozen):
+            self.ask(local, signal.SIGSTOP)
+
+    def abort(self) -> None:
+        """Ask them."""
+        before = {local: size_of(self.logs[local]) for local in self.frozen}
+        for local in self.frozen:
+            self.ask(local, signal.SIGABRT)
+        for local in self.frozen:
+            self.ask(local, signal.SIGCONT)
+        self.wait(before)
+
+    def rest(self, number: int) -> List[int]:
+        """Return the processes that have not said where they stand, and have a handler for a signal."""
+        left = {local: pid for local, pid in self.running.items() if local not in self.run.stacks}
+        return [local for local, pid in left.items() if caught_signals(pid) >> (number - 1) & 1]
+
+    def ask(self, local: int, number: int) -> bool:
+        """Send a process a signal; say whether it is there."""
+        with contextlib.suppress(OSError):
+            # Another of its threads would leave the first one the time to go on.
+            if number == signal.SIGABRT and _TGKILL is not None:
+                return _TGKILL(self.running[local], self.running[local], number) == 0
+            os.kill(self.running[local], number)
+            return True
+        return False
+
+    def wait(self, before: Dict[int, int]) -> None:
+        """Keep what processes print into their logs behind what was there `before`."""
+        deadline = time.monotonic() + STACKS
+        texts: Dict[int, str] = {}
+        while time.monotonic() < deadline:
+            texts = {local: since(self.logs[local], start) for local, start in before.items()}
+            if all(innermost(text) is not None for text in texts.values()) or not self.pause(0.02):
+                break
+        for local, text in texts.items():
+            if text.strip():
+                self.run.keep_stack(local, text)
+
+
+class Muster:
+    """All nodes of a job that stands still write where their processes stand, before any of them ends its own.
+
+    Who has seen the hang asks the others, who join. Each says how far it is: HELD when what dies of being asked stands
+    still, WRITTEN when all stacks are in its report. A node that moves, or is not heard, keeps nobody waiting.
+    """
+
+    BEGUN, HELD, WRITTEN = 1, 2, 3
+    REPEAT = 0.25  # seconds
+
+    def __init__(self, launcher: Launcher, run: Run) -> None:
+        self.launcher, self.run, self.post = launcher, run, launcher.post
+        self.limit = min(run.hang.limit(), run.hang.told)
+        self.began = time.monotonic()
+        members = of_role(run.order, "trainer")
+        self.others = {m["node"] for m in members if m["node"] in launcher.post.peers}
+
+    def hold(self) -> None:
+        """Write the stacks of this node, and wait for those of the others; the processes end afterwards."""
+        self.reach(self.BEGUN)
+        stacks = Stacks(self.run, self.launcher.pause)
+        stacks.look()
+        if not self.launcher.goes_on_alone:
+            stacks.freeze()
+        self.reach(self.HELD)
+        self.wait_for(self.HELD)
+        if self.launcher.goes_on_alone:
+            stacks.freeze()
+        stacks.abort()
+        self.run.look()
+        self.launcher.say(processes=self.run.records(), mustered=True)
+        self.reach(self.WRITTEN)
+        self.wait_for(self.WRITTEN)
+
+    def show(self) -> None:
+        """Write the stacks of this node, whose processes go on."""
+        self.post.level = self.BEGUN
+        Stacks(self.run, self.launcher.pause).look()
+        self.run.look()
+        self.launcher.say(processes=self.run.records(), mustered=True)
+        self.reach(self.WRITTEN)
+        self.post.level, self.post.shown = 0, time.monotonic()
+
+    def reach(self, level: int) -> None:
+        """Tell all others how far this node is."""
+        self.post.level = level
+        self.post.say_hung(self.others, level, self.limit, asks=level == self.BEGUN)
+
+    def wait_for(self, level: int) -> None:
+        """Return when all others are as far, or cannot be waited for."""
+        asked = 0.0
+        while self.launcher.signal is None:
+            now = time.monotonic()
+            late = {node for node in self.others if self.post.hung.get(node, 0) < level}
+            if now - self.began > UNANSWERED:
+                late &= set(self.post.hung)
+            if not late or now - self.began > MUSTER:
+                return
+            if now - asked > self.REPEAT:
+                asked = now
+                self.post.say_hung(late, self.post.level, self.limit, asks=True)
+            if not self.launcher.pause(0.01):
+                return
 
 
 def spied(running: Dict[int, int], pause: Callable[[float], bool]) -> Dict[int, str]:
@@ -3286,17 +3481,6 @@ def spied(running: Dict[int, int], pause: Callable[[float], bool]) -> Dict[int, 
             found[local] = outputs[local].read().decode("utf-8", "replace")
         outputs[local].close()
     return found
-
-
-def ask_for_stack(pid: int) -> bool:
-    """Send the signal at which a script prints its stack, if it has asked faulthandler for that; say whether it has."""
-    mask = caught_signals(pid)
-    for number in (signal.SIGUSR1, signal.SIGABRT):  # faulthandler.register(SIGUSR1), faulthandler.enable()
-        if mask >> (number - 1) & 1:
-            with contextlib.suppress(OSError):
-                os.kill(pid, number)
-            return True
-    return False
 
 
 def caught_signals(pid: int) -> int:
@@ -3333,6 +3517,17 @@ def innermost(text: str) -> Optional[str]:
         if match:
             return "%s (%s:%s)" % (match.group("function"), match.group("file"), match.group("line"))
     return None
+
+
+def frames(text: str) -> List[str]:
+    """Return the frames of the main thread of a dumped process, the innermost first."""
+    for pattern in PLACES:
+        match = re.search(pattern, text)
+        if match:
+            first = text.rindex("\n", 0, match.start("file")) + 1
+            lines = itertools.takewhile(lambda line: line[:1].isspace() and line.strip(), text[first:].splitlines())
+            return [line.strip()[:TAIL_CHARACTERS] for line in itertools.islice(lines, STACK_LINES)]
+    return []
 
 
 # --- The network interface of an address -----------------------------------------------------------------------

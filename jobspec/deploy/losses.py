@@ -10,16 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 from jobctl.jobspec.deploy.chronicle import Chapter, Event
 from jobctl.jobspec.deploy.course import Course
 from jobctl.jobspec.deploy.curve import Curve
+from jobctl.jobspec.deploy.history import is_number
 from jobctl.jobspec.deploy.timeline import TROUBLE, ran
 
 # How a failure was over: its step was reached again; all nodes ran again (no steps are known); the next failure came
 # first; the job ended; or it is not over yet.
 Outcome = Literal["regained", "ran again", "failed again", "ended", "not yet"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Where some processes of a job stood that hung: who they are (`more` of them are not named), and the frames there."""
+
+    who: tuple[str, ...]
+    more: int
+    frames: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class Failure:
     training: float | None
     lost: float
     outcome: Outcome
+    stacks: tuple[Stack, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +84,23 @@ class _Sign:
         lines = self.event.details.get("tail")
         return tuple(str(line) for line in lines) if isinstance(lines, list) else ()
 
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        found = self.event.details.get("stacks")
+        return tuple(map(_stack, filter(_is_stack, found))) if isinstance(found, list) else ()
+
     def until(self, at: float | None) -> float | None:
         """Return how many seconds after it `at` is."""
         return None if at is None else at - self.at
+
+
+def _is_stack(told: object) -> bool:
+    return isinstance(told, dict) and all(isinstance(told.get(key), list) for key in ("who", "stack"))
+
+
+def _stack(told: dict[str, Any]) -> Stack:
+    more = int(told["more"]) if is_number(told.get("more")) else 0
+    return Stack(tuple(map(str, told["who"])), more, tuple(map(str, told["stack"])))
 
 
 def failures(course: Course) -> tuple[Failure, ...]:
@@ -141,6 +166,7 @@ def _failure(course: Course, sign: _Sign, following: _Sign | None, step: int | N
         training=sign.until(back.trained),
         lost=stop - sign.at - course.paused(sign.at, stop),
         outcome=back.how if over else "failed again" if following else "ended" if course.final else "not yet",
+        stacks=sign.stacks,
     )
 
 

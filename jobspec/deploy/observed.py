@@ -22,7 +22,8 @@ State = Literal["pending", "starting", "running", "exited", "failed", "lost", "f
 class ObservedProcess:
     """One process of a node, by its global rank.
 
-    `step` is the last that it wrote to its progress file, `where` the function that it stood in when it was called hung.
+    `step` is the last that it wrote to its progress file, `where` the function that it stood in when it was called hung,
+    `stack` the frames there, the innermost first.
     """
 
     rank: int
@@ -33,6 +34,7 @@ class ObservedProcess:
     device: str | None
     step: int | None = None
     where: str | None = None
+    stack: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class ObservedNode:
     port: int | None = None
     again: int = 0  # how often processes of it were started again in this generation, which went on
     because: str | None = None  # why, the last time
+    mustered: bool = False  # whether it was called hung, and has said where its processes stand
 
     @property
     def alive(self) -> bool:
@@ -178,6 +181,7 @@ def parse_node(
         port=report.get("port"),
         again=report.get("again", 0),
         because=report.get("because"),
+        mustered=report.get("mustered", False),
     )
 
 
@@ -192,6 +196,7 @@ def _process(p: dict[str, Any], *, dead: bool) -> ObservedProcess:
         p["device"],
         p.get("step"),
         p.get("where"),
+        tuple(p.get("stack") or ()),
     )
 
 

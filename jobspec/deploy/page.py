@@ -15,7 +15,7 @@ from itertools import zip_longest
 from jobctl.jobspec.deploy.chronicle import Event
 from jobctl.jobspec.deploy.curve import Curve
 from jobctl.jobspec.deploy.history import Progress
-from jobctl.jobspec.deploy.losses import Failure
+from jobctl.jobspec.deploy.losses import Failure, Stack
 from jobctl.jobspec.deploy.shares import Share, Use
 from jobctl.jobspec.deploy.story import Story
 from jobctl.jobspec.deploy.timeline import TROUBLE, NodeLine, Span
@@ -377,6 +377,7 @@ class _Told:
     outcome: str
     log: str
     tail: tuple[str, ...]
+    stacks: tuple[tuple[str, tuple[str, ...]], ...]  # who stood there, frames
 
 
 _TIMES = ("noticed", "new generation", "all running", "first step")
@@ -404,7 +405,12 @@ def _failure(number: int, failure: Failure, clock: _Clock) -> _Told:
         outcome=_OUTCOMES[failure.outcome],
         log=failure.log or "log",
         tail=tuple(map(_cut, failure.tail)),
+        stacks=tuple((_who(stack), tuple(map(_cut, stack.frames))) for stack in failure.stacks),
     )
+
+
+def _who(stack: Stack) -> str:
+    return ", ".join(stack.who) + (f" and {stack.more} more" if stack.more else "")
 
 
 def _event(event: Event, clock: _Clock) -> tuple[str, str, str, str]:

@@ -28,6 +28,10 @@ SETTLE = 0.3  # seconds
 # memory), a machine that shuts down.
 _FROM_OUTSIDE = frozenset(128 + signal for signal in (1, 2, 9, 15))
 
+# What hangs hangs on all nodes: the launcher that has seen it has the others write their stacks before it fails. Those
+# that it could not tell, as datagrams do not come through, see the hang themselves, mostly within this time.
+MUSTER = 6.0  # seconds
+
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0  # seconds
 
 CONSEQUENCE = 60.0  # seconds in which peers fail because of a node that did
@@ -60,6 +64,9 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
     unfinished = [node for node in observed.members if node.alive and node.state == "running"]
     if unfinished and first.kind != "launcher" and abs(now - first.at) < SETTLE:
         return None
+    silent = [node for node in unfinished if node.role == "trainer" and not node.mustered]
+    if silent and first.kind == "hang" and abs(now - first.at) < MUSTER:
+        return None
     if first.kind == "hang":
         return replace(first, reason="; ".join(filter(None, (first.reason, odd_rank_out(observed)))))
     return first
@@ -71,7 +78,8 @@ def odd_rank_out(observed: Observed) -> str | None:
     The one that is a step behind keeps the others waiting; where all are at the same step, the one that is in another
     function than they. One that has ended well keeps nobody waiting.
     """
-    processes = [p for node in observed.members for p in node.processes if p.state != "exited"]
+    trainers = [node for node in observed.members if node.role == "trainer"]
+    processes = [p for node in trainers for p in node.processes if p.state != "exited"]
     steps = {p.rank: p.step for p in processes if p.step is not None}
     behind = [rank for rank, step in steps.items() if step == min(steps.values())]
     if len(behind) == 1 and len(steps) > 1:

@@ -257,7 +257,11 @@ class Supervisor:
         if isinstance(decision, Restart):
             if self._told != decision.failure.generation:
                 self._told = decision.failure.generation
-                self._tell_failure(decision)
+                if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
+                    observed = self.deployer.observe()
+                    again = self._decide(observed, feed)
+                    decision = again if isinstance(again, Restart) else decision
+                self._tell_failure(decision, observed)
             self.clock.sleep(decision.delay)
         try:
             with self.deployer.lock("supervisor"):
@@ -293,8 +297,7 @@ class Supervisor:
                 if decision.failure is not None:
                     ledger = ledger.with_failure(decision.failure)
                     self.deployer.keep(ledger)
-                    tail, log = list(decision.failure.tail), decision.failure.log
-                    self._record("failure", decision.reason, tail=tail, log=log)
+                    self._record("failure", decision.reason, **failure_details(decision.failure, now))
                 self._end("failed", decision.reason)
             case Restart():
                 return self._carry_out(now, decision, self._move(decision))
@@ -334,7 +337,7 @@ class Supervisor:
         if decision.counts:
             self.deployer.keep(now.control.ledger.with_failure(decision.failure))
         message = f"{decision.cause}; it is started again while the others go on"
-        self._record("failure", message, **failure_details(decision.failure))
+        self._record("failure", message, **failure_details(decision.failure, now))
 
     def _move(self, decision: Restart) -> Failures:
         """Plan the nodes that move on their new hosts, and put there what they need; return which hosts cannot take them.
@@ -424,14 +427,14 @@ class Supervisor:
         self.deployer.finish(0.0 if phase == "failed" else 1.0)
         self._record(phase, f"job {phase}: {reason}")
 
-    def _tell_failure(self, decision: Restart) -> None:
+    def _tell_failure(self, decision: Restart, observed: Observed) -> None:
         failure = decision.failure
         wait = f", after {decision.delay:g} s" if decision.delay else ""
         step = "" if failure.progress is None else f" at step {failure.progress}"
         self._record(
             "failure",
             f"{decision.cause}{step}; restarting all nodes{wait}",
-            **failure_details(failure),
+            **failure_details(failure, observed),
         )
 
     def _notice(self, observed: Observed) -> None:
@@ -456,7 +459,7 @@ class Supervisor:
             if failure.generation + 1 in known:
                 continue
             cause = f"node {failure.node}: {failure_words(failure)}"
-            about = failure_details(failure)
+            about = failure_details(failure, observed)
             events.record(self.deployer.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
             self._record_generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, describe_failure
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess, describe_failure
 from jobctl.jobspec.plan.types import Failure
 
 Event = tuple[str, str, dict[str, Any]]
@@ -55,8 +56,12 @@ def _details(node: ObservedNode) -> dict[str, Any]:
     }
 
 
-def failure_details(failure: Failure) -> dict[str, Any]:
+GROUPS, NAMED = 8, 16  # of processes that stand at the same place, and of those in one group, that an event names
+
+
+def failure_details(failure: Failure, observed: Observed) -> dict[str, Any]:
     """Return what an event about a failure holds beside its message."""
+    stacks = _stacks(observed) if failure.kind == "hang" else []
     return {
         "node": failure.node,
         "rank": failure.rank,
@@ -65,4 +70,24 @@ def failure_details(failure: Failure) -> dict[str, Any]:
         "progress": failure.progress,
         "log": failure.log,
         "tail": list(failure.tail),
+        **({"stacks": stacks} if stacks else {}),
     }
+
+
+def _stacks(observed: Observed) -> list[dict[str, Any]]:
+    """Return where the processes of a job stand that hangs: each place once, the one with the fewest processes first."""
+    groups: dict[str, list[tuple[str, ObservedProcess]]] = defaultdict(list)
+    for node in observed.members:
+        for process in node.processes:
+            if process.where and node.role == "trainer":
+                groups[process.where].append((f"node{node.node} rank{process.rank}", process))
+    fewest = sorted(groups.items(), key=lambda group: len(group[1]))[:GROUPS]
+    return [
+        {
+            "who": [who for who, _ in group[:NAMED]],
+            "more": max(0, len(group) - NAMED),
+            "where": where,
+            "stack": list(group[0][1].stack),
+        }
+        for where, group in fewest
+    ]

@@ -47,8 +47,9 @@ def rich(words: tuple[str, ...] = WORDS) -> Story:
     node(2632, 1, two, "fenced", 0)
     tell_of(2635, "moved", f"node 1 moves to {three}", node=1, host=three, **{"from": two})
     generation(2655, 3, odd, one, three)
+    stacks = [{"who": ["node1 rank1", last], "more": 2, "where": odd, "stack": [odd, last]}, {"who": 1}, odd]
     node(2901, 1, three, "failed", 3, exit_code=1, progress=10340)
-    tell_of(2901.3, "failure", odd, node=1, rank=1, progress=10340, log=log, tail=[])
+    tell_of(2901.3, "failure", odd, node=1, rank=1, progress=10340, tail=[], stacks=stacks)
     generation(2901.7, 4, odd, one, three)
     tell_of(4000, kind, odd, figure=3)
     node(4100, 0, one, kind, 4)

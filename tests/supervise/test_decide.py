@@ -25,7 +25,8 @@ from jobctl.jobspec.supervise.decisions import (
     Wait,
     World,
 )
-from jobctl.jobspec.supervise.failures import SETTLE, first_failure, judge
+from jobctl.jobspec.supervise.failures import MUSTER, SETTLE, first_failure, judge
+from jobctl.jobspec.supervise.notice import failure_details
 
 NOW = 1000.0
 POLICY = Recovery(
@@ -393,6 +394,39 @@ def test_a_rank_that_has_ended_well_is_not_the_odd_one() -> None:
     first = first_failure(job(*hung((0, 8, None), (2, 8, None)).nodes, done), NOW)
     assert first is not None
     assert first.reason == "no progress for 30 s (hang_timeout)"
+
+
+def test_a_hang_is_judged_once_all_nodes_have_said_where_they_stand() -> None:
+    alone = hung((0, 8, "f")).nodes[0]
+    alone = replace(alone, failure=replace(alone.failure, at=NOW - 1.0))  # type: ignore[arg-type]
+    assert first_failure(job(alone, node(1)), NOW) is None
+    assert first_failure(job(alone, node(1, mustered=True)), NOW) is not None
+    assert first_failure(job(alone, node(1, role="server")), NOW) is not None
+    assert first_failure(job(alone, node(1)), NOW - 1.0 + MUSTER) is not None
+
+
+def test_servers_are_not_the_odd_ones() -> None:
+    """Their ranks begin at 0 as well."""
+    server = node(2, role="server", processes=(ObservedProcess(0, 0, "running", None, None, None, None, "h"),))
+    first = first_failure(job(*hung((0, None, "f"), (1, None, "f")).nodes, server), NOW)
+    assert first is not None
+    assert first.reason == "no progress for 30 s (hang_timeout)"
+
+
+def test_the_event_of_a_hang_says_where_each_process_stands() -> None:
+    def at(rank: int, where: str) -> ObservedNode:
+        process = ObservedProcess(rank, 0, "failed", None, None, None, 8, where, (where, "main"))
+        return replace(hung((rank, 8, where)).nodes[0], processes=(process,))
+
+    seen = job(*(at(rank, "f") for rank in range(20)), at(20, "g"))
+    first = first_failure(seen, NOW)
+    assert first is not None
+    details = failure_details(first, seen)
+    assert details["stacks"] == [
+        {"who": ["node20 rank20"], "more": 0, "where": "g", "stack": ["g", "main"]},
+        {"who": [f"node{n} rank{n}" for n in range(16)], "more": 4, "where": "f", "stack": ["f", "main"]},
+    ]
+    assert "stacks" not in failure_details(replace(first, kind="exit"), seen)
 
 
 # Nodes that all others can do without for a while.

@@ -1,0 +1,154 @@
+"""A job that stands still: every node writes where its processes stand before any of them ends its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .conftest import PATIENCE, STALL, eventually
+
+BEGUN, HELD, WRITTEN = 1, 2, 3
+
+WAITS = """\
+import faulthandler, os, time
+faulthandler.enable()
+def waits_for_a_peer():
+    {count}
+    open('there', 'w').close()
+    time.sleep(600)
+waits_for_a_peer()
+"""
+COUNTS = WAITS.format(count="open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('7')")
+NO_PY_SPY = {"PATH": "/usr/bin:/bin"}
+
+
+class Peer(threading.Thread):
+    """The launcher of node 1 as far as hangs go: it says how far it is with its stacks when it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.socket.bind(("127.0.0.1", 0))
+        self.socket.settimeout(0.1)
+        self.port: int = self.socket.getsockname()[1]
+        self.level: int | None = BEGUN  # None: it does not answer
+        self.heard: list[int] = []
+        self.over = False
+
+    def run(self) -> None:
+        while not self.over:
+            try:
+                data, sender = self.socket.recvfrom(4096)
+            except TimeoutError:
+                continue
+            said = json.loads(data)
+            if "hung" in said:
+                self.heard.append(said["hung"])
+                if said["asks"] and self.level is not None:
+                    self.say(sender[1], said["generation"], asks=False)
+
+    def say(self, port: int, generation: str, *, asks: bool) -> None:
+        """Say how far it is."""
+        said = {"hung": self.level, "limit": 0.2, "asks": asks, "generation": generation, "node": 1}
+        self.socket.sendto(json.dumps(said).encode(), ("127.0.0.1", port))
+
+    def reaches(self, level: int) -> None:
+        """Be so far, as whoever asks will hear."""
+        self.level = level
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """Node 1."""
+    made = Peer()
+    made.start()
+    yield made
+    made.over = True
+    made.join(PATIENCE)
+    made.socket.close()
+
+
+def begin(node: Any, peer: Peer) -> None:
+    """Begin a generation of both nodes."""
+    members = [
+        {"node": number, "rank": number, "roles": ["trainer"], "host": "a", "address": "127.0.0.1", "nproc": 1}
+        for number in (0, 1)
+    ]
+    members[1]["port"] = peer.port
+    node.order(1, members=members)
+
+
+def stopped(node: Any) -> bool:
+    """Say whether the process is held still."""
+    pid = node.report()["processes"][0]["pid"]
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] == "T"
+
+
+def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node: Any, peer: Peer) -> None:
+    node.start(command=node.script(COUNTS), hang_timeout=0.5, environ=NO_PY_SPY)
+    begin(node, peer)
+    eventually(lambda: HELD in peer.heard)
+    assert stopped(node)
+    assert WRITTEN not in peer.heard
+    peer.reaches(HELD)
+    eventually(lambda: WRITTEN in peer.heard)
+    report = node.report()
+    assert (report["state"], report["mustered"]) == ("running", True)
+    where = f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"
+    assert report["processes"][0]["where"] == where
+    assert report["processes"][0]["stack"][0].startswith(f'File "{node.dir.parent}/script-0.py", line 6')
+    peer.reaches(WRITTEN)
+    assert node.until("failed")["failure"]["kind"] == "hang"
+
+
+def test_a_node_that_is_asked_joins(node: Any, peer: Peer) -> None:
+    """Also one whose rank counts no steps: often rank 0 alone does."""
+    node.start(command=node.script(WAITS.format(count="pass")), hang_timeout=600.0, environ=NO_PY_SPY)
+    begin(node, peer)
+    eventually((node.root / "there").exists)
+    peer.reaches(WRITTEN)
+    peer.say(node.report()["port"], "demo-1", asks=True)
+    report = node.until("failed")
+    assert (report["failure"]["kind"], report["reason"]) == ("hang", "no progress for 0 s (hang_timeout)")
+    assert report["processes"][0]["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"
+    assert peer.heard[-1] == WRITTEN
+
+
+def test_a_node_that_moves_goes_on(node: Any, peer: Peer) -> None:
+    steps = "import os, time\nfor step in range(10**6):\n"
+    steps += "    open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write(str(step)); time.sleep(0.01)"
+    node.start(command=node.script(steps), hang_timeout=600.0)
+    begin(node, peer)
+    eventually(lambda: node.report().get("progress"))
+    said = {"hung": BEGUN, "limit": 2 * STALL, "asks": True, "generation": "demo-1", "node": 1}
+    peer.socket.sendto(json.dumps(said).encode(), ("127.0.0.1", node.report()["port"]))
+    eventually(lambda: peer.heard)
+    before = node.report()["progress"]
+    eventually(lambda: node.report()["progress"] > before)
+    assert (peer.heard[0], node.report()["state"]) == (WRITTEN, "running")
+
+
+def test_a_node_that_may_go_on_alone_only_shows_where_it_stands(node: Any, peer: Peer) -> None:
+    ask = COUNTS.replace("enable()", "register(10)")
+    node.start(command=node.script(ask), hang_timeout=600.0, rejoin=3, environ=NO_PY_SPY)
+    begin(node, peer)
+    eventually((node.root / "there").exists)
+    eventually(lambda: node.report()["progress"] == 7)
+    eventually(lambda: peer.say(node.report()["port"], "demo-1", asks=True) or node.report()["mustered"])
+    report = node.report()
+    assert (report["state"], len(node.pids("script-0"))) == ("running", 1)
+    assert report["processes"][0]["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"
+
+
+def test_a_node_that_is_not_heard_keeps_nobody_waiting(node: Any, peer: Peer) -> None:
+    peer.level = None
+    node.start(command=node.script(COUNTS), hang_timeout=0.5, environ=NO_PY_SPY)
+    begin(node, peer)
+    report = node.until("failed")
+    assert report["finished_at"] - report["failure"]["at"] < 10.0  # what one that answers is waited for
