@@ -519,9 +519,11 @@ def _mounts(spec: Spec) -> tuple[types.Mount, ...]:
 
 
 def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
-    # RDMA registers memory and fails at Docker's default of 64 KiB.
-    limits = {"memlock": (-1, -1)} | {name: (u.soft, u.hard) for name, u in spec.resources.ulimits.items()}
-    return tuple(types.Ulimit(name, *limit) for name, limit in sorted(limits.items()))
+    limits = {name: types.Ulimit(name, u.soft, u.hard) for name, u in spec.resources.ulimits.items()}
+    # Drivers pin memory and RDMA registers it: at Docker's default of 64 KiB that fails.
+    if spec.devices.kind != "cpu" or any(path.startswith("/dev/infiniband") for path in spec.container.devices):
+        limits.setdefault("memlock", types.Ulimit("memlock", -1, -1, optional=True))
+    return tuple(limits[name] for name in sorted(limits))
 
 
 # The whole job.

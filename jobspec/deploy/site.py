@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ from jobctl.jobspec.spec.hosts import Host
 
 Json = dict[str, Any]
 PREPARED = "prepared.json"  # in `run`: what a spare has
+LEAST_MEMLOCK = 65536  # bytes, which every engine may give
+_NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
 STARTING = 600.0  # seconds of silence that starting a container may take
 
 
@@ -47,6 +50,7 @@ class Site:
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
         self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
+        self._memlock = ""  # bytes, where its engine may not lift the limit
 
     @property
     def folder(self) -> str:
@@ -197,11 +201,29 @@ class Site:
 
         `image`: what to start where the artefact's name of it means another one by now.
         """
-        argv, other = self._start(f"node-{node}", image)
-        wait = ["sh", "-c", scripts.START, "sh", str(self.work / f"node-{node}" / "report.json"), *argv]
-        result = self.transport.run(wait, other, timeout=STARTING)
+        report = str(self.work / f"node-{node}" / "report.json")
+
+        def start() -> Result:
+            argv, other = self._start(f"node-{node}", image)
+            wait = ["sh", "-c", scripts.START, "sh", report, *argv]
+            return self.transport.run(wait, other, timeout=STARTING)
+
+        result = start()
+        if self._lowers_memlock(result):
+            self.end(node, 0.0)  # it was made, and cannot run
+            result = start()
         if result.code != 0:
             raise self.cannot_start(f"start node {node}", result)
+
+    def _lowers_memlock(self, result: Result) -> bool:
+        """Say whether a container did not start since the engine may not lift its limit on locked memory; lower that.
+
+        Rootless engines may not, nor those without CAP_SYS_RESOURCE.
+        """
+        refused = result.code != 0 and _NO_MEMLOCK.search(result.err) is not None and not self._memlock
+        if refused:
+            self._memlock = str(LEAST_MEMLOCK)
+        return refused
 
     def start_service(self, name: str) -> None:
         """Start the container of a service as its artefact says; one that runs from the same artefact stays."""
@@ -214,13 +236,14 @@ class Site:
         """Return the command that starts what is called `name` in artefacts, and what it reads."""
         if self.target == "ssh":
             script = str(self.work / f"{name}.sh")
-            return [*_user(self.host.docker), "env", f"JOBCTL_IMAGE={image or ''}", "sh", script], b""
+            variables = [f"JOBCTL_IMAGE={image or ''}", f"JOBCTL_MEMLOCK={self._memlock}"]
+            return [*_user(self.host.docker), "env", *variables, "sh", script], b""
         files, other = ["-f", str(self.work / "compose.yaml")], b""
         if image:
             files += ["-f", "-"]
             other = json.dumps({"services": {name: {"image": image}}}).encode()
         words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
-        return ["sh", "-c", scripts.COMPOSE, "sh", *words], other
+        return ["env", f"JOBCTL_MEMLOCK={self._memlock}", "sh", "-c", scripts.COMPOSE, "sh", *words], other
 
     def cannot_start(self, what: str, result: Result) -> HostError:
         """Return why a container could not be started, with the remedy where the cause is a common one."""
@@ -233,14 +256,16 @@ class Site:
 
     def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
         """Run a shell script there whose `docker` is the host's."""
-        argv = [*_user(self.host.docker), "sh", "-c", script.decode("utf-8", "surrogateescape")]
-        return self.transport.run(argv, timeout=timeout)
+        result = self.transport.run(self._script(script), timeout=timeout)
+        return self.transport.run(self._script(script), timeout=timeout) if self._lowers_memlock(result) else result
 
     def interact_script(self, script: bytes) -> int:
         """Run a shell script there whose `docker` is the host's, with the terminal; return its exit code."""
-        return self.transport.interact(
-            [*_user(self.host.docker), "sh", "-c", script.decode("utf-8", "surrogateescape")]
-        )
+        return self.transport.interact(self._script(script))
+
+    def _script(self, script: bytes) -> list[str]:
+        text = script.decode("utf-8", "surrogateescape")
+        return [*_user(self.host.docker), "env", f"JOBCTL_MEMLOCK={self._memlock}", "sh", "-c", text]
 
     def end(self, name: int | str, grace: float) -> None:
         """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
@@ -382,7 +407,7 @@ _START_CAUSES = (
     (
         "error setting rlimit",
         "ulimit-refused",
-        "its engine may not raise limits: set `resources.ulimits` (`memlock`) lower",
+        "its engine may not raise limits: set `resources.ulimits` lower",
     ),
     ("No space left on device", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
 )

@@ -77,7 +77,8 @@ class Torch:
         """Return torchrun's command line; flags as in `torchrun --help` of 2.x."""
         if spec.ps is not None:
             return _role(spec, spec.ps, seat)
-        argv = _torchrun(seat.python, seat.nproc, spec.torch.torchrun if spec.torch else ())
+        further = spec.torch.torchrun if spec.torch else ()
+        argv = _torchrun(seat.python, seat.nproc, further, _keep_nothing(further))
         return Start(argv, (), _INTERFACE_ENV, "workerlog")
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
@@ -134,9 +135,16 @@ def _module(python: str) -> tuple[Value, ...]:
     return (python, "-m", "torch.distributed.run")
 
 
-def _torchrun(python: str, nproc: int, further: tuple[str, ...]) -> tuple[Value, ...]:
+def _keep_nothing(further: tuple[str, ...]) -> tuple[Value, ...]:
+    """Return where torchrun keeps what it would leave behind in /tmp; nothing if the user has it write logs."""
+    logs = any(option.startswith(("-r", "-t", "--redirects", "--tee", "--log")) for option in further)
+    return () if logs else ("--log-dir", Slot("scratch"))
+
+
+def _torchrun(python: str, nproc: int, further: tuple[str, ...], logs: tuple[Value, ...] = ()) -> tuple[Value, ...]:
     return (
         *_module(python),
+        *logs,
         *further,  # first: torchrun goes by the last of two, and who the members are is not the user's to say
         *("--nnodes", Slot("nnodes"), "--node-rank", Slot("node_rank")),
         *("--nproc-per-node", str(nproc)),

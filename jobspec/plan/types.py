@@ -91,11 +91,12 @@ class Devices:
 
 @dataclass(frozen=True, slots=True)
 class Ulimit:
-    """A resource limit of a container, -1 for unlimited."""
+    """A resource limit of a container, -1 for unlimited. `optional`: the engine's own where it may not set this one."""
 
     name: str
     soft: int
     hard: int
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ def _values(code: Code | None, given: Container, workdir: str | None, secrets: b
         "devices": container.devices(given) + ((_RDMA,) if container.wants_rdma(given) else ()),
         "groups": container.groups(given) + _added(options, "group_add"),
         "gpus": container.gpus(given),
+        "limits": container.limits(given),
         "grace": container.duration(given.stop_grace),
         "log_options": container.LOG_OPTIONS,
         "options": [(key, value) for key, value in options.items() if key not in _MERGED],

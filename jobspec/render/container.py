@@ -9,9 +9,10 @@ import ipaddress
 from dataclasses import replace
 from hashlib import sha256
 
-from jobctl.jobspec.plan.types import Code, Container, Launch, Mount, Node, Pairs, Service
+from jobctl.jobspec.plan.types import Code, Container, Launch, Mount, Node, Pairs, Service, Ulimit
 from jobctl.jobspec.render.devices import access
 from jobctl.jobspec.render.payload import launch_json
+from jobctl.jobspec.render.quote import Rendered
 
 # Labels beside the artefact's hash: the version of jobctl alone is no reason to replace a container.
 SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
@@ -88,6 +89,21 @@ def wants_rdma(container: Container) -> bool:
     """Say whether a container gets the host's RDMA devices, where there are any: if it has accelerators that use them."""
     named = any(device.startswith("/dev/infiniband") for device in container.extra_devices)
     return container.devices.kind != "cpu" and not named
+
+
+def limits(container: Container) -> tuple[tuple[str, int | str, int | str], ...]:
+    """Return name, soft and hard value of each limit, as shells and Compose files read them.
+
+    Whether an engine may set an optional one, only its host knows: whoever starts the container there says so.
+    """
+    return tuple((limit.name, *_limit(limit)) for limit in container.ulimits)
+
+
+def _limit(limit: Ulimit) -> tuple[int | str, int | str]:
+    if not limit.optional:
+        return limit.soft, limit.hard
+    variable = f"JOBCTL_{limit.name.upper()}"
+    return Rendered(f"${{{variable}:-{limit.soft}}}"), Rendered(f"${{{variable}:-{limit.hard}}}")
 
 
 def groups(container: Container) -> tuple[str, ...]:

@@ -187,7 +187,9 @@ def _resources(given: Container) -> Iterator[Option]:
     yield from _each("--device", container.devices(given))
     yield from _each("--group-add", container.groups(given))
     yield from _each("--cap-add", given.cap_add)
-    yield from _each("--ulimit", [f"{limit.name}={limit.soft}:{limit.hard}" for limit in given.ulimits])
+    for name, soft, hard in container.limits(given):
+        value = f"{name}={soft}:{hard}"
+        yield ("--ulimit", Rendered(f'"{value}"') if isinstance(soft, Rendered) else value)
     single = (
         ("--runtime", given.runtime),
         ("--shm-size", given.shm_size),

@@ -269,7 +269,8 @@ class Resources(Part):
         default=None, description="A cap on cores."
     )
     ulimits: dict[str, Limit] = Field(
-        default_factory=dict, description="Limits by name; `memlock` is unlimited by default."
+        default_factory=dict,
+        description="Limits by name; `memlock` is unlimited by default where devices or RDMA need it, if the engine may do that.",
     )
 
 

@@ -40,7 +40,6 @@ per: node
 nodes: 2
 checkpoint: {checkpoints}
 stop_grace_period: 2s
-resources: {{ulimits: {{memlock: 65536}}}}
 """
 
 

@@ -47,9 +47,7 @@ code: .
 nodes: 2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
-resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
-# Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
 
 
 def eventually(look: Callable[[], T], seconds: float = 240.0) -> T:

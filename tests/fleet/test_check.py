@@ -194,12 +194,12 @@ def test_a_work_directory_that_is_shared(jobs: Jobs, tmp_path: Path) -> None:
 
 
 def test_memory_and_shared_memory(jobs: Jobs) -> None:
-    jobs.spec(SPEC.replace("resources: {{", "resources: {{memory: 900g, shm_size: 950g, "))
+    jobs.spec(SPEC + "resources: {{memory: 900g, shm_size: 950g}}\n")
     assert set(found(jobs)) >= {("h1", "memory", "memory-low"), ("h1", "shm", "shm-large")}
 
 
-def test_memlock_that_the_engine_refuses(jobs: Jobs) -> None:
-    jobs.spec(SPEC.replace("memlock: 65536", "rtprio: 99999999"))
+def test_a_limit_that_the_engine_refuses(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "resources: {{ulimits: {{rtprio: 99999999}}}}\n")
     _, findings = check(jobs)
     assert {finding["check"] for finding in findings} == {"container"}
 

@@ -33,7 +33,6 @@ stop_grace_period: 5s
 recovery: {{{{host_timeout: 12s, max_restarts: 9}}}}
 volumes: ["PACKAGES:/packages:ro"]
 env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1", STEPS: "100000", DELAY: "0.05"}}}}
-resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
 
 

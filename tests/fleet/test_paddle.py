@@ -42,7 +42,6 @@ env:
   DELAY: "0.05"
   HTTP_PROXY: http://10.9.9.9:1   # Paddle's nodes meet through HTTP
   POD_IP: 10.9.9.9
-resources: {{ulimits: {{memlock: 65536}}}}
 """
 PS = "mode: ps\nps: {servers: 2, trainers: 4}\n"
 

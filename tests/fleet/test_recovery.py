@@ -73,7 +73,6 @@ nodes: 2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
 recovery: {{{{host_timeout: {TIMEOUT}s, max_restarts: 9}}}}
-resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
 
 

@@ -47,9 +47,7 @@ per: node
 nodes: 2
 checkpoint: /tmp
 stop_grace_period: 2s
-resources: {{ulimits: {{memlock: 65536}}}}
 """
-# Unlimited memlock is the default, and needs an engine with CAP_SYS_RESOURCE, which CI's may lack.
 
 
 def eventually(look: Callable[[], Any], seconds: float = 180.0) -> Any:
@@ -240,7 +238,6 @@ nodes: 2
 checkpoint: {shared}
 volumes: ["{hosts.lent("examples")}:/examples:ro", "{hosts.lent("packages")}:/packages:ro"]
 env: {{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}
-resources: {{ulimits: {{memlock: 65536}}}}
 """
     job = Job(hosts, target, text)
     try:

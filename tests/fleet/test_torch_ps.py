@@ -36,7 +36,6 @@ stop_grace_period: 2s
 recovery: {{{{host_timeout: 20s, max_restarts: 9}}}}
 volumes: ["PACKAGES:/packages:ro"]
 env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
-resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
 
 

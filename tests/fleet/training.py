@@ -218,7 +218,6 @@ stop_grace_period: 2s
 volumes: ["PACKAGES:/packages:ro"]
 env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
 recovery: {{{{host_timeout: TIMEOUTs, hang_timeout: HANGs, max_restarts: 1000}}}}
-resources: {{{{ulimits: {{{{memlock: 65536}}}}}}}}
 """
 
 

@@ -27,7 +27,8 @@ while not os.path.exists('go'):
 dist.destroy_process_group()
 """
 
-START: list[Any] = [sys.executable, "-m", "torch.distributed.run", "--nnodes", {"slot": "nnodes"}]
+START: list[Any] = [sys.executable, "-m", "torch.distributed.run", "--log-dir", {"slot": "scratch"}]
+START += ["--nnodes", {"slot": "nnodes"}]
 START += ["--node-rank", {"slot": "node_rank"}, "--nproc-per-node", "2", "--master-addr", {"slot": "master_addr"}]
 START += [
     "--master-port",
@@ -55,6 +56,7 @@ def pair(tmp_path: Path) -> Any:
     first, second = Node(tmp_path, sys.executable), Node(tmp_path, sys.executable)
     second.dir = tmp_path / "node-1"
     (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "tmp").mkdir()
     first.supervisor.start()
     for number, node in enumerate((first, second)):
         node.start(
@@ -62,7 +64,7 @@ def pair(tmp_path: Path) -> Any:
             nproc=2,
             start=START,
             command=[sys.executable, "train.py"],
-            environ={"OMP_NUM_THREADS": "1"},
+            environ={"OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path / "tmp")},
             stop_grace=60.0,
         )
     yield first, second
@@ -72,6 +74,7 @@ def pair(tmp_path: Path) -> Any:
         node.started[0].wait(90)
         node.started[0].stdout.close()
     assert first.living() == {}
+    assert list((tmp_path / "tmp").iterdir()) == []  # torchrun's own folder is where the launcher removes it
 
 
 def order(node: Any, number: int) -> None:

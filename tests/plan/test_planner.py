@@ -71,6 +71,8 @@ def test_what_torch_is_started_with() -> None:
             "python3",
             "-m",
             "torch.distributed.run",
+            "--log-dir",
+            Slot("scratch"),
             "--nnodes",
             Slot("nnodes"),
             "--node-rank",
@@ -172,6 +174,29 @@ def test_what_cannot_be_planned(text: str, hosts: str, code: str) -> None:
     assert error.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", []),
+        ("devices: gpu:1\n", [("memlock", -1, True)]),
+        ("container: {devices: [/dev/infiniband/uverbs0]}\n", [("memlock", -1, True)]),
+        ("container: {devices: [/dev/fuse]}\n", []),
+        ("devices: gpu:1\nresources: {ulimits: {memlock: 4096}}\n", [("memlock", 4096, False)]),
+    ],
+)
+def test_memory_may_be_locked_where_devices_need_it(text: str, limits: list[tuple[str, int, bool]]) -> None:
+    (node,) = make(text, "a slots=1\n").nodes
+    assert [(u.name, u.soft, u.optional) for u in node.container.ulimits] == limits
+
+
+@pytest.mark.parametrize(
+    ("options", "ours"), [("[]", True), ("[--rdzv-conf=x=1]", True), ("[--tee, '3']", False), ("[-t3]", False)]
+)
+def test_torchrun_leaves_nothing_in_tmp(options: str, ours: bool) -> None:
+    (node,) = make(f"torch: {{torchrun: {options}}}\n", "a\n").nodes
+    assert (Slot("scratch") in node.launch.start, "--log-dir" in node.launch.start) == (ours, ours)
+
+
 def test_limits_mounts_and_labels() -> None:
     text = (
         "volumes: ['/data:/data:ro', 'cache:/cache']\ncheckpoint: /ckpt\nenv: {B: 2, A: 0755}\n"
@@ -186,7 +211,7 @@ def test_limits_mounts_and_labels() -> None:
     ]
     assert box.env == (("A", "0755"), ("B", "2"))
     assert (box.shm_size, box.memory, box.cpus) == (16 << 30, 8 << 30, 4.0)
-    assert [(u.name, u.soft, u.hard) for u in box.ulimits] == [("memlock", -1, -1), ("nofile", 65536, 65536)]
+    assert [(u.name, u.soft, u.hard) for u in box.ulimits] == [("nofile", 65536, 65536)]
     assert dict(box.labels) == {
         "jobctl.job": "job",
         "jobctl.node": "0",

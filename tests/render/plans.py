@@ -86,7 +86,7 @@ def container(index: int = 0) -> Container:
         shm_size=None,
         memory=None,
         cpus=None,
-        ulimits=(Ulimit("memlock", -1, -1),),
+        ulimits=(),
         options=(),
         stop_grace=45.0,
     )
@@ -151,7 +151,7 @@ def everything() -> Node:
         shm_size=16 * 2**30,
         memory=64 * 2**30,
         cpus=7.5,
-        ulimits=(Ulimit("memlock", -1, -1), Ulimit("nofile", 1024, 65536)),
+        ulimits=(Ulimit("memlock", -1, -1, optional=True), Ulimit("nofile", 1024, 65536)),
         options=("--ipc=host", "--security-opt", "seccomp=unconfined", "--group-add=video", "--privileged"),
         stop_grace=90.5,
     )

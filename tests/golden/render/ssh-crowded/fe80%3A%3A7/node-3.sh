@@ -25,7 +25,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -33,12 +32,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-3
-spec=5a5fa9c4f96083c4502c2725f753da9f6274def478ece935d231c4ee0edc7fe8
+spec=033c2f0279cd0ff7ec2af51058753b516cc5d0ac22a860c80d7e11d4a354f013
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=5a5fa9c4f96083c4502c2725f753da9f6274def478ece935d231c4ee0edc7fe8 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=033c2f0279cd0ff7ec2af51058753b516cc5d0ac22a860c80d7e11d4a354f013 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

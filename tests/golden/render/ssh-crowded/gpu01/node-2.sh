@@ -25,7 +25,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -33,12 +32,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-2
-spec=9524070429da340e646f2952b683bb51d58b9dea6a5dedd0a2d598dddcaee7c0
+spec=f439b9c3cf83ff45d596c2de3bfdf0700eb852a88555e3e92ec03e153ac1dcde
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=9524070429da340e646f2952b683bb51d58b9dea6a5dedd0a2d598dddcaee7c0 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=f439b9c3cf83ff45d596c2de3bfdf0700eb852a88555e3e92ec03e153ac1dcde "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -24,7 +24,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -32,12 +31,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-1
-spec=0e2bbd17f779709ac1d5eeeeb574ac25ae9af93ca13e7c3a5eb90af291fb468e
+spec=b1a346293521214a7b70dcf976a94147fafd1661a1b485b6517255ae4c51a9e7
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=0e2bbd17f779709ac1d5eeeeb574ac25ae9af93ca13e7c3a5eb90af291fb468e "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=b1a346293521214a7b70dcf976a94147fafd1661a1b485b6517255ae4c51a9e7 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

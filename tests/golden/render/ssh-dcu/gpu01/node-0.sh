@@ -29,7 +29,6 @@ set -- \
   --device /dev/kfd \
   --device /dev/dri \
   --group-add video \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -38,12 +37,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-resnet-0
-spec=02c9ed0c6f38512ad418bd6797b1669360599b4cc4afd75ebe25c2cf4aeb40e4
+spec=d9aaf137233da3040156bd1b0e9af86f499129be779d9d70626e8be7307595db
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=02c9ed0c6f38512ad418bd6797b1669360599b4cc4afd75ebe25c2cf4aeb40e4 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d9aaf137233da3040156bd1b0e9af86f499129be779d9d70626e8be7307595db "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -26,7 +26,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +33,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
 
 name=jobctl-resnet-0
-spec=850ab9705bc57f99055b035943730d512076ee3815c7964f42bf3c8514988e6f
+spec=1e98ca36d923f073bd3daa26d69cc07252137b3420fe99fd17fef847c920e78f
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=850ab9705bc57f99055b035943730d512076ee3815c7964f42bf3c8514988e6f "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1e98ca36d923f073bd3daa26d69cc07252137b3420fe99fd17fef847c920e78f "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

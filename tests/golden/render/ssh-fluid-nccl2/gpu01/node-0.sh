@@ -28,7 +28,7 @@ set -- \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
   --gpus '"device=0,1"' \
-  --ulimit memlock=-1:-1 \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -38,12 +38,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-fluid-0
-spec=1bbe6ae276905d30d2781aa44cc736510beb05a882f470e865d85d42d42fece7
+spec=99483c78316c0988d4607f92467d055b3de410c4dac255c1f0e9ec175c9959bb
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=1bbe6ae276905d30d2781aa44cc736510beb05a882f470e865d85d42d42fece7 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=99483c78316c0988d4607f92467d055b3de410c4dac255c1f0e9ec175c9959bb "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -28,7 +28,7 @@ set -- \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
   --gpus '"device=0,1"' \
-  --ulimit memlock=-1:-1 \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -38,12 +38,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-fluid-1
-spec=716acca80096138aec9c44ca2464bf82d94ed1e066cac488617282a0799e1bcd
+spec=6f63695aa46de2ad508939d97917df97b9b9ea92b019306568aed5df19f0b20e
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=716acca80096138aec9c44ca2464bf82d94ed1e066cac488617282a0799e1bcd "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=6f63695aa46de2ad508939d97917df97b9b9ea92b019306568aed5df19f0b20e "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -26,7 +26,6 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -35,12 +34,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-0
-spec=a0097e1dc2988622f83ec631d6c86220e9f1851b1b5c5745b32b54924406983d
+spec=5a60f6822e8e0ebf11c264fb1e83cbb6ca16f1e1645f293d50da329d7047dedc
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=a0097e1dc2988622f83ec631d6c86220e9f1851b1b5c5745b32b54924406983d "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=5a60f6822e8e0ebf11c264fb1e83cbb6ca16f1e1645f293d50da329d7047dedc "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

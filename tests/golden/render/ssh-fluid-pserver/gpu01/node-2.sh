@@ -26,7 +26,6 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -35,12 +34,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-2
-spec=681e534d83246db1e05ddf86627a5fd6a44afb2bda21d542e615849e3f8a644a
+spec=5e46a5c98a4c2b42593fe57f9e8af58fb3dc1a5117cb144486754ebb4f347f41
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=681e534d83246db1e05ddf86627a5fd6a44afb2bda21d542e615849e3f8a644a "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=5e46a5c98a4c2b42593fe57f9e8af58fb3dc1a5117cb144486754ebb4f347f41 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -26,7 +26,6 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -35,12 +34,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-1
-spec=a5f4a39c6576c55747e0e7c296ecf5e0d17bbf461588919cf8a0162de3e79262
+spec=dc5c361a7174916948281c3a3a2ef420b0b885463226424e935ee7233c033260
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=a5f4a39c6576c55747e0e7c296ecf5e0d17bbf461588919cf8a0162de3e79262 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=dc5c361a7174916948281c3a3a2ef420b0b885463226424e935ee7233c033260 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

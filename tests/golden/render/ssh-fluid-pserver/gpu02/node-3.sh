@@ -26,7 +26,6 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -35,12 +34,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-3
-spec=4a9ba9a945678db4c3d1182bf63a072dc5161421de21aadcc9db6008c48126ac
+spec=25c483a1a771fead7deba457b6d8b56b637b7d52d33769e4191a8a8ad9344c7c
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=4a9ba9a945678db4c3d1182bf63a072dc5161421de21aadcc9db6008c48126ac "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=25c483a1a771fead7deba457b6d8b56b637b7d52d33769e4191a8a8ad9344c7c "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -38,7 +38,7 @@ set -- \
   --device /dev/fuse:/dev/fuse:rwm \
   --cap-add SYS_PTRACE \
   --cap-add IPC_LOCK \
-  --ulimit memlock=-1:-1 \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
   --ulimit nofile=1024:65536 \
   --runtime nvidia \
   --shm-size 17179869184 \
@@ -58,12 +58,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/conda/bin/python /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node --secrets /jobctl/secrets/secrets.json
 
 name=jobctl-resnet-0
-spec=95c9e53daa3f7a1e844658ac431a1cff0532c9af63933acab48f4a806bfefd12
+spec=a4c9afb405f479fdac60c683aa501ba8cc38c536ff40e12a2d14634b7c6aa58b
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=95c9e53daa3f7a1e844658ac431a1cff0532c9af63933acab48f4a806bfefd12 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a4c9afb405f479fdac60c683aa501ba8cc38c536ff40e12a2d14634b7c6aa58b "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

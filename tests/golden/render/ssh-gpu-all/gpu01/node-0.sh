@@ -26,7 +26,6 @@ set -- \
   --env LR=0.1 \
   --env MODE=no \
   --gpus all \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -35,12 +34,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-resnet-0
-spec=3f98a05899669a4fff00164dc216c3e062cfbd28ad134600787ac2ddc51bc9bd
+spec=1fdeaf5e7abeb981a06444d4333ab01a22043161130d3b4af79b81b7d37abbef
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=3f98a05899669a4fff00164dc216c3e062cfbd28ad134600787ac2ddc51bc9bd "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1fdeaf5e7abeb981a06444d4333ab01a22043161130d3b4af79b81b7d37abbef "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -36,7 +36,7 @@ set -- \
   --device /dev/davinci_manager \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
-  --ulimit memlock=-1:-1 \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -46,12 +46,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-lenet-0
-spec=86ca0a737c64b6bb7eb6659b6875ccb31efed84f57a167993dc2d995c25ad437
+spec=b2413c2b0b2a0bad153270d2894ad3e51c9020334e3c48df6992fb222685ae84
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=86ca0a737c64b6bb7eb6659b6875ccb31efed84f57a167993dc2d995c25ad437 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=b2413c2b0b2a0bad153270d2894ad3e51c9020334e3c48df6992fb222685ae84 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -25,7 +25,7 @@ set -- \
   --pull missing \
   --entrypoint '' \
   --mount type=bind,source=/mnt/lenet,target=/mnt/lenet \
-  --ulimit memlock=-1:-1 \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +34,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-lenet-2
-spec=485aaa9875841613a3f507a1c55211932703ac544acc3b6791438c45cdf37ab1
+spec=8e1d5df0b519bf2a50473d38d8623d8feef2bd3aa4de593c638e4d56ecc7a020
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=485aaa9875841613a3f507a1c55211932703ac544acc3b6791438c45cdf37ab1 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=8e1d5df0b519bf2a50473d38d8623d8feef2bd3aa4de593c638e4d56ecc7a020 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

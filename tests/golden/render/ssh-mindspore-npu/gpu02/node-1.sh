@@ -36,7 +36,7 @@ set -- \
   --device /dev/davinci_manager \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
-  --ulimit memlock=-1:-1 \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -46,12 +46,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-lenet-1
-spec=dd9416427310e534cc8998c4ba02704c3cd5fd20da0242183b90ed9537d64c23
+spec=53051a1880170b0f91455cb39b18a2c79c2d3f0997a4127fa38f19374becaed1
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=dd9416427310e534cc8998c4ba02704c3cd5fd20da0242183b90ed9537d64c23 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=53051a1880170b0f91455cb39b18a2c79c2d3f0997a4127fa38f19374becaed1 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

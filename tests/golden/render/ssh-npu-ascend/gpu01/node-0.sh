@@ -26,7 +26,6 @@ set -- \
   --env ASCEND_VISIBLE_DEVICES=4,5 \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --runtime ascend \
   --log-driver json-file \
   --log-opt max-file=3 \
@@ -36,12 +35,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-resnet-0
-spec=55748ccb5f2dff48130c5381f5c465826d4c6b5a8698b8019887c8305f49c349
+spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=55748ccb5f2dff48130c5381f5c465826d4c6b5a8698b8019887c8305f49c349 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -35,7 +35,6 @@ set -- \
   --device /dev/davinci_manager \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -44,12 +43,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-resnet-0
-spec=6693c3532d6853accb3aefe1abd9613c0ed72859205f6685d19a90a58349785a
+spec=ec87a3156f7997ee54fcaaf071432109a65b63458fc038960b68e181a7a2c100
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=6693c3532d6853accb3aefe1abd9613c0ed72859205f6685d19a90a58349785a "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=ec87a3156f7997ee54fcaaf071432109a65b63458fc038960b68e181a7a2c100 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

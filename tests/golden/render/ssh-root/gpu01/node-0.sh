@@ -25,7 +25,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +33,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-0
-spec=80de88326ee4e94a27a31b2828bc035c92f2f0f764bf1969a504d0ebb5e063fb
+spec=a34aea71dc34356472d0ffacded6c4fea7e7d1a9e910a6a0ee8db00127975daa
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=80de88326ee4e94a27a31b2828bc035c92f2f0f764bf1969a504d0ebb5e063fb "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a34aea71dc34356472d0ffacded6c4fea7e7d1a9e910a6a0ee8db00127975daa "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

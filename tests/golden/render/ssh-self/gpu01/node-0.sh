@@ -25,7 +25,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +33,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-0
-spec=e41514244d2939fec03962154b8515437afa1d3cb0eda899273d8fa89f4f1d1e
+spec=5bbc225e95b534e3794d32d75f919e45ab0d4b4eb0a5d127f630995a92a4b4bf
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=e41514244d2939fec03962154b8515437afa1d3cb0eda899273d8fa89f4f1d1e "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=5bbc225e95b534e3794d32d75f919e45ab0d4b4eb0a5d127f630995a92a4b4bf "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

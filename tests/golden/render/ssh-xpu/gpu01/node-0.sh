@@ -28,7 +28,6 @@ set -- \
   --device /dev/xpu0 \
   --device /dev/xpu2 \
   --device /dev/xpuctrl \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -37,12 +36,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-resnet-0
-spec=93dd770a4309df6cf8fd1dfe967d05b5199825224a052ee9878e56903bfb5243
+spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=93dd770a4309df6cf8fd1dfe967d05b5199825224a052ee9878e56903bfb5243 "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -25,7 +25,6 @@ set -- \
   --entrypoint '' \
   --env LR=0.1 \
   --env MODE=no \
-  --ulimit memlock=-1:-1 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -33,12 +32,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-resnet-0
-spec=85523cc4ec2aee4908fbd0931e77495da5afbef6093571181b97837ee8b2daea
+spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=85523cc4ec2aee4908fbd0931e77495da5afbef6093571181b97837ee8b2daea "$@"
+  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

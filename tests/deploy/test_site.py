@@ -1,0 +1,65 @@
+"""What a site makes of an engine that may not do all that a container asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.spec.hosts import Host
+
+REFUSED = b"docker: Error response from daemon: OCI runtime create failed: error setting rlimit type %d: not permitted"
+
+
+class Engine:
+    """A host whose engine may not lift the limit `kind`, and refuses containers that ask for it."""
+
+    host = "h1"
+
+    def __init__(self, kind: int) -> None:
+        self.kind, self.asked = kind, [""]
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = 0.0) -> Result:
+        del stdin, timeout
+        asked = next(word.removeprefix("JOBCTL_MEMLOCK=") for word in argv if word.startswith("JOBCTL_MEMLOCK="))
+        self.asked.append(asked)
+        lowered = self.kind == 8 and asked
+        return Result(0, b"", b"") if lowered else Result(125, b"", REFUSED % self.kind)
+
+
+def site(engine: Engine, target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, list[object]]:
+    made, ended = Site(Host("h1"), engine, "job", target), []  # type: ignore[arg-type,var-annotated]
+    made.found("/w/h1/job", "/w/h1/job")
+    monkeypatch.setattr(made, "end", lambda name, grace: ended.append(name))
+    return made, ended
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_locked_memory_is_left_alone_where_the_engine_may_not_lift_it(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(8)
+    made, ended = site(engine, target, monkeypatch)
+    made.start(1)
+    assert (engine.asked[1:], ended) == (["", "65536"], [1])  # what could not run is removed before
+    made.start(2)
+    assert engine.asked[3:] == ["65536"]  # it is known by now
+    assert made.run_script(b"docker run").code == 0
+
+
+def test_a_container_that_only_looks_starts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(8)
+    made, _ = site(engine, "ssh", monkeypatch)
+    assert made.run_script(b"docker run").code == 0
+    assert engine.asked[1:] == ["", "65536"]
+
+
+def test_other_limits_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(7)
+    made, ended = site(engine, "ssh", monkeypatch)
+    with pytest.raises(HostError) as caught:
+        made.start(1)
+    assert (caught.value.code, len(engine.asked), ended) == ("ulimit-refused", 2, [])
