@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -96,8 +97,11 @@ def _as_failed(problem: Exception) -> Failed | None:
         where = f"{problem.filename}: " if problem.filename else ""
         state = os.environ.get("JOBCTL_STATE_DIR")
         ours = state is not None and str(problem.filename or "").startswith(state)
-        hint = "JOBCTL_STATE_DIR says that jobctl keeps its history there" if ours else None
-        return Failed(f"{where}{problem.strerror or problem}", 2, hint, kind="file")
+        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        hints = ["make room there"] if full else []
+        hints += ["JOBCTL_STATE_DIR says that jobctl keeps its history there"] if ours else []
+        message = f"{where}{problem.strerror or problem}"
+        return Failed(message, 2, "; ".join(hints) or None, kind="disk-full" if full else "file")
     if os.environ.get("JOBCTL_DEBUG"):
         return None
     message = f"jobctl has a bug: {type(problem).__name__}: {problem}"

@@ -21,13 +21,13 @@ def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
     from jobctl.bringup import duration
     from jobctl.jobspec.deploy.observed import phase
-    from jobctl.status import look
+    from jobctl.status import ended, look
 
     deadline = None if timeout is None else time.monotonic() + duration(timeout)
     while True:
         observed = look(deployer)
         now, reason = phase(observed)
-        over = now in ("succeeded", "failed", "stopped")
+        over = ended(deployer, observed)
         late = deadline is not None and time.monotonic() >= deadline
         if over or late:
             break
@@ -60,7 +60,7 @@ def show_events(deployer: Handle, follow: bool, output: Format) -> None:
 
     events = deployer.events()
     while True:
-        last = not follow or ended(look(deployer))
+        last = not follow or ended(deployer, look(deployer))
         for event in events.new():
             if output is Format.json:
                 console.out_json_line({**event, "time": iso(event["time"])})

@@ -58,7 +58,7 @@ def stream(deployer: Handle, choice: Choice, output: Format) -> int:
     logs = _reader(deployer, _selection(deployer, choice), choice.tail)
     _refuse_unknown(deployer, logs, choice)
     show = _printer(choice, output)
-    over = not choice.follow or ended(look(deployer))
+    over = not choice.follow or ended(deployer, look(deployer))
     told = _tell_problems(logs, deployer.failures, frozenset())
     if not _print(logs.lines(final=over), show):
         _refuse_unknown_rank(deployer, choice)
@@ -67,7 +67,7 @@ def stream(deployer: Handle, choice: Choice, output: Format) -> int:
         pause(logs.interval)
         # Asked before reading, so that nothing written till then is missed; on hosts that is not for nothing.
         if time.monotonic() - looked >= deployer.interval:
-            over, looked = ended(look(deployer)), time.monotonic()
+            over, looked = ended(deployer, look(deployer)), time.monotonic()
         _print(logs.lines(final=over), show)
         told = _tell_problems(logs, {}, told)
     return 4 if told else 0

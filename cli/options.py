@@ -84,4 +84,9 @@ Namespace = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--namespace", "-n", metavar="NS", help="The namespace in the cluster.", show_default=False),
 ]
+# Where `-n` means what it does for `tail`.
+LongNamespace = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--namespace", metavar="NS", help="The namespace in the cluster.", show_default=False),
+]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]

@@ -15,6 +15,7 @@ from jobctl.options import (
     Format,
     Hosts,
     Job,
+    LongNamespace,
     Namespace,
     Node,
     On,
@@ -40,7 +41,7 @@ def logs(
     ] = None,
     tail: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--tail", metavar="N", min=0, help="The last N lines of each process.", show_default=False),
+        typer.Option("--tail", "-n", metavar="N", min=0, help="The last N lines of each process.", show_default=False),
     ] = None,
     since: Annotated[
         Optional[str],  # noqa: UP045
@@ -56,7 +57,7 @@ def logs(
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
     context: ClusterContext = None,
-    namespace: Namespace = None,
+    namespace: LongNamespace = None,
     output: Output = Format.text,
 ) -> None:
     """Print what the processes print.

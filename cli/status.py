@@ -242,7 +242,7 @@ def _watch_live(deployer: Handle, wide: bool) -> None:
         while True:
             observed = look(deployer)
             live.update(Text(status_text(deployer, observed, wide)), refresh=True)
-            if ended(observed):
+            if ended(deployer, observed):
                 return
             pause(max(INTERVAL, deployer.interval))
 
@@ -258,13 +258,19 @@ def _watch_lines(deployer: Handle, wide: bool, output: Format) -> None:
             else:
                 console.out(status_text(deployer, observed, wide) + "\n")
             last = now
-        if ended(observed):
+        if ended(deployer, observed):
             return
         pause(max(INTERVAL, deployer.interval))
 
 
-def ended(observed: Observed) -> bool:
-    """Say whether the job has ended."""
+def ended(deployer: Handle, observed: Observed) -> bool:
+    """Say whether the job has ended; one that a command has stopped to change it, and is at work on, has not."""
+    from jobctl.jobspec.deploy.lock import read_holder
     from jobctl.jobspec.deploy.observed import phase
 
-    return phase(observed)[0] in ("succeeded", "failed", "stopped")
+    now, _ = phase(observed)
+    control = observed.control
+    ordered = control.generation is not None and control.generation.command != "run"
+    if now == "stopped" and ordered and control.ledger.result is None and read_holder(deployer.job.lock):
+        return False
+    return now in ("succeeded", "failed", "stopped")

@@ -7,12 +7,29 @@ import errno
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
 def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write `content` to `path` through a temporary file beside it; the file never has wider rights than `mode`."""
+    with told_of(path):
+        _write(path, content, mode)
+
+
+@contextlib.contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """Have an error that names no file name `path`: a full disk is noticed by `write`, which knows none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.lock import WAIT, Locked, who
 from jobctl.jobspec.deploy.scripts import EXPIRY, FIND, LOCK
 from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.transport import HostError, Result, problem
 
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
@@ -165,6 +165,8 @@ def check_answer(answer: str, host: str, path: str) -> None:
     word, _, rest = answer.partition(" ")
     if word == "held":
         return
+    if word == "failed":
+        raise problem(host, f"lock {path}", Result(1, b"", rest.encode()))
     if word != "taken":
         raise HostError(
             host,

@@ -24,11 +24,11 @@ esac
 """
 
 # Locks the file $1 in the name of $2 (`break` in $3: whoever has it), and says `held`; or `taken`, with the holder's own
-# words and the age of the lock, and ends. A file that was replaced meanwhile (`down`, `break`) is tried again. With
+# words and the age of the lock, and ends; or `failed`, and why. A file that was replaced meanwhile (`down`, `break`) is tried again. With
 # `stay` in $3 nothing is created for a job that is down: where its folder is not there, it is `gone`.
 LOCK = """\
 umask 077
-[ "$3" = stay ] || mkdir -p -- "${1%/*}" || exit 1
+[ "$3" = stay ] || why=$({ mkdir -p -- "${1%/*}" && : >> "$1"; } 2>&1) || { echo "failed $why"; exit 1; }
 [ "$3" != break ] || rm -f -- "$1"
 ours() { [ /proc/self/fd/9 -ef "$1" ]; }
 while :; do

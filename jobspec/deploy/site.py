@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy import scripts
 from jobctl.jobspec.deploy.containers import Containers, SeenContainer
 from jobctl.jobspec.deploy.control import Control, parse_control
 from jobctl.jobspec.deploy.engine import Engine
+from jobctl.jobspec.deploy.files import told_of
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.transport import FIRST_ANSWER, HostError, Result, Transport, checked, problem, put
 from jobctl.jobspec.plan.types import Container
@@ -249,7 +250,7 @@ class Site:
         """Return why a container could not be started, with the remedy where the cause is a common one."""
         text = result.err.decode("utf-8", "replace")
         for sign, code, hint in _START_CAUSES:
-            line = next((line.strip() for line in text.splitlines() if sign in line), None)
+            line = next((line.strip() for line in text.splitlines() if sign in line or sign in line.lower()), None)
             if line is not None:
                 return HostError(self.host.name, code, f"cannot {what}: {line}", hint)
         return HostError(self.host.name, "cannot-start", f"cannot {what}: {result.words}", None)
@@ -317,12 +318,16 @@ class Site:
             with tarfile.open(fileobj=reader, mode="r|") as archive:
                 for member in archive:
                     if member.isfile():
-                        archive.extract(self._placed(member), into, filter="data")
+                        placed = self._placed(member)
+                        with told_of(into / placed.name):
+                            archive.extract(placed, into, filter="data")
                         count += 1
             return count
         except tarfile.ReadError:
             return 0  # nothing there
         except (OSError, EOFError) as error:
+            if getattr(error, "filename", None):  # of this machine
+                raise
             raise HostError(
                 self.host.name, "lost", f"the connection was lost while its logs were read: {error}"
             ) from error
@@ -409,5 +414,5 @@ _START_CAUSES = (
         "ulimit-refused",
         "its engine may not raise limits: set `resources.ulimits` lower",
     ),
-    ("No space left on device", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
+    ("no space left on device", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
 )

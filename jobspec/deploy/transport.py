@@ -85,7 +85,7 @@ def problem(host: str, what: str, result: Result) -> HostError:
     """Return the error for a command that failed, with the remedy where the cause is a common one."""
     words = result.words
     for sign, (code, hint) in _CAUSES.items():
-        if sign in words:
+        if sign.lower() in words.lower():  # Go writes them small
             return HostError(host, code, f"cannot {what}: {words}", hint)
     return HostError(host, "command-failed", f"cannot {what}: {words}")
 

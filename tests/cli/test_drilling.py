@@ -99,7 +99,9 @@ def drilled(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 @pytest.mark.parametrize(
-    ("story", "after"), [(PROCESS_REGROUPS, 471), (CONTAINER_JOINS, 471), (GENERATION, 471)], ids=str
+    ("story", "after"),
+    [(PROCESS_REGROUPS, 471), (CONTAINER_JOINS, 471), (GENERATION, 471)],
+    ids=["process", "container", "generation"],
 )
 def test_it_waits_for_the_first_step_after_the_blow(
     story: list[Observed], after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,63 @@
+"""A disk without room: what is said names the place, whoever found out."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobctl.console import command
+from jobctl.jobspec.deploy.files import told_of
+from jobctl.jobspec.deploy.hostlock import check_answer
+from jobctl.jobspec.deploy.scripts import LOCK
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import HostError, Result, problem
+from jobctl.jobspec.spec.hosts import Host
+
+FULL = "No space left on device"
+
+
+def write_too_much() -> None:
+    with open("/dev/full", "wb") as file:
+        file.write(b"x")
+
+
+def test_a_full_disk_of_this_machine_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=FULL) as caught, told_of(tmp_path / "plan.json"):
+        write_too_much()
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "plan.json"))
+
+
+def test_the_command_ends_with_place_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    from typer import Exit
+
+    @command
+    def fails() -> None:
+        with told_of(Path("/state/plan.json")):
+            write_too_much()
+
+    with pytest.raises(Exit):
+        fails()
+    assert capsys.readouterr().err == f"error: /state/plan.json: {FULL}\nhint: make room there\n"
+
+
+def test_a_lock_that_cannot_be_made_says_why() -> None:
+    done = subprocess.run(["sh", "-c", LOCK, "sh", "/proc/none/lock", "{}", ""], capture_output=True, text=True)
+    assert done.stdout.startswith("failed mkdir: cannot create directory")
+    with pytest.raises(HostError) as caught:
+        check_answer(f"failed mkdir: cannot create directory '/w/job': {FULL}", "h1", "/w/job/lock")
+    assert (caught.value.code, caught.value.message) == (
+        "disk-full",
+        f"h1: cannot lock /w/job/lock: mkdir: cannot create directory '/w/job': {FULL}",
+    )
+
+
+@pytest.mark.parametrize("words", [FULL, FULL.lower()])
+def test_engines_and_tools_say_it_in_their_way(words: str) -> None:
+    result = Result(1, b"", f"Error response from daemon: mkdir /var/lib/docker/overlay2/x: {words}\n".encode())
+    site = Site(Host("h1"), None, "job", "ssh")  # type: ignore[arg-type]
+    found = site.cannot_start("start node 0", result), problem("h1", "write into /w", result)
+    assert [error.code for error in found] == ["disk-full", "disk-full"]
+    assert all("/var/lib/docker/overlay2/x" in error.message for error in found)
