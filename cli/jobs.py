@@ -398,9 +398,10 @@ def running_job(job: str | None, reached: Reached = AS_STARTED) -> Handle:
     anywhere = reached.hosts is None and not in_cluster(reached)
     if named and anywhere and directory.about() is None and not directory.root.exists():
         raise Failed(
-            f"no job `{name}` is known here; it may run on hosts that only their file can tell",
+            f"no job `{name}` is known here",
             2,
-            "`--hosts hosts.txt` names them; `jobctl list` shows the jobs that are known; `jobctl up` starts one",
+            "it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; `jobctl list` shows the jobs"
+            " that are known, `jobctl up` starts one",
         )
     return known_handle(directory, reached)
 

@@ -33,7 +33,10 @@ def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
 
 
 def refuse_move(compiled: Compiled) -> None:
-    """End with 2 if the job is up on another kind of target: it would train twice, and only one of the two be known."""
+    """End with 2 if the job is up on another kind of target: it would train twice, and only one of the two be known.
+
+    With 5 if that is the job of another folder: taking it down would be the wrong remedy.
+    """
     from jobctl.jobs import deployer_of, job_of_name
 
     name = compiled.spec.name
@@ -43,6 +46,13 @@ def refuse_move(compiled: Compiled) -> None:
         return
     # What has ended on this machine leaves nothing behind that anyone would have to find again.
     if before != "local" or any(node.alive for node in deployer_of(directory, before, None).observe().nodes):
+        first = _spec_of(directory)
+        if first is not None and first.exists() and not _same_folder(first, compiled.path):
+            raise Failed(
+                f"job `{name}` was started from {first}, and is up on target `{before}`: it is left alone",
+                5,
+                f"give yours another `name`; `jobctl down {name}` ends that one",
+            )
         raise Failed(
             f"job `{name}` is up on target `{before}`, and would be brought up on target `{compiled.target}` too",
             2,

@@ -247,7 +247,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
         (
             ("down", "nobody"),
             2,
-            "error: no job `nobody` is known here; it may run on hosts that only their file can tell",
+            "error: no job `nobody` is known here",
         ),
         (("supervise",), 2, "error: job `small` is not up"),
         (("stop",), 2, "error: job `small` is not up: there is nothing to stop"),
@@ -287,6 +287,12 @@ def test_bad_usage(jobctl: Any, argv: tuple[str, ...], code: int, first: str) ->
     (Path("state") / "jobs" / "small").mkdir(parents=True)
     ran = jobctl(*argv)
     assert (ran.code, ran.out, ran.err.splitlines()[:1]) == (code, "", [first])
+
+
+def test_a_job_that_is_not_known_may_run_on_hosts(jobctl: Any) -> None:
+    ran = jobctl("down", "nobody")
+    hint = "hint: it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them"
+    assert (ran.code, ran.err.splitlines()[1].startswith(hint)) == (2, True)
 
 
 def test_up_where_no_cluster_is_known_changes_nothing(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,6 +538,16 @@ def test_a_spec_that_changed_says_which_job_is_known(known: Any, command: str, t
     ran = known(command, *(["--", "true"] if command == "exec" else []))
     hint = "hint: name the job: `jobctl status small`, `jobctl down small`"
     assert (ran.code, ran.out, ran.err.splitlines()[-2:]) == (2, "", [f"error: {said}", hint])
+
+
+def test_the_job_of_another_folder_is_not_moved_to_another_target(known: Any, tmp_path: Path) -> None:
+    folder, about = tmp_path / "first", tmp_path / "state" / "jobs" / "small" / "job.json"
+    folder.mkdir()
+    (folder / "job.yaml").write_text(SPEC)
+    about.write_text(json.dumps({"job": "small", "target": "compose", "spec": str(folder / "job.yaml")}))
+    ran = known("up", "--target", "local")
+    said = f"error: job `small` was started from {folder}/job.yaml, and is up on target `compose`: it is left alone"
+    assert (ran.code, said in ran.err.splitlines()) == (5, True), ran.err
 
 
 def test_one_file_may_be_started_under_many_names(known: Any, tmp_path: Path) -> None:
