@@ -241,7 +241,7 @@ def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
     jobctl(*UP)
     quiet = {"stdin": subprocess.DEVNULL}
     missing = _exec(here, "--node", "0", "--", "no-such-command", **quiet)
-    assert (missing.returncode, b"no-such-command" in missing.stderr) == (2, True)
+    assert (missing.returncode, b"no-such-command" in missing.stderr) == (127, True)
     world.api.fail("get", "pods/exec", "cut")
     cut = _exec(here, "--node", "0", "--", "sleep", "5", **quiet)
     assert (cut.returncode, cut.stdout, b"broke before `sleep` ended" in cut.stderr) == (3, b"begun\n", True)

@@ -15,7 +15,7 @@ from typing import Any
 from jobctl.jobspec.deploy.cluster.api import Api
 from jobctl.jobspec.deploy.cluster.kinds import POD
 from jobctl.jobspec.deploy.cluster.problems import Call, Cut, Unreachable, problem_of
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.terminal import CHUNK, STDIN, raw, resizes, window
 
 # Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.
@@ -133,7 +133,16 @@ class Session:
         for cause in (said.get("details") or {}).get("causes") or ():
             if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
                 return int(cause["message"])
-        raise DeployError(f"{self.api.name}: pod {self.pod}: {said.get('message') or 'the command did not run'}")
+        words = str(said.get("message") or "the command did not run")
+        message = f"{self.api.name}: pod {self.pod}: {words}"
+        missing = any(sign in words.lower() for sign in _MISSING)
+        raise CannotRun(message, 127) if missing else DeployError(message)
+
+
+_MISSING = (
+    "not found in $path",
+    "no such file or directory",
+)  # what container runtimes say of a command that is not there
 
 
 def _buffered(socket: Any, channel: int) -> bytes:
