@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobctl import console
+from jobctl.changed import another_secret, changed_keys, say_drift, secret_digests, unnamed
 from jobctl.console import Failed
 from jobctl.naming import node_number
 from jobctl.options import Format
@@ -19,7 +20,8 @@ from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
+    from jobctl.jobspec.deploy.changes import Changed
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle, Start
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.observed import Observed
     from jobctl.jobspec.deploy.reach import Reach
@@ -43,6 +45,8 @@ class Options:
     recreate: bool = False
     take_over: bool = False
     output: Format = Format.text
+    changed: tuple[Changed, ...] | None = None  # keys of the spec, as `changed_keys` finds them
+    start: Start | None = None  # what processes get, where it is not this command's environment and the secrets of now
 
 
 @contextmanager
@@ -64,6 +68,7 @@ def locked_by(deployer: Handle, taken: Exception) -> Failed:
 
 def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
+    options = replace(options, changed=changed_keys(compiled, plan, deployer, secrets=options.start is None))
     if options.dry_run:
         change = change_of(deployer, plan, options)
         tell_failures(deployer.failures)
@@ -74,6 +79,9 @@ def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | No
     left = _left_out(deployer, plan, options) if options.check else {}
     with locked(deployer, "up", options.break_lock):
         done = _apply(deployer, compiled, plan, reach, options, left)
+    if options.output is Format.text:
+        for one in unnamed(options.changed, done.steps):
+            console.say(one.line)
     return finish_up(deployer, done, follow=options.follow, output=options.output)
 
 
@@ -86,6 +94,11 @@ class Change:
     steps: tuple[Step, ...]
 
     @property
+    def changed(self) -> tuple[Changed, ...]:
+        """The keys of the spec that are not as what runs was started with."""
+        return self.want.changed or ()
+
+    @property
     def phase(self) -> str:
         """How the job stands."""
         from jobctl.jobspec.deploy.observed import phase
@@ -95,6 +108,10 @@ class Change:
 
 class Steps(Protocol):
     """What a command is about to do, wherever the job runs."""
+
+    @property
+    def changed(self) -> tuple[Changed, ...]:
+        """The keys of the spec that are not as what runs was started with."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -124,10 +141,12 @@ def change_of(deployer: Deployer, plan: Plan, options: Options, *, waits: bool =
     from jobctl.jobspec.deploy.reconcile import reconcile
 
     anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
-    replace = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
+    anew = anew or another_secret(options.changed)
+    every = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
     observed = look(deployer) if waits else deployer.observe()
     spares = deployer.spares(plan)
-    want = wanted(deployer, plan, anew=anew, replace=replace, supervise=options.supervise, spares=spares)
+    how = {"supervise": options.supervise, "spares": spares, "changed": options.changed}
+    want = wanted(deployer, plan, anew=anew, replace=every, **how)
     return Change(observed, want, reconcile(want, observed))
 
 
@@ -135,11 +154,14 @@ def show_steps(whole: dict[str, Any], change: Steps, output: Format) -> None:
     """Print steps; in JSON beside `whole`, which names the job."""
     if output is Format.json:
         steps = [{"kind": step.kind, "target": step.target, "cause": step.cause} for step in change.steps]
-        console.out_json({**whole, "steps": steps})
+        console.out_json({**whole, "changes": [one.to_json() for one in change.changed], "steps": steps})
         return
+    rest = unnamed(change.changed, change.steps)
+    for one in rest:
+        console.out(one.line)
     for step in change.steps:
         console.out(str(step))
-    if not change.steps:
+    if not change.steps and not rest:
         console.say(f"nothing to do: job `{whole['job']}` is {change.phase} as the spec says")
 
 
@@ -180,12 +202,13 @@ def _apply(
     refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
-    secrets = secrets_of(compiled) if steps or deployer.job.is_changing() else {}
+    read = secrets_of(compiled) if options.start is None and (steps or deployer.job.is_changing()) else {}
+    start = options.start or Start(console.environ(), read)
     warn_of_another_spec(deployer, compiled)
     deployer.job.create()
     withdrawn = not steps and deployer.job.is_changing()  # its files are on the hosts, and have to be replaced
     keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember
-    keep(about(compiled, plan, reach), plan, source_of(compiled, plan))
+    keep(about(compiled, plan, reach), plan, source_of(compiled, plan, start.secrets))
     generation = observed.control.generation
     if not steps and not withdrawn:
         return Applied(plan, (), failed, generation is not None)
@@ -195,7 +218,7 @@ def _apply(
     try:
         with Progress(quiet=options.output is Format.json) as progress:
             deployer.tell = progress.show
-            failed |= deployer.prepare(plan, Start(console.environ(), secrets))
+            failed |= deployer.prepare(plan, start)
         if fresh and fresh.checkpoint_dir:
             deployer.make_directory(fresh.checkpoint_dir)
         how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
@@ -248,16 +271,17 @@ def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str
     }
 
 
-def source_of(compiled: Compiled, plan: Plan) -> dict[str, Any]:
+def source_of(compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> dict[str, Any]:
     """Return what the supervisor plans the job anew from when a node has to move; hosts are in what is said about it."""
     from dataclasses import asdict
 
-    from jobctl.jobs import context_of
+    from jobctl.jobs import context_of, job_of_name
 
     return {
         "spec": compiled.spec.model_dump(mode="json"),
         "context": asdict(context_of(compiled)),
         "count": len(plan.nodes) if plan.elastic else None,
+        "secrets": secret_digests(compiled, job_of_name(plan.job), secrets),
     }
 
 
@@ -309,6 +333,7 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
     plan = deployer.plan
     if plan is None:
         raise Failed(f"job `{deployer.job.name}` is not up", 2, "`jobctl up` starts it")
+    say_drift(deployer.job)
     anew = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
     with locked(deployer, "restart", break_it):
         observed = look(deployer)

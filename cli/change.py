@@ -65,6 +65,7 @@ def plan(
     Example: jobctl plan job.yaml --explain
     """
     from jobctl.bringup import Options, change_of, show_steps
+    from jobctl.changed import changed_keys
     from jobctl.clusters import changes_in_cluster
     from jobctl.jobs import Where, as_started, compile_job
     from jobctl.outcome import tell_failures
@@ -80,7 +81,7 @@ def plan(
         made, handle, change = changes_in_cluster(compiled, where)
     else:
         made, handle = found = planned(compiled, ssh_config, accept_new)
-        change = change_of(found[1], made, Options())
+        change = change_of(found[1], made, Options(changed=changed_keys(compiled, *found)))
     tell_failures(handle.failures)
     warn_of_refusal(handle, compiled, made)
     whole = {"job": made.job}
@@ -94,7 +95,7 @@ def plan(
     show_steps(whole, change, output)
     if handle.failures:
         raise typer.Exit(4)
-    if change.steps:
+    if change.steps or change.changed:
         raise typer.Exit(10)
 
 

@@ -26,6 +26,7 @@ from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled, Where
+    from jobctl.jobspec.deploy.changes import Changed
     from jobctl.jobspec.deploy.cluster.api import Api
     from jobctl.jobspec.deploy.cluster.cluster import Change, Cluster
     from jobctl.jobspec.deploy.jobdir import JobDir
@@ -114,6 +115,7 @@ class ClusterChange:
     """What a command is about to do in a cluster, as `show_steps` takes it."""
 
     change: Change
+    changed: tuple[Changed, ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -217,7 +219,7 @@ def _apply(cluster: Cluster, compiled: Compiled, plan: Plan, options: Options) -
     secrets = secrets_of(compiled) if change.steps else {}
     warn_of_another_spec(cluster, compiled)
     cluster.job.create()
-    cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan))
+    cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {}))
     if change.steps:
         tell_up(cluster, plan)
         _carry_out(cluster, change, secrets, options)

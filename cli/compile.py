@@ -92,16 +92,21 @@ def validate(
 
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
+    from jobctl.code import code_json, say_left_out, selection
     from jobctl.jobs import Where, check, say_unused_hosts, show_diagnostics
 
     where = Where(target, hosts, on, exclude)
     checked = check(job, overrides, where)
+    code = selection(checked.loaded, checked.files[0], hosts)
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
         diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
-        console.out_json({"valid": not errors, "diagnostics": diagnostics})
+        about = {} if code is None else {"code": code_json(code)}
+        console.out_json({"valid": not errors, "diagnostics": diagnostics, **about})
     else:
         show_diagnostics(checked.diagnostics, checked.loaded.source, sys.stdout)
+        if code is not None and not errors:
+            say_left_out(code)
         _summary(checked.files, errors, len(checked.diagnostics) - errors)
     say_unused_hosts(checked, where)
     if errors:

@@ -85,6 +85,9 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
 
 def _as_failed(problem: Exception) -> Failed | None:
     """Return how a command ends that `problem` has ended, None for a bug that is to be seen."""
+    if isinstance(problem, MemoryError):
+        hint = "`ulimit -v` says how much this shell gives to a command"
+        return Failed("there is not enough memory for this command", 2, hint, kind="memory")
     if isinstance(problem, Failed):
         return problem
     if isinstance(problem, DeployError):

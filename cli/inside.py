@@ -91,14 +91,17 @@ def run_like_node(
 
 def pull_job(deployer: Handle, directory: Path | None, output: Format) -> None:
     """Copy logs and outputs of the job into `directory`."""
+    from jobctl.jobspec.deploy.code import names_in, note_pulled
     from jobctl.outcome import tell_failures
 
     target = directory or Path(f"{deployer.job.name}-pull")
+    before = names_in(target)
     copied = deployer.fetch(target)
     if not copied:
         raise Failed(f"job `{deployer.job.name}` has left nothing to fetch", 2)
     words = ", ".join(f"{count} {what if count != 1 else what.removesuffix('s')}" for what, count in copied.items())
     console.say(f"fetched {words} into {target}")
+    note_pulled(target, before)
     if output is Format.json:
         console.out_json({"job": deployer.job.name, "directory": str(target), "fetched": dict(copied)})
     if deployer.failures:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.jobdir import JobDir
     from jobctl.jobspec.deploy.reach import Reach, SshOptions
     from jobctl.jobspec.plan.context import Context, Target
-    from jobctl.jobspec.plan.types import Code, Plan
+    from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
@@ -175,6 +175,7 @@ class Checked:
 
 def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
     """Check spec, hosts and target together."""
+    from jobctl.code import large_code
     from jobctl.jobspec.frameworks.decided import decided
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
     from jobctl.jobspec.spec.target_checks import check_target
@@ -184,6 +185,8 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     files = (path,) if where.hosts is None else (path, where.hosts)
     known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
     found = [*loaded.diagnostics, *wrong, *check_target(loaded, chosen, known, where.hosts), *decided(loaded)]
+    if chosen != "local":
+        found += large_code(loaded, path, where.hosts)
     diagnostics = in_order(found, [str(file) for file in files])
     if loaded.spec is None or has_errors(diagnostics):
         return Checked(None, diagnostics, files, loaded)
@@ -321,19 +324,23 @@ def plan_of(
         plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count, services)
     except PlanError as error:
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
-    if plan.code is None or plan.target == "local":
+    if plan.code is None:
         return plan
-    from jobctl.jobspec.deploy.code import archive_of, code_hash
+    from jobctl.code import no_code
 
+    withheld = (*plan.code.withheld, *no_code(compiled.path, compiled.hosts_path))
+    plan = replace(plan, code=replace(plan.code, withheld=withheld))
+    return plan if plan.target == "local" else _packed(plan)
+
+
+def _packed(plan: Plan) -> Plan:
+    """Return `plan` with the version of its code, and with the code itself where manifests carry it."""
+    from jobctl.jobspec.deploy.code import code_hash
+    from jobctl.jobspec.deploy.code_send import archive_of
+
+    assert plan.code is not None
     archive = archive_of(plan) if plan.target == "kubernetes" else None
-    code = replace(plan.code, archive=archive, unwatched=_hosts_file_in(compiled, plan.code))
-    return replace(plan, code=replace(code, version=code_hash(replace(plan, code=code))))
-
-
-def _hosts_file_in(compiled: Compiled, code: Code) -> tuple[str, ...]:
-    """Return the hosts file as a file of the code, if it lies there: a spare that is added is no reason to begin anew."""
-    where = Path(os.path.abspath(compiled.hosts_path)) if compiled.hosts_path else None
-    return (str(where.relative_to(code.source)),) if where and where.is_relative_to(code.source) else ()
+    return replace(plan, code=replace(plan.code, archive=archive, version=code_hash(plan)))
 
 
 def context_of(compiled: Compiled) -> Context:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from jobctl.bringup import Options, up_job
+from jobctl.changed import compiled_as_started, say_drift
 from jobctl.console import Failed
 from jobctl.naming import name_of
 from jobctl.outcome import SETTLED, raise_code
@@ -26,11 +28,13 @@ def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, o
     if about.get("target") == "kubernetes":
         raise refuse("scale")
     refuse_other_folder(job_of_name(name), job, options.take_over)
-    compiled = compile_job(job, about.get("set"), as_started(job, Where()), quiet=True)
+    compiled = compiled_as_started(name) or compile_job(job, about.get("set"), as_started(job, Where()), quiet=True)
+    say_drift(job_of_name(name))
     plan, deployer = planned(compiled, ssh_config, accept_new, count)
     now, _ = phase(deployer.observe())
     if now in SETTLED:
         raise Failed(f"job `{name}` is {now}: there is nothing to scale", 2, "`jobctl up` starts it")
+    options = replace(options, start=deployer.started_with())
     raise_code(up_job(deployer, compiled, plan, reach_for(compiled, ssh_config, accept_new), options))
 
 

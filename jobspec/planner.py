@@ -98,7 +98,7 @@ def planner(
         max_nodes=spec.nodes.max if roles == ALIKE else len(nodes),
         elastic=spec.nodes.min != spec.nodes.max,
         nodes=nodes,
-        code=_code(spec, context),
+        code=code_of(spec, context.directory) if spec.code else None,
         script=_script(spec, context),
         outputs=spec.outputs,
         checkpoint=_checkpoint(spec),
@@ -529,13 +529,23 @@ def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
 # The whole job.
 
 
-def _code(spec: Spec, context: Context) -> types.Code | None:
-    if spec.code is None:
-        return None
-    source = os.path.normpath(os.path.join(context.directory, spec.code.source))
+def code_of(spec: Spec, directory: str) -> types.Code:
+    """Return the code of a spec in `directory`, which has some."""
+    assert spec.code is not None
+    source = os.path.normpath(os.path.join(directory, spec.code.source))
     folders = tuple(path.rstrip("/") for path in spec.outputs if path.endswith("/") or not PurePosixPath(path).suffix)
     files = tuple(path for path in spec.outputs if path.rstrip("/") not in folders)
-    return types.Code(source, spec.code.target, spec.code.exclude, folders, files)
+    withheld = _secret_files(spec, directory)
+    return types.Code(
+        source, spec.code.target, spec.code.exclude, folders, files, include=spec.code.include, withheld=withheld
+    )
+
+
+def _secret_files(spec: Spec, directory: str) -> tuple[tuple[str, str], ...]:
+    """Return the files that the spec takes secrets and variables from, each with what it is."""
+    named = [(secret.file, f"secret `{secret.name}`") for secret in spec.secrets if secret.file is not None]
+    named += [(name, "an env file") for name in spec.env_file]
+    return tuple((os.path.normpath(os.path.join(directory, os.path.expanduser(name))), why) for name, why in named)
 
 
 def _script(spec: Spec, context: Context) -> str | None:

@@ -1,70 +1,215 @@
-"""The user's code: which files it is, its identity, and sending it to hosts.
+"""The user's code: which files it is, what is left out of it and why, and its identity.
 
-A version of the code is a folder of its own on a host, named by its hash, so what runs never sees half a copy, nor
-another version than it was started with. Only files that a host does not have yet are sent.
+Left out is what would tell a secret to whoever reads the code on a host, and what is no code at all: the spec, hosts
+files, and what jobctl wrote there. `code.include` takes files back in.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import io
 import os
-import stat
-import tarfile
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
-from hashlib import sha256
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
-from jobctl.jobspec.deploy.transport import checked
+from jobctl.jobspec.deploy.ignore import Patterns, at_any_depth
 from jobctl.jobspec.plan.types import Code, Plan
 from jobctl.jobspec.render.write import LIST as RENDERED
 
-if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.site import Site
-
-# What running a script changes by itself, and what never reaches a process.
-_NEVER = (".git", "__pycache__", "*.pyc", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 IGNORE = ".dockerignore"
+PULLED = ".jobctl-pull"  # names what `pull` put beside it
+GENERATOR = b'<meta name="generator" content="jobctl">'  # stands at the begin of report pages
+LARGE = 200_000_000  # bytes of code above which `validate` and `up` warn
+_WHOLE = 1 << 20  # bytes up to which a file is read at once; a key and a report page are no larger
+
+# What running a script, an editor or jobctl itself changes, and what never reaches a process.
+_NEVER = (
+    *(".git", "__pycache__", "*.pyc", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
+    *(".DS_Store", "*.swp", "*.swo", "*~", ".#*", ".jobctl-*"),
+)
+# What holds credentials, wherever it lies.
+_PRIVATE = {
+    ".env*": "an env file",
+    **dict.fromkeys((".netrc", "_netrc", ".pgpass", ".git-credentials", ".pypirc", ".npmrc"), "credentials"),
+    **dict.fromkeys((".ssh", ".aws", ".azure", ".gnupg", ".kube", ".config/gcloud"), "credentials"),
+    **dict.fromkeys((".docker/config.json", ".huggingface/token"), "credentials"),
+    **dict.fromkeys(("*.p12", "*.pfx"), "a private key"),
+}
+_PRIVATE_NAMES = [(Patterns([name, f"**/{name}"]), why) for name, why in _PRIVATE.items()]
+_ANY_PRIVATE = Patterns(pattern for name in _PRIVATE for pattern in (name, f"**/{name}"))
+_KEY = re.compile(rb"^[ \t]*(?:-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)", re.MULTILINE)
+# What tells people something, and not a process: it is sent, and a change of it alone begins nothing.
+_NOTES = re.compile(
+    r"(readme|changelog|contributing|licen[cs]e|authors|todo|notes?)(\.(md|rst|txt|org))?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file (or link) of the code; `name` is relative to the code's source, with `/`."""
+
+    path: Path
+    name: str
+    info: os.stat_result = field(compare=False)
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link, which is sent as one."""
+        return S_ISLNK(self.info.st_mode)
+
+    @property
+    def mode(self) -> int:
+        """Its permission bits."""
+        return S_IMODE(self.info.st_mode) & 0o777
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return 0 if self.is_link else self.info.st_size
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it tells people something, and not a process."""
+        return _NOTES.fullmatch(os.path.basename(self.name)) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A file or folder (with a slash at its end) that is no part of the code, and why."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the code is, sorted by name, and what is left out of it beside what the user excludes."""
+
+    files: tuple[File, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def size(self) -> int:
+        """How many bytes it is."""
+        return sum(file.size for file in self.files)
 
 
 def code_hash(plan: Plan) -> str | None:
-    """Return a hash of the code that `plan` sends (or, without `code`, of the script beside the spec).
+    """Return what identifies the code of `plan` (or, without `code`, the script beside the spec).
 
-    Names and contents count; times do not. None where there is nothing on this machine to watch.
+    Names, modes and contents count; times do not. On target `local`, where nothing is sent, a large file is not read:
+    it is another if its size or time is. None where there is nothing on this machine to watch.
     """
     if plan.code is not None:
-        root = Path(plan.code.source)
-        unwatched = {root / name for name in plan.code.unwatched}
-        return _hash(root, (path for path in code_files(plan, plan.code) if path not in unwatched))
+        files = code_of(plan, plan.code).files
+        notes = plan.target != "kubernetes"  # there they are part of an object
+        return _hash((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
-        return _hash(script.parent, [script])
+        return _hash([File(script, script.name, script.stat())], read=plan.target != "local")
     return None
 
 
-def code_files(plan: Plan, code: Code) -> list[Path]:
-    """Return the files (and links) of the code, sorted: all below its source but what is excluded.
+def code_of(plan: Plan, code: Code) -> Selection:
+    """Return what the code of `plan` is."""
+    return select(code, plan.job, plan.outputs, plan.checkpoint.dir if plan.checkpoint else None)
+
+
+def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None) -> Selection:
+    """Return the files of the code: all below its source but what is excluded, private, or no code.
 
     Excluded are patterns of `.dockerignore`, those of `code.exclude` (without a slash they hold at any depth), and
     what the job or jobctl itself writes there: to look at a job must not change it.
     """
-    from docker.utils.build import PatternMatcher
-
     root = Path(code.source)
-    patterns = [*_NEVER, *code.exclude, *plan.outputs]
-    everywhere = [f"**/{pattern.strip('/')}" for pattern in patterns if "/" not in pattern.strip("/")]
-    where = plan.checkpoint.dir if plan.checkpoint else None
-    own = [f"{plan.job}-pull", f"{plan.job}-report.html"]
-    own += [os.path.relpath(where, root)] if where and Path(where).is_relative_to(root) else []
-    matcher = PatternMatcher([pattern.strip("/") for pattern in patterns] + everywhere + own + _ignored(root))
-    found = [root / name for name in matcher.walk(str(root))]
-    rendered = {path.parent for path in found if path.name == RENDERED} - {root}
-    files = (path for path in found if path.is_symlink() or path.is_file())
-    return sorted(path for path in files if rendered.isdisjoint(path.parents))
+    own = [f"{job}-pull", f"{job}-report.html"]
+    own += [os.path.relpath(checkpoint, root)] if checkpoint and Path(checkpoint).is_relative_to(root) else []
+    excluded = [*at_any_depth([*_NEVER, *code.exclude, *outputs]), *own, *_ignored(root), f"!{IGNORE}"]
+    included = at_any_depth(code.include)
+    walk = _Walk(
+        root,
+        Patterns([*excluded, *(f"!{pattern}" for pattern in included)]),
+        Patterns(included),
+        {os.path.realpath(path): why for path, why in code.withheld} | dict(code.withheld),
+    )
+    files = sorted(walk.files(), key=lambda file: file.name.split("/"))
+    return Selection(tuple(files), tuple(sorted(walk.left_out, key=lambda one: one.name)))
+
+
+class _Walk:
+    """One walk through the code's folder."""
+
+    def __init__(self, root: Path, excluded: Patterns, included: Patterns, withheld: dict[str, str]) -> None:
+        self.root, self.excluded, self.included, self.withheld = root, excluded, included, withheld
+        self.real = os.path.realpath(root)
+        self.rendered = {line.partition("  ")[2] for line in _lines(root / RENDERED)}
+        self.left_out: list[LeftOut] = []
+
+    def files(self, folder: str = "") -> Iterator[File]:
+        """Yield the files of the code in `folder` and below."""
+        entries = {entry.name: entry for entry in _entries(self.root / folder)}
+        if folder and RENDERED in entries:
+            return
+        pulled = _lines(self.root / folder / PULLED) if PULLED in entries else set()
+        for name in sorted(entries):
+            path = f"{folder}{name}"
+            try:
+                info = entries[name].stat(follow_symlinks=False)
+            except OSError:
+                continue  # it has just gone
+            if name in pulled or path in self.rendered:
+                continue
+            if S_ISDIR(info.st_mode):
+                if self._enters(path):
+                    yield from self.files(f"{path}/")
+            elif not self.excluded.match(path):
+                yield from self._file(File(self.root / path, path, info))
+
+    def _enters(self, folder: str) -> bool:
+        if self.excluded.match(folder):
+            return self.excluded.takes_back_below(folder)
+        why = self._private(folder)
+        if why is not None:
+            self.left_out.append(LeftOut(f"{folder}/", why))
+        return why is None
+
+    def _file(self, file: File) -> Iterator[File]:
+        if not (file.is_link or S_ISREG(file.info.st_mode)):
+            return
+        if not self.included.match(file.name):
+            why = self._private(file.name) or (None if file.is_link else _nature(file))
+            if why is not None:
+                self.left_out.append(LeftOut(file.name, why))
+                return
+        yield file
+
+    def _private(self, name: str) -> str | None:
+        """Say why a path is not sent whatever it holds, None if nothing speaks against it."""
+        named = self.withheld.get(f"{self.root}/{name}") or self.withheld.get(f"{self.real}/{name}")
+        if named is not None:
+            return named
+        if not _ANY_PRIVATE.match(name) or self.included.match(name) or self.excluded.takes_back_below(name):
+            return None
+        return next(why for pattern, why in _PRIVATE_NAMES if pattern.match(name))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, nothing where nobody may look."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError:
+        return []
+
+
+def _lines(path: Path) -> set[str]:
+    try:
+        return set(path.read_text(encoding="utf-8", errors="replace").splitlines())
+    except OSError:
+        return set()
 
 
 def _ignored(root: Path) -> list[str]:
@@ -76,143 +221,66 @@ def _ignored(root: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
-def _hash(root: Path, files: Iterable[Path]) -> str:
+# Contents.
+
+
+def note_pulled(folder: Path, before: set[str]) -> None:
+    """Note what `pull` has put into `folder`, which held `before`: none of it is code."""
+    now = {entry.name for entry in _entries(folder)}
+    ours = sorted((now - before) | (_lines(folder / PULLED) & now) - {PULLED})
+    (folder / PULLED).write_text("".join(f"{name}\n" for name in ours), encoding="utf-8")
+
+
+def names_in(folder: Path) -> set[str]:
+    """Return the names of what is in `folder`."""
+    return {entry.name for entry in _entries(folder)}
+
+
+def _hash(files: Iterable[File], *, read: bool) -> str:
     digest = sha256()
-    for path in files:
-        content = _content(path)
+    for file in files:
+        content = digest_of(file, read=read)
         if content is None:
             continue  # a file that goes away, or that nobody may read, is not code that a process runs
-        name = path.relative_to(root).as_posix().encode(errors="surrogateescape")
-        digest.update(b"%d %s\0%d\0" % (len(name), name, len(content)))
-        digest.update(content)
+        name = os.fsencode(file.name)
+        digest.update(b"%d %s\0%o %s\0" % (len(name), name, file.mode, content.encode()))
     return digest.hexdigest()[:16]
 
 
-def _content(path: Path) -> bytes | None:
-    try:
-        return os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
-    except OSError:
+def digest_of(file: File, *, read: bool = True) -> str | None:
+    """Return the SHA-256 of a file's content, or of where a link leads; None if it cannot be read.
+
+    Without `read`, that of a large file is made from its size and time.
+    """
+    info = file.info
+    if file.is_link:
+        try:
+            return sha256(os.fsencode(os.readlink(file.path))).hexdigest()
+        except OSError:
+            return None
+    if info.st_size > _WHOLE and not read:
+        return f"{info.st_size} {info.st_mtime_ns}"
+    return _looked_at(str(file.path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)[0]
+
+
+def _nature(file: File) -> str | None:
+    """Say what a file is that is no code by its content, None for what may be code."""
+    info = file.info
+    if info.st_size > _WHOLE:
         return None
+    return _looked_at(str(file.path), info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)[1]
 
 
-@dataclass(frozen=True)
-class Package:
-    """One version of the code, ready to be sent to any number of hosts."""
-
-    code: Code
-    files: tuple[Path, ...]
-
-    @cached_property
-    def digests(self) -> dict[bytes, str]:
-        """The SHA-256 of each plain file, by its path relative to the source."""
-        plain = {path: _content(path) for path in self.files if not path.is_symlink()}
-        return {self._name(path): sha256(data).hexdigest() for path, data in plain.items() if data is not None}
-
-    def _name(self, path: Path) -> bytes:
-        return os.fsencode(path.relative_to(self.code.source))
-
-    def send(self, site: Site) -> None:
-        """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
-        top = str(site.work / "code")
-        version = self.code.version or ""
-        argv = ["sh", "-c", _ASK, "sh", top, version]
-        answer = checked(site.transport, argv, f"look for code in {top}")
-        if answer.startswith(b"here"):
-            return
-        base, _, listing = answer.partition(b"\n")
-        there = _listing(listing) if base else {}
-        same = sorted(name for name, digest in self.digests.items() if there.get(name) == digest)
-        packed = self._pack(frozenset(same))
-        kept = b"".join(name + b"\0" for name in same)
-        folders = [f"./{path}" for path in self.code.outputs]
-        sizes = [str(len(kept)), str(len(packed)), str(len(folders))]
-        results = [f"./{path}" for path in self.code.results]
-        argv = ["sh", "-c", _SEND, "sh", top, version, os.fsdecode(base), *sizes, *folders, *results]
-        checked(site.transport, argv, f"write code into {top}", kept + packed)
-
-    def compressed(self) -> bytes:
-        """Return all of it as a compressed tar file: the same bytes for the same names and contents."""
-        return gzip.compress(self._pack(frozenset(), timeless=True), mtime=0)
-
-    def _pack(self, without: frozenset[bytes], *, timeless: bool = False) -> bytes:
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for path in self.files:
-                if self._name(path) not in without:
-                    self._add(archive, path, timeless)
-        return buffer.getvalue()
-
-    def _add(self, archive: tarfile.TarFile, path: Path, timeless: bool) -> None:
-        member = tarfile.TarInfo(path.relative_to(self.code.source).as_posix())
-        data = _content(path)
-        if data is None:
-            return
-        info = path.lstat()
-        member.mtime = 0 if timeless else int(info.st_mtime)
-        if path.is_symlink():
-            member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.fsdecode(data), 0o777
-            archive.addfile(member)
-            return
-        # Readable for whoever the container's user is; executable if it is here.
-        member.mode = 0o755 if info.st_mode & stat.S_IXUSR else 0o644
-        member.size = len(data)
-        archive.addfile(member, io.BytesIO(data))
-
-
-def pack_code(plan: Plan) -> Package | None:
-    """Return the code that `plan` sends, None if it sends none."""
-    return None if plan.code is None else Package(plan.code, tuple(code_files(plan, plan.code)))
-
-
-def archive_of(plan: Plan) -> str | None:
-    """Return the code that `plan` sends as manifests carry it, in base64; None if it sends none."""
-    package = pack_code(plan)
-    return None if package is None else base64.b64encode(package.compressed()).decode()
-
-
-def _listing(text: bytes) -> dict[bytes, str]:
-    """Return path to digest from what sha256sum printed; names that it escapes are left out, and so sent again."""
-    found = {}
-    for line in text.splitlines():
-        digest, _, name = line.partition(b"  ./")
-        if len(digest) == 64 and name:
-            found[name] = digest.decode()
-    return found
-
-
-# Answers `here` if version $2 is below $1; else the name of the newest other one and the digests of its files.
-_ASK = """\
-cd -- "$1" 2>/dev/null || exit 0
-if [ -d "$2" ]; then touch -- "$2"; echo here; exit 0; fi
-base=$(ls -t | head -n 1); [ -n "$base" ] && cd -- "$base" || exit 0
-printf '%s\\n' "$base"
-find . -type f -exec sha256sum -- {} + 2>/dev/null; :
-"""
-
-# Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar of $5 bytes
-# behind them. It has its name when it is whole. Older versions than $3 are removed: nothing runs from them any more.
-# Of the other arguments $6 are folders to make, the rest files that version $3 may have written, and this one keeps.
-_SEND = """\
-set -eu; umask 022
-top=$1 version=$2 base=$3 names=$4 size=$5 folders=$6; shift 6
-mkdir -p -- "$top"; cd -- "$top"
-new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
-mkdir "$new/files"
-head -c "$names" > "$new/names"; cat > "$new/tar"
-[ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
-[ "$names" -eq 0 ] || tar -C "$base" --null --no-recursion -T "$new/names" -cf - | tar -xpf - -C "$new/files"
-tar -xpf "$new/tar" -C "$new/files"
-while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((folders - 1)); done
-: > "$new/results"
-for path do
-  printf '%s\\0' "$path" >> "$new/results"
-  if [ -n "$base" ] && [ -f "$base/$path" ] && mkdir -p -- "$(dirname -- "$new/files/$path")"; then
-    cp -p -- "$base/$path" "$new/files/$path" || :
-  fi
-done
-mv -f -- "$new/results" "$top/../.results"
-touch "$new/files"; mv -T -- "$new/files" "$top/$version"
-for old in *; do
-  case $old in "$version"|"$base") ;; *) rm -rf -- "$old" 2>/dev/null || : ;; esac
-done
-"""
+@lru_cache(maxsize=100_000)
+def _looked_at(path: str, inode: int, size: int, mtime: int, ctime: int) -> tuple[str | None, str | None]:
+    """Return the digest and the nature of a plain file; it is read once by a command, however often it plans."""
+    try:
+        with open(path, "rb", buffering=0) as opened:
+            if size > _WHOLE:
+                return file_digest(opened, "sha256").hexdigest(), None
+            content = opened.read(_WHOLE + 1)
+    except OSError:
+        return None, None
+    key = "a private key" if _KEY.search(content) else None
+    page = "a page that `jobctl report` wrote" if GENERATOR in content[:1000] else None
+    return sha256(content).hexdigest(), key or page

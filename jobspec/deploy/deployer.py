@@ -143,6 +143,9 @@ class Deployer(Handle, Protocol):
     def prepare(self, plan: Plan, start: Start) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
 
+    def started_with(self) -> Start | None:
+        """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""
+
     def homes(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
 

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from jobctl.jobspec.deploy.foreground import run_in_foreground
-from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result
+from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, Stdin
+
+
+def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.CompletedProcess[bytes]:
+    if isinstance(stdin, bytes):
+        return subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as theirs, ThreadPoolExecutor(1, thread_name_prefix="input") as feeding:
+        fed = feeding.submit(_feed, writer, stdin)
+        try:
+            return subprocess.run(argv, stdin=theirs, capture_output=True, timeout=timeout, check=False)
+        finally:
+            theirs.close()  # nobody reads it any more: who feeds it ends
+            fed.result()
+
+
+def _feed(writer: int, pieces: Iterable[bytes]) -> None:
+    """Write an input piece by piece, as long as somebody reads it."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "wb", buffering=0) as file:
+        for piece in pieces:
+            left = memoryview(piece)
+            while left:
+                left = left[file.write(left) :]
 
 
 class Here:
@@ -26,10 +50,10 @@ class Here:
     def reach_out(self) -> None:
         """There is nothing to connect to."""
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
+    def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds."""
         try:
-            done = subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
+            done = _run(argv, stdin, timeout)
         except subprocess.TimeoutExpired:
             message = f"`{argv[0]}` has not ended after {timeout:g} s"
             raise HostError(self.host, "silent", message, "look whether it hangs, on a disk for example") from None

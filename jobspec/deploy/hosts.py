@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from jobctl.jobspec.deploy import images, scripts
 from jobctl.jobspec.deploy.background import end_supervisor
 from jobctl.jobspec.deploy.choosing import choose_generation
-from jobctl.jobspec.deploy.code import pack_code
+from jobctl.jobspec.deploy.code_send import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, newest, parse_control
@@ -264,6 +264,17 @@ class Hosts:
         outcome = self._on(set(files) - set(self._down), send)
         self.image = images.together(image for image in outcome.done.values() if image is not None)
         return self._failures(outcome)
+
+    def started_with(self) -> Start | None:
+        """Return the secrets that hosts of the job have; what they have is the same on all."""
+        for site in self.sites.values():
+            try:
+                found = site.secrets() if site.host.name in self._seen else None
+            except HostError:
+                continue
+            if found is not None:
+                return Start({}, found)
+        return None
 
     def homes(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""

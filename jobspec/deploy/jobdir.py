@@ -78,6 +78,11 @@ class JobDir:
         """What the background supervisor prints."""
         return self.root / "supervisor.log"
 
+    @property
+    def secrets_key(self) -> Path:
+        """The key of the digests by which `source.json` knows the values of secrets."""
+        return self.root / "secrets.key"
+
     def create(self) -> None:
         """Make the job's directory, readable by its owner only: logs may hold anything."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -182,6 +187,7 @@ _FORGOTTEN = (
     "job.json",
     "plan.json",
     "source.json",
+    "secrets.key",
     "newest.json",
     "ledger.json",
     "previous.json",

@@ -178,6 +178,11 @@ class Local:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
         return {}
 
+    def started_with(self) -> Start | None:
+        """Return the environment and the secrets of the last `prepare`."""
+        secrets = read_json(self.work / "secrets" / "secrets.json") or {}
+        return Start(_recorded_environ(self.work), secrets)
+
     def homes(self, observed: Observed) -> tuple[str, ...]:
         """There is only this machine."""
         return ()

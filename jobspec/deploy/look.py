@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from jobctl.jobspec.deploy import images
-from jobctl.jobspec.deploy.code import pack_code
+from jobctl.jobspec.deploy.code_send import pack_code
 from jobctl.jobspec.deploy.deployer import Start
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.plan.types import Node, Plan

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from jobctl.jobspec.deploy.changes import Changed, causes
 from jobctl.jobspec.deploy.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
 from jobctl.jobspec.plan.types import Node, Plan
 
@@ -60,7 +61,8 @@ class Wanted:
     `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes. Without
     `begins` the current generation goes on: it is completed, and no other one begins. `cleared`
     are nodes that cannot run where they were, although nobody can look; `excluded` hosts that are not to be used;
-    `keep_budget`: a new generation is neither a person's wish nor a failure's fault.
+    `keep_budget`: a new generation is neither a person's wish nor a failure's fault. `changed` are the keys of the spec
+    that are not as what runs was started with, None if that is not known.
     """
 
     plan: Plan
@@ -74,6 +76,7 @@ class Wanted:
     cleared: frozenset[int] = frozenset()
     excluded: frozenset[str] = frozenset()
     keep_budget: bool = False
+    changed: tuple[Changed, ...] | None = None
     services: Mapping[str, str] = field(default_factory=dict)  # the hash of each service's artefact
     spares: Mapping[str, str] = field(default_factory=dict)  # what identifies that which each spare host is to have
 
@@ -165,8 +168,8 @@ def changes(wanted: Wanted, observed: Observed) -> str | None:
         return f"nodes changed from {len(before)} to {len(nodes)}"
     if wanted.code != observed.control.ledger.code:
         return "the code changed"
-    differing = [node for node in wanted.plan.nodes if _differs(wanted, observed, node)]
-    return "the spec changed" if differing else None
+    differing = {node.index for node in wanted.plan.nodes if _differs(wanted, observed, node)}
+    return causes(wanted.changed, differing) if differing else None
 
 
 def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
@@ -181,7 +184,7 @@ def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     if seen is not None and seen.alive:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
         if cause is None and wanted.begins and _differs(wanted, observed, node):
-            cause = changes(wanted, observed) or "the spec changed"
+            cause = changes(wanted, observed) or causes(wanted.changed, {node.index})
         return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
     changed = changes(wanted, observed)
     if seen is not None and _done(observed, seen):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_bytes
 from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.files import write_atomic
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Secret
@@ -50,3 +54,15 @@ def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
             f"secret `{secret.name}`: the environment has no `{name}`", f"export {name}=…, then `up` again"
         )
     return environ[name]
+
+
+def digests(values: Mapping[str, str], key: bytes) -> dict[str, str]:
+    """Return what tells a secret's value from another to who has the `key`, and nothing to anyone else."""
+    return {name: hmac.digest(key, f"{name}\0{value}".encode(), "sha256").hex() for name, value in values.items()}
+
+
+def own_key(path: Path) -> bytes:
+    """Return the key in the 0600 file `path`, which is made if there is none."""
+    if not path.exists():
+        write_atomic(path, token_bytes(32), 0o600)
+    return path.read_bytes()

@@ -168,6 +168,14 @@ class Site:
                 self.transport, ["sh", "-c", scripts.LINK_SECRETS, "sh", str(self.own), str(self.work)], f"write {path}"
             )
 
+    def secrets(self) -> dict[str, str] | None:
+        """Return the values of secrets that the host has, None if it has none."""
+        result = self.transport.run(["cat", "--", str(self.own / "secrets" / "secrets.json")])
+        try:
+            return dict(json.loads(result.out)) if result.code == 0 else None
+        except ValueError:
+            return None
+
     def give(self, container: Container) -> None:
         """Let the user of the job's containers write below the work directory, where `container.user` is a number."""
         uid, _, gid = (container.user or "").partition(":")

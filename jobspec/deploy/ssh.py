@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.connecting import CONNECT_TIMEOUT, connect
 from jobctl.jobspec.deploy.reach import SshOptions
 from jobctl.jobspec.deploy.shell import Command, Login
 from jobctl.jobspec.deploy.sshproblems import explain, login_ended, login_hangs
-from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Result, quote
+from jobctl.jobspec.deploy.transport import TIMEOUT, HostError, Input, Result, Stdin, quote
 from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Ssh:
         """The host's name in the hosts file."""
         return self._host.name
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
+    def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
         with self._problems(f"run {argv[0]}"):
             if stdin:
@@ -67,7 +67,7 @@ class Ssh:
             self._shells.append(Session(channel))
             return result
 
-    def _run_alone(self, argv: Sequence[str], stdin: bytes, timeout: float) -> Result:
+    def _run_alone(self, argv: Sequence[str], stdin: Stdin, timeout: float) -> Result:
         """Run a command in a session of its own."""
         command = Command(argv, reads=True)
         channel = self._start(["sh", "-c", command.text], timeout)
@@ -210,17 +210,17 @@ class Ssh:
         return channel
 
     def _talk(
-        self, channel: paramiko.Channel, command: Command, data: bytes, timeout: float, *, last: bool = False
+        self, channel: paramiko.Channel, command: Command, data: Stdin, timeout: float, *, last: bool = False
     ) -> Result:
         """Send `data`, with which its input ends if it is the `last`, and read until the command has ended."""
         out, err = bytearray(), bytearray()
         channel.settimeout(0.0)
-        left = memoryview(data)
+        left = Input(data)
         heard = asked = time.monotonic()
         while True:
             over = channel.closed or channel.eof_received
             moved = _drain(channel, out, err)
-            left, sent = _send(channel, left, last=last)
+            sent = _send(channel, left, last=last)
             result = command.result(out, err) if moved else None
             if result is not None:
                 return result
@@ -326,15 +326,15 @@ def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray) -> bool:
     return moved
 
 
-def _send(channel: paramiko.Channel, left: memoryview, *, last: bool) -> tuple[memoryview, bool]:
-    """Send what can be sent now; the end of input follows the last byte if it is the `last`."""
+def _send(channel: paramiko.Channel, left: Input, *, last: bool) -> bool:
+    """Send what can be sent now; the end of input follows the last byte if it is the `last`. Say whether any was."""
     sent = False
     try:
         while left and channel.send_ready():
-            count = channel.send(bytes(left[:CHUNK]))
-            left, sent = left[count:], True
+            left.skip(channel.send(left.next(CHUNK)))
+            sent = True
         if last and not left and not channel.eof_sent:
             channel.shutdown_write()
     except OSError:  # the command has ended, and left its input alone
-        return left[:0], sent
-    return left, sent
+        left.drop()
+    return sent

@@ -6,14 +6,45 @@ Commands are argv lists; they become text for a remote shell here and nowhere el
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from jobctl.jobspec.deploy.errors import DeployError
 
 TIMEOUT = 60.0  # seconds of silence after which a command is given up
 FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
+
+Stdin: TypeAlias = bytes | Iterable[bytes]  # of a command: all at once, or pieces that are made as they are sent
+
+
+class Input:
+    """What is left of a command's input; false when that is nothing."""
+
+    def __init__(self, content: Stdin) -> None:
+        self._pieces = iter((content,) if isinstance(content, bytes) else content)
+        self._piece = memoryview(b"")
+        self.skip(0)
+
+    def __bool__(self) -> bool:
+        return len(self._piece) > 0
+
+    def next(self, most: int) -> bytes:
+        """Return what comes next, at most so many bytes; it stays the next until it is skipped."""
+        return bytes(self._piece[:most])
+
+    def skip(self, count: int) -> None:
+        """Go on behind `count` bytes of what came last."""
+        self._piece = self._piece[count:]
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self._piece = memoryview(piece)
+
+    def drop(self) -> None:
+        """Have nothing left: nobody reads it."""
+        self._pieces, self._piece = iter(()), memoryview(b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +81,7 @@ class Transport(Protocol):
     def reach_out(self) -> None:
         """Connect in the background; what comes of it shows at the first use."""
 
-    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = TIMEOUT) -> Result:
+    def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:
         """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
 
     def dial(self, argv: Sequence[str]) -> Any:
@@ -72,7 +103,7 @@ def quote(argv: Sequence[str]) -> str:
 
 
 def checked(
-    transport: Transport, argv: Sequence[str], what: str, stdin: bytes = b"", *, timeout: float = TIMEOUT
+    transport: Transport, argv: Sequence[str], what: str, stdin: Stdin = b"", *, timeout: float = TIMEOUT
 ) -> bytes:
     """Run a command that has to succeed and return what it printed; `what` completes "cannot …" in the error."""
     result = transport.run(argv, stdin, timeout=timeout)

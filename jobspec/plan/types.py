@@ -299,8 +299,8 @@ class Code:
     """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
 
     `outputs` are folders below `target` that are kept when the code changes, `results` files that are. `archive` is the
-    code itself where manifests carry it: a compressed tar file, in base64. `unwatched` are files below `source` that
-    may change without making it another version.
+    code itself where manifests carry it: a compressed tar file, in base64. `withheld` are files that are not sent, by
+    their absolute paths, each with the reason; `include` are patterns of files that are sent all the same.
     """
 
     source: str
@@ -310,7 +310,8 @@ class Code:
     results: tuple[str, ...] = ()
     version: str | None = None
     archive: str | None = None
-    unwatched: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    withheld: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,9 +108,8 @@ def _config(plan: Plan, name: str, files: dict[str, str]) -> Object:
 def _code(plan: Plan) -> Object:
     assert plan.code is not None
     archive = plan.code.archive or ""
-    size = len(archive) * 3 // 4
-    if size > LARGEST:
-        message = f"the code is {size} bytes when packed, and a ConfigMap holds no more than {LARGEST}"
+    if len(archive) * 3 // 4 > LARGEST:
+        message = f"the code is more than {LARGEST} bytes when packed, which is what a ConfigMap holds"
         hint = "put the code into the image, or leave out what is no code: `code: {source: ., exclude: [data/]}`"
         raise RenderError("too-large-for-kubernetes", message, hint)
     metadata = _metadata(plan, code_name(plan))

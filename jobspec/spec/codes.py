@@ -106,6 +106,7 @@ CODES: dict[str, tuple[str, str]] = {
         "warning",
         "outputs of a job whose containers have no code folder, or that are gone with their pods",
     ),
+    "large-code": ("warning", "code of more than 200 MB, which every host gets"),
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),
     "not-mounted": ("warning", "a volume or code target that `local` does not mount"),
     "gloo-without-checkpoint": ("warning", "`ps.gloo` without a shared checkpoint directory, in which trainers meet"),

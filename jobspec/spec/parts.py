@@ -244,6 +244,9 @@ class Code(Part):
         default="/workspace", description="Where it is mounted in the container, as a writable copy."
     )
     exclude: Texts = Field(default=(), description="Patterns of files that are not sent.")
+    include: Texts = Field(
+        default=(), exclude_if=lambda value: not value, description="Patterns of files that are sent in spite of all."
+    )
 
 
 class UlimitPart(Part):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +94,54 @@ def test_validate_with_hosts_asks_for_what_containers_need(jobctl: Any) -> None:
     ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
     codes = [d["code"] for d in json.loads(ran.out)["diagnostics"]]
     assert (ran.code, codes) == (2, ["image-missing", "too-few-hosts"])
+
+
+def code_folder(more: str = "") -> None:
+    """Make the current folder the code of a job that has a secret in it."""
+    Path("job.yaml").write_text(
+        f"name: small\nframework: torch\nimage: i:1\nmodule: train\ncode: .\nsecrets: {{TOKEN: {{file: tok.txt}}}}\n{more}"
+    )
+    for name in ("hosts.txt", "tok.txt", ".env", "train.py"):
+        Path(name).write_text("one\n" if name == "hosts.txt" else "A=hidden\n")
+
+
+def test_validate_says_what_of_the_code_is_not_sent(jobctl: Any) -> None:
+    code_folder()
+    ran = jobctl("validate", "--hosts", "hosts.txt")
+    assert (ran.code, ran.out, ran.err.splitlines()) == (
+        0,
+        "",
+        [
+            "not sent: .env (an env file), tok.txt (secret `TOKEN`); `code.include` sends what it names",
+            "job.yaml and hosts.txt: valid",
+        ],
+    )
+    code = json.loads(jobctl("validate", "--hosts", "hosts.txt", "-o", "json").out)["code"]
+    assert (code["files"], [one["path"] for one in code["left_out"]]) == (
+        1,
+        [".env", "hosts.txt", "job.yaml", "tok.txt"],
+    )
+
+
+def test_manifests_hold_no_secret_of_the_codes_folder(jobctl: Any) -> None:
+    code_folder()
+    text = jobctl("render", "--target", "kubernetes").out
+    packed = next(one["binaryData"] for one in yaml.safe_load_all(text) if "binaryData" in (one or {}))
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(*packed.values()))) as archive:
+        assert archive.getnames() == ["train.py"]
+
+
+def test_code_that_is_large_is_a_warning_that_names_the_largest_files(jobctl: Any) -> None:
+    code_folder()
+    for name, size in (("a.bin", 300), ("b.bin", 2), ("c.bin", 1), ("d.bin", 3)):
+        with Path(name).open("wb") as file:
+            file.truncate(size * 1_000_000)
+    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
+    (found,) = json.loads(ran.out)["diagnostics"]
+    largest = "the largest files: a.bin (300.0 MB), d.bin (3.0 MB), b.bin (2.0 MB)"
+    message = f"the code is 306.0 MB, and every host gets all of it; {largest}"
+    assert (ran.code, found["code"], found["line"], found["message"]) == (0, "large-code", 5, message)
+    assert json.loads(jobctl("validate", "-o", "json").out)["diagnostics"] == []  # nothing is sent
 
 
 def test_a_directory_is_no_spec(jobctl: Any, tmp_path: Path) -> None:

@@ -52,8 +52,17 @@ def test_case(
         assert got == expected
 
 
-# What no text file can hold, or no file at all: tests/spec/test_hostile.py.
-ELSEWHERE = {"more-mistakes", "no-such-file", "not-a-file", "unreadable", "too-large", "not-text", "nul-character"}
+# What no text file can hold, or no file at all: tests/spec/test_hostile.py; large files: tests/cli.
+ELSEWHERE = {
+    "large-code",
+    "more-mistakes",
+    "no-such-file",
+    "not-a-file",
+    "unreadable",
+    "too-large",
+    "not-text",
+    "nul-character",
+}
 
 
 def test_every_code_has_a_case() -> None:

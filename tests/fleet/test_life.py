@@ -97,12 +97,14 @@ def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
     for host in jobs.fleet.hosts:
         text = host.docker("exec", host.containers()[0], "tail", "-n", "1", "counter.py")
         assert text == "# changed\n"
+    jobs.spec(SPEC + "# a comment\n")
+    (jobs.code / "hosts-other.txt").write_text("h9\n")
+    assert jobs.steps() == []  # neither is code
     jobs.spec(SPEC + "env: {{NEW: '1'}}\n")
-    assert jobs.steps()[0] == "replace node 0 on h1: the code changed"  # the spec is part of the code here
-    (jobs.code / ".dockerignore").write_text("job.yaml\n")
+    assert jobs.steps()[0] == "replace node 0 on h1: env.NEW: unset → 1"
     assert jobs.run("up").returncode == 0
     jobs.spec(SPEC + "env: {{NEW: '2'}}\n")
-    assert jobs.steps()[0] == "replace node 0 on h1: the spec changed"
+    assert jobs.steps()[0] == "replace node 0 on h1: env.NEW: 1 → 2"
     jobs.spec(SPEC.replace("nodes: 2", "nodes: 1") + "env: {{NEW: '1'}}\n")
     assert jobs.steps()[0] == "remove node 1 on h2: no longer part of the job"
     assert jobs.run("up").returncode == 0

@@ -9,6 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,10 @@ def test_up_of_a_succeeded_job_trains_again_when_its_spec_changed(jobs: Any) -> 
     assert jobs.run("up", "--follow").returncode == 0
     assert "nothing to do" in jobs.run("up").stderr
     again = jobs.run("up", "--set", "env.MORE=1", "--follow")
-    assert (again.returncode, "generation 2: the spec changed" in again.stderr) == (0, True)
+    assert (again.returncode, "generation 2: env.MORE: unset → 1" in again.stderr) == (0, True)
     elsewhere = jobs.run("up", "--set", "env.MORE=1", "--set", f"checkpoint={jobs.directory}/other", "--follow")
-    assert (elsewhere.returncode, "generation 3: the spec changed" in elsewhere.stderr) == (0, True)
+    cause = f"generation 3: checkpoint.dir: {jobs.directory}/checkpoints → {jobs.directory}/other"
+    assert (elsewhere.returncode, cause in elsewhere.stderr) == (0, True), elsewhere.stderr
     assert (jobs.directory / "other" / "step-0").read_text() == "5"
 
 
@@ -114,12 +116,69 @@ def test_a_changed_spec_restarts_what_depends_on_it(slow: Any) -> None:
     slow.ok("up")
     done = slow.run("plan", "--set", "env.COLOUR=red")
     assert done.stdout.splitlines() == [
-        "replace node 0 on localhost: the spec changed",
-        "replace node 1 on localhost: the spec changed",
-        "generation 2: the spec changed",
+        "replace node 0 on localhost: env.COLOUR: unset → red",
+        "replace node 1 on localhost: env.COLOUR: unset → red",
+        "generation 2: env.COLOUR: unset → red",
     ]
-    # What only the supervisor reads restarts nothing.
+
+
+def test_what_only_the_supervisor_reads_restarts_nothing(slow: Any) -> None:
+    slow.ok("up")
+    before = {p["pid"] for n in slow.running()["nodes"] for p in n["processes"]}
+    done = slow.run("plan", "--set", "recovery.max_restarts=9")
+    assert (done.returncode, done.stdout) == (10, "recovery.max_restarts: 3 → 9: nothing to restart\n")
+    told = json.loads(slow.run("plan", "--set", "recovery.max_restarts=9", "-o", "json").stdout)
+    assert (told["steps"], told["changes"]) == (
+        [],
+        [
+            {
+                "key": "recovery.max_restarts",
+                "old": 3,
+                "new": 9,
+                "restarts": [],
+                "effect": "nothing to restart",
+            }
+        ],
+    )
+    up = slow.run("up", "--set", "recovery.max_restarts=9")
+    assert (up.returncode, up.stderr.splitlines()[0]) == (0, "recovery.max_restarts: 3 → 9: nothing to restart")
     assert slow.run("plan", "--set", "recovery.max_restarts=9").returncode == 0
+    assert {p["pid"] for n in slow.status()["nodes"] for p in n["processes"]} == before
+
+
+def test_a_secret_with_another_value_begins_a_new_generation(slow: Any) -> None:
+    spec = slow.directory / "job.yaml"
+    spec.write_text(spec.read_text() + "secrets: {PIN: {file: pin.txt}}\n")
+    pin = slow.directory / "pin.txt"
+    pin.write_text("1234")
+    slow.ok("up")
+    assert slow.run("plan").returncode == 0
+    pin.write_text("4321")
+    cause = "secrets.PIN: another value, which is not shown"
+    done = slow.run("plan")
+    assert (done.returncode, done.stdout) == (10, f"generation 2: {cause}\n")
+    assert f"generation 2: {cause}" in slow.run("up").stderr
+    assert slow.run("plan").returncode == 0
+    # Neither value can be guessed from what is written down, but in the one file that processes read.
+    state = Path(slow.environ["JOBCTL_STATE_DIR"])
+    plain = sha256(b"4321").hexdigest().encode()
+    assert not any(plain in path.read_bytes() for path in state.rglob("*") if path.is_file())
+    key = state / "jobs" / "counter" / "secrets.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_no_code_restarts_nothing(slow: Any) -> None:
+    spec = slow.directory / "job.yaml"
+    spec.write_text(spec.read_text() + "code: .\n")
+    slow.ok("up")
+    spec.write_text(f"# a comment\n{spec.read_text()}")
+    (slow.directory / "hosts.txt").write_text("h1\n")
+    (slow.directory / "notes.txt").write_text("later: more\n")
+    slow.ok("report", "-o", "story.html")
+    slow.ok("pull", "counter", "results")
+    slow.ok("render", "--out", "rendered")
+    done = slow.run("plan")
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout
 
 
 def test_stop_keeps_everything_and_up_resumes_from_the_checkpoint(slow: Any, eventually: Any) -> None:

@@ -101,3 +101,31 @@ def test_a_fixed_job(jobs: Any) -> None:
     )
     jobs.ok("stop")
     assert jobs.run("scale", "2").stderr.splitlines()[0] == "error: job `counter` is stopped: there is nothing to scale"
+
+
+def test_another_environment_changes_nothing(jobs: Any) -> None:
+    spec = jobs.directory / "job.yaml"
+    text = spec.read_text().replace("nodes: 2", 'nodes: "1:3"')
+    there = f"{jobs.directory}/checkpoints"
+    spec.write_text(
+        text.replace(f"checkpoint: {there}", f"checkpoint: ${{CK:-{jobs.directory}/elsewhere}}\nsecrets: [PIN]")
+    )
+    jobs.set(STEPS="10000", DELAY="0.02", CK=there, PIN="1234")
+    jobs.ok("up")
+    jobs.running()
+    control = Path(jobs.environ["JOBCTL_STATE_DIR"]) / "jobs/counter/host/run/control.json"
+    for name in ("CK", "PIN", "DELAY"):
+        del jobs.environ[name]
+    done = jobs.run("scale", "2")
+    drift = f"checkpoint.dir: {there} → {jobs.directory}/elsewhere"
+    assert (done.returncode, drift in done.stderr) == (0, True), done.stderr
+    assert "the values of the last `up` are used" in done.stderr
+    assert (replicas(jobs)[:2], json.loads(control.read_text())["checkpoint_dir"]) == ((2, "2[1:3]"), there)
+    restarted = jobs.run("restart")
+    assert (restarted.returncode, drift in restarted.stderr) == (0, True)
+    assert json.loads(control.read_text())["checkpoint_dir"] == there
+    host = control.parent.parent
+    assert json.loads((host / "secrets/secrets.json").read_text()) == {"PIN": "1234"}
+    assert json.loads((host / "environ.json").read_text())["DELAY"] == "0.02"
+    told = jobs.run("plan")
+    assert (told.returncode, drift in told.stdout) == (10, True), told.stdout

@@ -1,0 +1,87 @@
+"""Patterns as in `.dockerignore`: the last one that matches a path, or a folder above it, decides.
+
+Docker's own matcher comes with all of its SDK, which `validate` must not pay for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import groupby
+
+
+class Patterns:
+    """An ordered list of patterns; one that begins with `!` takes back what earlier ones match."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        found = [(line.startswith("!"), _parts(line.removeprefix("!"))) for line in lines]
+        self._patterns = [(back, parts) for back, parts in found if parts]
+
+    def match(self, path: str) -> bool:
+        """Say whether `path`, relative and with `/`, is matched and not taken back."""
+        return next((not back for back, found in self._groups if found.fullmatch(path)), False)
+
+    def takes_back_below(self, folder: str) -> bool:
+        """Say whether a path below `folder`, which is matched, may be taken back."""
+        at = _parts(folder)
+        return any(back and _may_be_below(parts, at) for back, parts in self._patterns)
+
+    @cached_property
+    def _groups(self) -> list[tuple[bool, re.Pattern[str]]]:
+        """The patterns, last first, as few expressions as possible."""
+        runs = groupby(reversed(self._patterns), key=lambda pattern: pattern[0])
+        return [(back, re.compile("|".join(_expression(parts) for _, parts in run), re.DOTALL)) for back, run in runs]
+
+
+def at_any_depth(patterns: Iterable[str]) -> list[str]:
+    """Return patterns with those that have no slash repeated for all folders below."""
+    stripped = [pattern.strip().strip("/") for pattern in patterns]
+    return [*stripped, *(f"**/{pattern}" for pattern in stripped if "/" not in pattern)]
+
+
+def _parts(pattern: str) -> list[str]:
+    parts: list[str] = []
+    for part in pattern.strip().split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return parts
+
+
+def _expression(parts: Sequence[str]) -> str:
+    """Return what matches the same as `parts`, and all below it."""
+    folders = "".join("(?:[^/]+/)*" if part == "**" else f"{_component(part)}/" for part in parts[:-1])
+    return f"{folders}{'.+' if parts[-1] == '**' else _component(parts[-1])}(?:/.*)?"
+
+
+def _component(part: str) -> str:
+    """Return the expression of one component: `*`, `?`, `[…]`, and `\\` before what means itself."""
+    return "".join(_token(token) for token in _TOKENS.findall(part))
+
+
+_TOKENS = re.compile(r"\\.|\*+|\?|\[\^?\]?[^\]]*\]|.", re.DOTALL)
+
+
+def _token(token: str) -> str:
+    if token.startswith("*"):
+        return "[^/]*"
+    if token == "?":
+        return "[^/]"
+    if token.startswith("[") and token.endswith("]") and len(token) > 2:
+        inside = token[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+        return f"[{inside}]"
+    return re.escape(token[1:] if len(token) == 2 and token[0] == "\\" else token)
+
+
+def _may_be_below(parts: Sequence[str], folder: Sequence[str]) -> bool:
+    """Say whether a pattern may match something below `folder`; of `**` at its begin that is not asked for."""
+    if parts[0] == "**":
+        return False
+    for part, name in zip(parts, folder, strict=False):
+        if part == "**":
+            return True
+        if not re.fullmatch(_component(part), name, re.DOTALL):
+            return False
+    return len(parts) > len(folder)
