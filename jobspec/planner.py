@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.frameworks.base import ALIKE, Framework, Role, Seat, Start, framework
 from jobctl.jobspec.plan import types
-from jobctl.jobspec.plan.cluster import cluster_of, has_operator, pod
+from jobctl.jobspec.plan.cluster import cluster_of, has_operator, pod, uses_etcd
 from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
 from jobctl.jobspec.plan.generation import port_of
@@ -75,8 +75,8 @@ def planner(
         if placement and roles != ALIKE:
             tasks = _moved(tasks, roles, hosts, placement)
     members = () if cluster is not None else etcd_members(spec, hosts, context, services or {})
-    # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there, of an elastic job.
-    unused = cluster is not None and not (has_operator(cluster) and spec.nodes.min != spec.nodes.max)
+    # Launchers in a cluster agree among themselves; an etcd is for a framework's own launchers there.
+    unused = cluster is not None and not uses_etcd(cluster, spec)
     etcd = None if unused else etcd_of(spec, context, members)
     build = _Builder(spec, known, context, etcd, cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))

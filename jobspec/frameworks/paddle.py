@@ -162,8 +162,7 @@ class Paddle:
         # Nothing is scrubbed there, so the user's own variables arrive as they are.
         if spec.ps is not None:
             return Start(_together(spec, spec.ps, seat), _old_programs(spec), _INTERFACE_ENV, "workerlog")
-        elastic = seat.etcd is not None and spec.nodes.min != spec.nodes.max
-        env = (*_elastic(spec, seat.etcd), *_etcd_client(spec)) if elastic and seat.etcd else ()
+        env = (*_elastic(spec, seat.etcd), *_etcd_client(spec)) if seat.etcd else ()
         # Without --devices it takes all that the pod has.
         processes = () if seat.devices else ("--nproc_per_node", str(seat.nproc))
         argv = (seat.python, "-m", "paddle.distributed.launch", *processes, Slot("process_script"))
@@ -236,12 +235,11 @@ _COLLECTIVE_ENV: tuple[tuple[str, Value], ...] = (
 
 
 def _old_elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
-    least, most = spec.nodes.min, spec.nodes.max
     return (
         ("PADDLE_ELASTIC_SERVER", etcd),
         ("PADDLE_ELASTIC_JOB_ID", Slot("etcd_job")),
-        ("PADDLE_ELASTIC_NP", str(most) if least == most else f"{least}:{most}"),
-        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1" if least == most else "2"),
+        ("PADDLE_ELASTIC_NP", _count(spec)),
+        ("PADDLE_ELASTIC_FAULT_TOLERANC_LEVEL", "1" if spec.nodes.min == spec.nodes.max else "2"),
     )
 
 
@@ -265,11 +263,15 @@ _PLAIN: tuple[Value, ...] = (
 )
 
 
-def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
+def _count(spec: Spec) -> str:
     least, most = spec.nodes.min, spec.nodes.max
+    return str(most) if least == most else f"{least}:{most}"
+
+
+def _membership(spec: Spec, etcd: str) -> tuple[Value, ...]:
     timeout = spec.paddle.elastic_timeout if spec.paddle else None
     return (
-        *("--master", _etcd_master(etcd), "--nnodes", str(most) if least == most else f"{least}:{most}"),
+        *("--master", _etcd_master(etcd), "--nnodes", _count(spec)),
         *("--elastic_level", "1", "--max_restart", str(spec.recovery.max_restarts)),
         *("--elastic_timeout", str(ceil(ELASTIC_TIMEOUT if timeout is None else timeout))),
         # Otherwise ranks follow names that each launcher makes up when it starts.
@@ -286,7 +288,7 @@ def _elastic(spec: Spec, etcd: str) -> tuple[tuple[str, Value], ...]:
     """Return the variables that say what `_membership` says: the operator tells its elastic jobs too little."""
     return (
         ("PADDLE_MASTER", _etcd_master(etcd)),
-        ("PADDLE_NNODES", f"{spec.nodes.min}:{spec.nodes.max}"),
+        ("PADDLE_NNODES", _count(spec)),
         ("PADDLE_JOB_ID", Slot("etcd_job")),
         ("PADDLE_ELASTIC_LEVEL", "1"),
         ("PADDLE_MAX_RESTART", str(spec.recovery.max_restarts)),

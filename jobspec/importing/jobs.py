@@ -207,7 +207,11 @@ def _same_program(one: Launch, other: Launch) -> bool:
 
 def _is_process(launch: Launch, context: Context) -> bool:
     runs = python(launch.argv) is not None or (launch.container is not None and launch.argv)
-    return bool(runs) and (context.framework or roles.framework(launch)) is not None and not _installs(launch)
+    return bool(runs) and _framework(launch, context) is not None and not _installs(launch)
+
+
+def _framework(launch: Launch, context: Context) -> str | None:
+    return context.framework or roles.framework(launch) or roles.by_imports(launch, context.read)
 
 
 def _by_roles(processes: Sequence[Launch], context: Context) -> Found:
@@ -216,7 +220,7 @@ def _by_roles(processes: Sequence[Launch], context: Context) -> Found:
     if unlike := next((one for one in processes if one.argv != first.argv), None):
         draft.check(f"`{_source(unlike)}`: servers get the trainers' arguments, as all processes get the same")
     env = _given(first)
-    name = context.framework or roles.framework(first)
+    name = _framework(first, context)
     assert name is not None
     seats = roles.find([first, *(one for one in processes if one is not first)], name, env, draft)
     hosts = tuple(host for process in processes for host in process.hosts)

@@ -57,10 +57,17 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     return read(parts, draft, workers, local)
 
 
-def find_variables(env: dict[str, str], draft: Draft, local: int | None) -> Seats:
-    """Put what variables alone say into the draft; `local` workers are started on each node, None: all."""
+def find_variables(env: dict[str, str], draft: Draft, local: int | None, total: int | None = None) -> Seats:
+    """Put what variables alone say into the draft; `local` workers are started on each node (None: all), of `total`."""
     parts = TABLE.apply((), env, draft)
-    workers = parts.get("workers", values.positive) or local or 1
+    workers = parts.get("workers", values.positive) or total or local or 1
+    host = parts.get("addr", str)
+    if host and values.loopback(host):
+        local = workers  # at such an address a scheduler meets nobody from elsewhere
+    elif local == 1 < workers and total is None:
+        draft.check(
+            f"{workers} workers, and nothing says how many on each host: one is taken; or `nodes: 1` and {workers} devices"
+        )
     return read(parts, draft, workers, local or workers)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from jobctl.jobspec.importing import msrun, paddle, values
 from jobctl.jobspec.importing.command import Launch
 from jobctl.jobspec.importing.devices import Seats
+from jobctl.jobspec.importing.expand import Read
 from jobctl.jobspec.importing.finish import runs
 from jobctl.jobspec.importing.found import Draft
 from jobctl.jobspec.importing.python import python
@@ -36,6 +37,18 @@ def framework(launch: Launch) -> str | None:
     return next((name for name, pattern in _NAMES if pattern.search(f"{image} {code}")), None)
 
 
+def by_imports(launch: Launch, read: Read) -> str | None:
+    """Return the framework that a script imports which mpirun starts: on its own any script could be anything."""
+    told = python(launch.argv)
+    if launch.processes is None or told is None or told.kind != "script":
+        return None
+    imports = " ".join(_IMPORT.findall(read(told.what) or ""))
+    return next((name for name, pattern in _NAMES if pattern.search(imports)), None)
+
+
+_IMPORT = re.compile(r"^\s*(?:import|from)\s+(paddle|mindspore|torch)\b", re.MULTILINE)
+
+
 def by_variables(env: Iterable[str]) -> str | None:
     """Return the framework that variables alone name."""
     return next((name for name, pattern in _VARIABLES if any(map(pattern.fullmatch, env))), None)
@@ -62,12 +75,23 @@ def find(launches: Sequence[Launch], name: str, env: dict[str, str], draft: Draf
             draft.check(
                 "the script starts the scheduler only: jobctl starts both it and the workers, again where one fails"
             )
-        return msrun.find_variables(env, draft, len(workers) or None)
+        mpi = first.processes if "MS_WORKER_NUM" not in env else None
+        return msrun.find_variables(env, draft, _local(launches, mpi) if mpi else len(workers) or None, mpi)
     if name == "paddle":
+        if first.processes and not any(map(re.compile("PADDLE_|TRAINING_ROLE").match, env)):
+            return _by_mpi(launches, first.processes, name, draft)
         hosts = {host.name for launch in launches for host in launch.hosts}
         others = [one.env for one in launches[1:] if not serves(one)]
         return paddle.find_variables(env, draft, others[: (len(others) + 1) // max(1, len(hosts)) - 1])
     return _torch(launches, env, draft)
+
+
+def _by_mpi(launches: Sequence[Launch], total: int, name: str, draft: Draft) -> Seats:
+    local = _local(launches, total)
+    nodes = max(1, total // local)
+    draft.set("framework", name)
+    draft.set("nodes", (nodes, nodes))
+    return Seats(count=local)
 
 
 def _what_runs(launch: Launch, draft: Draft) -> None:
@@ -99,6 +123,8 @@ def _torch(launches: Sequence[Launch], env: dict[str, str], draft: Draft) -> Sea
 
 def _local(launches: Sequence[Launch], total: int) -> int:
     """Return how many processes there are on each host."""
+    if launches[0].per_node:
+        return min(total, launches[0].per_node)
     hosts = {host.name for launch in launches for host in launch.hosts}
     processes = max(len(launches), launches[0].processes or 0)
     return max(1, min(total, processes // max(1, len(hosts))))

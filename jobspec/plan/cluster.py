@@ -56,6 +56,15 @@ def has_operator(cluster: Cluster | None) -> bool:
     return cluster is not None and cluster.operator != "none"
 
 
+def uses_etcd(cluster: Cluster, spec: Spec) -> bool:
+    """Say whether a framework's launchers keep in etcd, below an operator, who takes part.
+
+    Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes back.
+    """
+    elastic = spec.nodes.min != spec.nodes.max
+    return has_operator(cluster) and (elastic or (cluster.operator == "paddle-operator" and spec.ps is None))
+
+
 def _toleration(given: Given) -> Toleration:
     operator = given.operator or ("Exists" if given.value is None else "Equal")
     return Toleration(given.key, operator, given.value, given.effect)

@@ -47,7 +47,8 @@ def objects(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Object]:
 def _paddle_operator(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Object]:
     cluster = of(plan)
     counts = {role: [node for node in plan.nodes if node.role == role] for role in ("server", "trainer")}
-    elastic = {"elastic": plan.max_nodes} if plan.elastic else {}
+    # Its launchers keep in etcd who takes part: it starts a pod that fails again, and tells it nothing of the others.
+    elastic = {"elastic": plan.max_nodes} if plan.nodes[0].launch.etcd else {}
     names = {"server": "ps", "trainer": "worker"}
 
     def pod(node: Node) -> Object:

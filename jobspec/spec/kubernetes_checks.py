@@ -17,6 +17,12 @@ def _says(spec: Spec, key: str) -> bool:
     return key in spec.recovery.model_fields_set
 
 
+def _regroups(spec: Spec) -> bool:
+    """Say whether Paddle's launchers keep in etcd, below an operator, who takes part."""
+    below = operator_of(spec) == "paddle-operator" or (_managed(spec) and is_elastic(spec))
+    return spec.etcd is not None and spec.framework == "paddle" and spec.mode == "collective" and below
+
+
 # The operator and the framework for which a range of nodes works.
 _ELASTIC = {("kubeflow", "torch"), ("paddle-operator", "paddle")}
 
@@ -39,8 +45,9 @@ RULES: tuple[Rule, ...] = (
     Rule("operator-recovery", WARNING, ("recovery", "rules"), lambda s: _managed(s) and s.recovery.rules,
          "below an operator nobody goes by these rules", "`kubernetes: {operator: none}` does", at_key=True),
     Rule("operator-recovery", WARNING, ("recovery", "max_restarts"),
-         lambda s: operator_of(s) == "paddle-operator" and not is_elastic(s) and _says(s, "max_restarts") and s.recovery.max_restarts,
-         "below paddle-operator a pod that fails ends the job", "`kubernetes: {operator: none}` restarts it", at_key=True),
+         lambda s: operator_of(s) == "paddle-operator" and not _regroups(s) and _says(s, "max_restarts") and s.recovery.max_restarts,
+         "below paddle-operator a pod that fails ends the job, unless Paddle's launchers meet through an etcd",
+         "name one, `etcd: {endpoints: [etcd:2379]}`; or `kubernetes: {operator: none}` restarts it", at_key=True),
     Rule("operator-recovery", WARNING, ("recovery", "host_timeout"), lambda s: _managed(s) and _says(s, "host_timeout"),
          "below an operator the cluster decides when a node is lost", at_key=True),
     Rule("operator-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
@@ -58,9 +65,9 @@ RULES: tuple[Rule, ...] = (
          "a pod has to ask for a number of devices", "write `gpu:8`"),
     Rule("kubernetes-ids", WARNING, ("devices", "ids"), lambda s: s.devices.ids is not None,
          "the cluster chooses which devices of a node a pod gets: of these only the number counts"),
-    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and is_elastic(s),
+    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and (is_elastic(s) or _regroups(s)),
          "no etcd is started in the cluster", "name one that runs there: `etcd: {endpoints: [etcd:2379]}`"),
-    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not (_managed(s) and is_elastic(s) and s.framework == "paddle"),
+    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not _regroups(s),
          "this etcd is not used in a cluster: launchers there agree among themselves, or an operator sees to them", at_key=True),
     Rule("kubernetes-user", ERROR, ("container", "user"),
          lambda s: not re.fullmatch(r"root|[0-9]+(:[0-9]+)?", s.container.user or "root"),

@@ -364,7 +364,7 @@ def test_the_users_own_mounts_are_neither_doubled_nor_taken_for_the_checkpoints(
 
 
 @pytest.mark.parametrize(
-    ("framework", "operator"), [("torch", "kubeflow"), ("torch", "trainer"), ("paddle", "paddle-operator")]
+    ("framework", "operator"), [("torch", "kubeflow"), ("torch", "trainer"), ("paddle", "kubeflow")]
 )
 def test_below_an_operator_the_interface_is_told_and_an_etcd_that_nobody_uses_is_not(
     framework: str, operator: str
@@ -465,3 +465,35 @@ def test_yaml_is_read_back_unchanged(value: str) -> None:
     from ruamel.yaml import YAML
 
     assert YAML(typ="safe", pure=True).load(text.decode()) == made
+
+
+FIXED = """\
+name: fixed
+framework: paddle
+image: train:1
+script: train.py
+code: {source: ., target: /workspace}
+nodes: 2
+devices: cpu:2
+checkpoint: /checkpoints
+etcd: {endpoints: [etcd:2379]}
+recovery: {max_restarts: 5}
+kubernetes: {operator: paddle-operator}
+"""
+
+
+def test_fault_tolerance_of_a_fixed_number_of_nodes_goes_through_etcd() -> None:
+    """As Paddle's documents recommend: paddle-operator starts a pod again, and its launcher finds the others in etcd."""
+    (job,) = [one for one in objects(of_text(FIXED)) if one["kind"] == "PaddleJob"]
+    assert (job["spec"]["elastic"], job["spec"]["worker"]["replicas"]) == (2, 2)
+    (container,) = job["spec"]["worker"]["template"]["spec"]["containers"]
+    told = {one["name"]: one.get("value") for one in container["env"]}
+    expected = {"PADDLE_MASTER": "etcd://ETCD:2379", "PADDLE_NNODES": "2", "PADDLE_ELASTIC_LEVEL": "1"}
+    assert {name: told.get(name) for name in expected} == expected
+    assert told["PADDLE_MAX_RESTART"] == "5"
+    (plain,) = [
+        one
+        for one in objects(of_text(FIXED.replace("etcd: {endpoints: [etcd:2379]}\n", "")))
+        if one["kind"] == "PaddleJob"
+    ]
+    assert "elastic" not in plain["spec"]
