@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobctl import console
 from jobctl.console import Failed
 from jobctl.jobspec.deploy.clock import pause
-from jobctl.naming import node_number
+from jobctl.naming import is_service, node_number
 from jobctl.options import Format
 from jobctl.progress import Progress
 
@@ -27,9 +27,8 @@ def exec_in_node(deployer: Handle, node: str | None, argv: list[str]) -> int:
     from jobctl.jobspec.deploy.transport import HostError
 
     try:
-        names = [service.name for service in deployer.plan.services] if deployer.plan else []
-        where = node if node in names else node_number(deployer.plan, node or "0")
-        return _enter(deployer, where, argv)
+        place = node if node and is_service(deployer.plan, node) else node_number(deployer.plan, node or "0")
+        return _enter(deployer, place, argv)
     except HostError:
         raise
     except CannotRun as error:

@@ -72,17 +72,17 @@ def spec_path(job: str | None) -> Path:
         return Path(job)
     from jobctl.naming import checked_name
 
-    about = job_of_name(job).about()
-    if about is None and os.path.isdir(job):
+    spec = (job_of_name(job).about() or {}).get("spec")
+    if spec is None and os.path.isdir(job):
         return Path(job)  # the loader says what is wrong with it
     checked_name(job)
-    if about is None:
+    if spec is None:
         raise Failed(
             f"no job `{job}` is known here, and no file of that name",
             2,
             "name a spec file, or see `jobctl list`",
         )
-    return Path(about["spec"])
+    return Path(spec)
 
 
 def job_of_name(name: str) -> JobDir:

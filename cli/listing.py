@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 def known_jobs_table(output: Format) -> None:
     """Print the jobs that are up."""
     from jobctl.jobs import known_handle
+    from jobctl.jobspec.deploy.errors import DeployError
     from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
 
     found = []
     for job in known_jobs(state_dir(console.environ())):
-        about = job.about() or {}
         try:
+            about = job.about() or {}
             state = status_json(known_handle(job))
-        except Failed as failed:  # its context has gone from the kubeconfig, say: that hides no other job
+        except (
+            Failed,
+            DeployError,
+        ) as failed:  # its context has gone from the kubeconfig, say: that hides no other job
             console.error(f"job `{job.name}`: {failed.message}", failed.hint)
             continue
         keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
@@ -79,12 +83,12 @@ def _on_host(site: Site) -> dict[str, Any]:
 
 def _rows(host: dict[str, Any]) -> list[tuple[str, ...]]:
     free = ",".join(host["free"]) or "-"
-    jobs = host["jobs"] or [{"job": "-", "node": None, "owner": "-", "devices": []}]
+    jobs = host["jobs"] or [{"job": "-", "node": None, "name": None, "owner": "-", "devices": []}]
     return [
         (
             host["host"],
             job["job"],
-            "-" if job["node"] is None else str(job["node"]),
+            (job["name"] or "-") if job["node"] is None else str(job["node"]),
             job["owner"] or "-",
             ",".join(job["devices"]) or "-",
             free,

@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
     from jobctl.jobspec.deploy.errors import DeployError
     from jobctl.jobspec.deploy.logs import Line, Reader, Selection
 
@@ -71,6 +71,13 @@ def stream(deployer: Handle, choice: Choice, output: Format) -> int:
         _print(logs.lines(final=over), show)
         told = _tell_problems(logs, {}, told)
     return 4 if told else 0
+
+
+def show_service(deployer: Deployer, service: str, choice: Choice, output: Format) -> int:
+    """Print what a service has printed, as it is; return the exit code. Ends with 2 for options that are about ranks."""
+    if output is Format.json or choice != Choice(follow=choice.follow, tail=choice.tail):
+        raise Failed(f"`logs --node {service}` takes `-f` and `--tail` only", 2, "it has no ranks and no generations")
+    return deployer.show_log(service, choice.tail, follow=choice.follow)
 
 
 def _tell_problems(logs: Reader, missing: Failures, told: frozenset[str]) -> frozenset[str]:

@@ -52,10 +52,10 @@ def checked_name(text: str) -> str:
 
 def _started_from(path: Path) -> tuple[str, ...]:
     """Return the names of the known jobs that were brought up from a spec file."""
-    from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
+    from jobctl.jobspec.deploy.jobdir import readable_jobs, state_dir
 
     here = os.path.realpath(path)
-    jobs = ((job.name, (job.about() or {}).get("spec")) for job in known_jobs(state_dir(console.environ())))
+    jobs = ((job.name, (job.about() or {}).get("spec")) for job in readable_jobs(state_dir(console.environ())))
     return tuple(name for name, spec in jobs if spec is not None and os.path.realpath(spec) == here)
 
 
@@ -66,6 +66,11 @@ def _said_of(names: Sequence[str], path: Path) -> str:
 
 def _named_instead(names: Sequence[str]) -> str:
     return f"name the job: `jobctl status {names[0]}`, `jobctl down {names[0]}`"
+
+
+def is_service(plan: Plan | None, text: str | None) -> bool:
+    """Say whether `--node` names a service of the job: it runs beside the nodes, and has no number."""
+    return plan is not None and any(service.name == text for service in plan.services)
 
 
 def node_number(plan: Plan | None, text: str, among: Iterable[int] | None = None) -> int:

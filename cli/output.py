@@ -66,15 +66,21 @@ def logs(
 
     Example: jobctl logs my-job -f --rank 0
     """
-    from jobctl.jobs import Reached, running_job
-    from jobctl.logs import Choice, since_time, stream
-    from jobctl.naming import node_number
+    from jobctl.jobs import Reached, running_job, supervised_job
+    from jobctl.logs import Choice, show_service, since_time, stream
+    from jobctl.naming import is_service, node_number
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    number = None if node is None else node_number(deployer.plan, node)  # of an earlier generation, perhaps
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    deployer = running_job(job, reached)
+    service = node if is_service(deployer.plan, node) else None
+    # A node may be of an earlier generation.
+    number = None if node is None or service else node_number(deployer.plan, node)
     moment = None if since is None else since_time(since)
     choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
-    code = stream(deployer, choice, output)
+    if service:
+        code = show_service(supervised_job(job, "logs", reached), service, choice, output)
+    else:
+        code = stream(deployer, choice, output)
     if code:
         raise typer.Exit(code)
 

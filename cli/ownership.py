@@ -150,9 +150,9 @@ def _lives(observed: Observed) -> bool:
 
 def _refuse_rivals(deployer: Handle, compiled: Compiled, plan: Plan) -> None:
     """End with 5 if a job of another name still runs that writes the same checkpoints, or was this one before it was renamed."""
-    from jobctl.jobspec.deploy.jobdir import known_jobs
+    from jobctl.jobspec.deploy.jobdir import readable_jobs
 
-    for other in known_jobs(deployer.job.root.parent.parent):
+    for other in readable_jobs(deployer.job.root.parent.parent):
         if other.name == plan.job:
             continue
         shared = _shared_checkpoint(plan, other)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobctl.jobspec.deploy.history import is_moment, is_number
+from jobctl.jobspec.deploy.untrusted import is_moment, is_number
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.fanout import fan_out
+from jobctl.jobspec.deploy.untrusted import number_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,9 @@ class Containers:
     def seen(self) -> tuple[SeenContainer, ...]:
         """Return them all, running or not, in order of their nodes."""
         with self.engine.asked() as client:
-            found = client.containers(all=True, filters={"label": f"jobctl.job={self.job}"})
-        return tuple(sorted((_seen(container) for container in found), key=lambda seen: (seen.node, seen.id)))
+            found = self.engine.answer(client.containers(all=True, filters={"label": f"jobctl.job={self.job}"}), list)
+        seen = (_seen(container) for container in found if isinstance(container, dict) and "Id" in container)
+        return tuple(sorted(seen, key=lambda seen: (seen.node, seen.id)))
 
     def stop(self, containers: Sequence[SeenContainer], grace: float) -> None:
         """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that is gone is fine."""
@@ -76,7 +79,7 @@ class Containers:
     def last_words(self, seen: SeenContainer) -> tuple[int | None, str]:
         """Return the exit code of a container and the last lines that it printed itself."""
         with self.engine.asked() as client:
-            state = client.inspect_container(seen.id)["State"]
+            state = self.engine.answer(client.inspect_container(seen.id).get("State"), dict)
             text = client.logs(seen.id, tail=5).decode("utf-8", "replace").strip()
         return state.get("ExitCode"), text or state.get("Error") or ""
 
@@ -110,16 +113,28 @@ class Containers:
                 return False
 
 
+_SERVICE = re.compile(r"etcd-[0-9]{1,3}")  # a folder of this name is removed with the service
+
+
+def labels_of(container: Any) -> dict[str, str]:
+    """Return the labels of a container, as an engine tells of it; {} for one without."""
+    labels = container.get("Labels") if isinstance(container, dict) else None
+    if not isinstance(labels, dict):
+        return {}
+    return {str(name): value for name, value in labels.items() if isinstance(value, str)}
+
+
 def _seen(container: dict[str, Any]) -> SeenContainer:
-    labels = container.get("Labels") or {}
-    node = labels.get("jobctl.node", "-1")
+    labels = labels_of(container)
+    name = labels.get("jobctl.node")
+    node = number_in(name)
     return SeenContainer(
-        node=int(node) if node.lstrip("-").isdigit() else -1,
+        node=-1 if node is None else node,
         role=labels.get("jobctl.role", "trainer"),
-        id=container["Id"],
-        running=container["State"] in ("running", "restarting", "paused"),
+        id=str(container["Id"]),
+        running=container.get("State") in ("running", "restarting", "paused"),
         artefact=labels.get("jobctl.spec"),
         owner=labels.get("jobctl.owner"),
         image=container.get("ImageID") or container.get("Image") or "",
-        service=None if node.lstrip("-").isdigit() else node,
+        service=name if name is not None and _SERVICE.fullmatch(name) else None,
     )

@@ -10,11 +10,16 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
+from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic
-from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
+from jobctl.jobspec.deploy.untrusted import Json
+from jobctl.jobspec.plan.serial import load
+from jobctl.jobspec.plan.types import Failure, Generation
 from jobctl.jobspec.render.payload import control_json
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,13 @@ class Control:
 
 
 NOTHING = Control()
+VERSION = 1  # of the control file, as Generation has it; a ledger says none
 
 
 def role_of(control: Control, node: int) -> str:
     """Return the role that a node has in the generation, of one that has no part in it the usual one."""
     members = control.generation.members if control.generation else ()
-    return next((member.roles[0] for member in members if member.node == node), "trainer")
+    return next((member.roles[0] for member in members if member.node == node and member.roles), "trainer")
 
 
 def newest(controls: Iterable[Control]) -> Control:
@@ -126,19 +132,58 @@ def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:
     return ledger.began, len(ledger.failures), ledger.result is not None
 
 
+class Unreadable(Exception):
+    """A file of the run that cannot be read: its name below `run`, and what is wrong with it."""
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file}: {why}")
+        self.file, self.why = file, why
+
+    def error(self, place: str) -> str:
+        """Return the sentence about the file, which lies in `place`."""
+        return f"cannot read {place}/{self.file}, written by another version of jobctl, or damaged: {self.why}"
+
+
 def read_control(work: Path) -> Control:
-    """Return the control file and ledger in the work directory `work`; empty where there is none."""
-    return parse_control(read_json(work / "run" / "control.json"), read_json(work / "run" / "ledger.json"))
+    """Return the control file and ledger in the work directory `work`; empty where there is none. Raises DeployError."""
+    run = work / "run"
+    try:
+        return parse_control(read_json(run / "control.json"), read_json(run / "ledger.json"))
+    except Unreadable as bad:
+        hint = f"use the version that brought the job up; or `rm {run / bad.file}`, then `jobctl down`"
+        raise DeployError(bad.error(str(run)), hint) from bad
 
 
-def parse_control(generation: dict[str, Any] | None, ledger: dict[str, Any] | None) -> Control:
-    """Return what the two files say, each None where it is missing."""
-    return Control(_generation(generation), _ledger(ledger))
+def parse_control(generation: Json | None, ledger: Json | None) -> Control:
+    """Return what the two files say, each None where it is missing. Raises Unreadable."""
+    return Control(
+        _load(Generation, "control.json", generation) if generation is not None else None,
+        _load(Ledger, "ledger.json", ledger) if ledger is not None else Ledger(0.0),
+    )
 
 
-def begun_alone(report: dict[str, Any] | None) -> Control:
+def kept_control(generation: Json | None, ledger: Json | None = None) -> Control:
+    """Return what our own copies of the two files say; what another version has kept counts as nothing."""
+    try:
+        return parse_control(generation, ledger)
+    except Unreadable:
+        return NOTHING
+
+
+def begun_alone(report: Json | None) -> Control:
     """Return the generation that launchers have begun without a supervisor, as one of them reports it; else empty."""
-    return Control(_generation((report or {}).get("order")))
+    order = (report or {}).get("order")
+    return kept_control(order) if isinstance(order, dict) else NOTHING
+
+
+def _load(kind: type[T], file: str, data: Json) -> T:
+    version = data.get("version", VERSION)
+    if version != VERSION:
+        raise Unreadable(file, f"it has version {version!r}, and this jobctl knows {VERSION}")
+    try:
+        return load(kind, data)
+    except ValueError as error:
+        raise Unreadable(file, str(error)) from error
 
 
 def write_generation(work: Path, generation: Generation) -> None:
@@ -154,40 +199,3 @@ def write_ledger(work: Path, ledger: Ledger) -> None:
 def ledger_json(ledger: Ledger) -> bytes:
     """Return the ledger's file."""
     return (json.dumps(asdict(ledger), indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
-
-
-def _generation(data: dict[str, Any] | None) -> Generation | None:
-    if data is None:
-        return None
-    members = tuple(
-        Member(
-            *(m["node"], m["rank"], tuple(m["roles"]), m["host"], m["address"], m["nproc"], m.get("port")),
-            ports=tuple(m.get("ports", ())),
-        )
-        for m in data["members"]
-    )
-    known = {k: data[k] for k in ("job", "run_id", "number", "command", "grace", "checkpoint_dir", "version")}
-    known |= {k: data[k] for k in ("host_timeout", "began") if k in data}  # not in those of older versions
-    alone = _alone(data["alone"]) if data.get("alone") else None
-    return Generation(**known, members=members, rendezvous=Meeting(**data["rendezvous"]), alone=alone)
-
-
-def _alone(data: dict[str, Any]) -> Alone:
-    rules = tuple(Rule(rule["log"], rule["exit"], rule["do"]) for rule in data["rules"])
-    first, last = data["ports"]
-    return Alone(data["restarts"], rules, (first, last), tuple(_failure(f) for f in data["failures"]))
-
-
-def _failure(data: dict[str, Any]) -> Failure:
-    alike = tuple((rank, code) for rank, code in data.get("alike", ()))
-    return Failure(**{**data, "tail": tuple(data["tail"]), "alike": alike})
-
-
-def _ledger(data: dict[str, Any] | None) -> Ledger:
-    if data is None:
-        return Ledger(0.0)
-    failures = tuple(_failure(f) for f in data["failures"])
-    result = Result(**data["result"]) if data["result"] else None
-    image = data.get("image")
-    pinned = Image(image["name"], tuple(image["ids"]), tuple(image["digests"])) if image else None
-    return Ledger(data["began"], data["code"], failures, result, pinned, tuple(data.get("excluded", ())))

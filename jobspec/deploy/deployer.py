@@ -188,6 +188,9 @@ class Deployer(Handle, Protocol):
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
+    def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
+        """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""
+
     def strike(self, node: int, what: Victim) -> None:
         """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
 

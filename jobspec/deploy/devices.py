@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobctl.jobspec.deploy.containers import labels_of
 from jobctl.jobspec.deploy.transport import checked
+from jobctl.jobspec.deploy.untrusted import number_in
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.site import Site
@@ -49,23 +51,31 @@ def _told_by_driver() -> int | None:
 
 def devices_in_use(site: Site) -> Mapping[str, str]:
     """Return the devices (`gpu:0`) that running containers of jobs use on a host, and whose they are (`JOB of OWNER`)."""
-    return {device: f"{job['job']} of {job['owner']}" for job in jobs_of(site) for device in job["devices"]}
+    return {
+        device: f"{job['job']} of {job['owner'] or 'somebody'}" for job in jobs_of(site) for device in job["devices"]
+    }
 
 
 def jobs_of(site: Site) -> list[dict[str, Any]]:
-    """Return the nodes of all jobs that run on a host: job, node, owner, devices."""
+    """Return what runs of all jobs on a host: job, node (None for a service, which has a name), owner, devices.
+
+    Whoever else labels containers may use our words; what names no job is none of ours.
+    """
     with site.engine.asked() as client:
-        found = client.containers(filters={"label": "jobctl.node"})
-    jobs = [
-        {
-            "job": labels.get("jobctl.job"),
-            "node": int(labels["jobctl.node"]),
-            "owner": labels.get("jobctl.owner"),
-            "devices": [device for device in labels.get("jobctl.devices", "").split(",") if device],
-        }
-        for labels in (container["Labels"] for container in found)
-    ]
-    return sorted(jobs, key=lambda job: (job["job"], job["node"]))
+        found = site.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
+    jobs = [_job(labels) for labels in map(labels_of, found) if labels.get("jobctl.job")]
+    return sorted(jobs, key=lambda job: (job["job"], job["node"] is None, job["node"] or 0, job["name"] or ""))
+
+
+def _job(labels: Mapping[str, str]) -> dict[str, Any]:
+    node = number_in(labels.get("jobctl.node"))
+    return {
+        "job": labels["jobctl.job"],
+        "node": node,
+        "name": labels.get("jobctl.node") if node is None else None,
+        "owner": labels.get("jobctl.owner"),
+        "devices": [device for device in labels.get("jobctl.devices", "").split(",") if device],
+    }
 
 
 def all_devices(site: Site, known: Sequence[int] | None) -> list[str]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobctl.jobspec.deploy import scripts
 from jobctl.jobspec.deploy.transport import FIRST_ANSWER, HostError, Result, Transport
 
 if TYPE_CHECKING:
     import docker
+
+T = TypeVar("T")
 
 TIMEOUT = 60  # seconds for an answer of the engine
 API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know would cost a request
@@ -43,7 +45,7 @@ class Engine:
 
     @contextmanager
     def asked(self, refused: Callable[[str], HostError] | None = None) -> Iterator[Any]:
-        """Yield the SDK's client; whatever goes wrong with it becomes a HostError.
+        """Yield the SDK's client; what goes wrong on the way to the engine becomes a HostError, a bug of ours does not.
 
         Where the engine does not answer, its host is asked why; where it answers with an error, `refused` makes a
         HostError of its words. The engine is dialled at the first use, and anew after it failed.
@@ -62,7 +64,7 @@ class Engine:
             raise (
                 refused(words) if refused else HostError(host, "engine-refused", f"its engine refuses: {words}")
             ) from error
-        except Exception as error:  # of requests, urllib3, paramiko or a socket
+        except _on_the_way() as error:
             self._client = self._socket = None
             raise diagnose(self.transport, self.command, str(error)) from error
 
@@ -78,6 +80,13 @@ class Engine:
                 if error.code not in AWAY or time.monotonic() >= deadline:
                     raise
             time.sleep(LOOK)
+
+    def answer(self, value: Any, kind: type[T]) -> T:
+        """Return what the engine answered if it is a `kind`. Raises HostError."""
+        if isinstance(value, kind):
+            return value
+        message = "its Docker Engine answers what none does: is something else behind its socket?"
+        raise HostError(self.transport.host, "engine-failed", message, "try `docker version` there")
 
     def _dial(self) -> Any:
         """Return something like a socket to the engine: its own, or else what `docker` makes of its input and output.
@@ -97,6 +106,18 @@ class Engine:
         argv = ["sh", "-c", scripts.SOCKET, "sh", *self.command[2:]]
         lines = self.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").splitlines()
         return lines[-1] if lines and lines[-1].startswith("/") else ""
+
+
+def _on_the_way() -> tuple[type[Exception], ...]:
+    """Return what the SDK, and what it stands on, raise where an engine does not answer, or not what it should."""
+    from http.client import HTTPException
+
+    from docker.errors import DockerException
+    from paramiko import SSHException
+    from requests import RequestException
+    from urllib3.exceptions import HTTPError
+
+    return (DockerException, RequestException, HTTPError, HTTPException, SSHException, EOFError, OSError)
 
 
 def _client(dial: Callable[[], Any]) -> docker.APIClient:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from jobctl.jobspec.deploy.files import append_line
+from jobctl.jobspec.deploy.untrusted import is_moment, parse_object
 
 
 class Events(Protocol):
@@ -50,7 +51,7 @@ def read(path: Path, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
 
 def _parse(text: bytes) -> Iterator[dict[str, Any]]:
     for line in text.splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue  # a writer was killed in the middle of its line
+        event = parse_object(line)
+        # A writer may have been killed in the middle of its line, or be of another version.
+        if event is not None and is_moment(event.get("time")):
+            yield {"time": event["time"], "event": "", "message": "", **event}

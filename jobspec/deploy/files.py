@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from jobctl.jobspec.deploy.untrusted import parse_object
+
 
 def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write `content` to `path` through a temporary file beside it; the file never has wider rights than `mode`."""
@@ -75,9 +77,9 @@ def append_line(path: Path, line: str) -> None:
         os.close(handle)
 
 
-def read_json(path: Path) -> Any | None:
-    """Return the JSON in `path`, or None if it is missing or not JSON (a launcher's disk may be full)."""
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in `path`, or None if it is missing or no such thing (a launcher's disk may be full)."""
     try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return parse_object(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return None

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.files import append_line
+from jobctl.jobspec.deploy.untrusted import is_moment, is_number, parse_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,11 @@ def read_progress(path: Path) -> tuple[Progress, ...]:
 
 def _records(text: bytes) -> Iterator[Progress]:
     for line in text.splitlines():
-        try:
-            data = json.loads(line)
-        except ValueError:
-            continue  # a writer was killed in the middle of its line
-        if isinstance(data, dict) and _is_record(data):
+        data = parse_object(line)
+        if data is not None and _is_record(data):  # a writer may have been killed in the middle of its line
             yield Progress(float(data["at"]), data["generation"], data["step"])
 
 
 def _is_record(data: dict[str, Any]) -> bool:
     at, numbers = data.get("at"), (data.get("generation"), data.get("step"))
     return is_moment(at) and all(is_number(number) for number in numbers)
-
-
-def is_moment(value: object) -> bool:
-    """Say whether `value`, as read from JSON, is a time."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_number(value: object) -> bool:
-    """Say whether `value`, as read from JSON, is a number of something: not negative, and no larger than a counter holds."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

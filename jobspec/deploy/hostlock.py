@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.lock import WAIT, Locked, who
 from jobctl.jobspec.deploy.scripts import EXPIRY, FIND, LOCK
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError, Result, problem
+from jobctl.jobspec.deploy.untrusted import number_in, parse_object
 
 TICK = 4.0  # seconds
 ANSWER = 20.0  # seconds within which a host says whether the lock is free
@@ -175,11 +176,7 @@ def check_answer(answer: str, host: str, path: str) -> None:
             "is `flock` (util-linux) there, and the directory writable? `dir=` in the hosts file chooses another",
         )
     age, _, text = rest.partition(" ")
-    try:
-        holder = json.loads(text)
-    except ValueError:
-        holder = {}
-    raise Locked(holder, age=float(age) if age.isdigit() else None, where=host)
+    raise Locked(parse_object(text) or {}, age=number_in(age), where=host)
 
 
 def _lines(channel: Any, count: int) -> list[str]:

@@ -8,9 +8,10 @@ from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import fan_out
-from jobctl.jobspec.deploy.logs import Key, Size, Want
+from jobctl.jobspec.deploy.logs import Key, Size, Want, is_of_node
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import checked
+from jobctl.jobspec.deploy.untrusted import number_in
 
 AGAIN = 5.0  # seconds after which a host that fell silent is asked again
 
@@ -72,11 +73,15 @@ class HostLogs:
 
 
 def _list(site: Site) -> dict[Key, Size]:
-    text = checked(site.transport, ["sh", "-c", _LIST, "sh", str(site.work)], "list its logs").decode()
+    text = checked(site.transport, ["sh", "-c", _LIST, "sh", str(site.work)], "list its logs")
     found = {}
-    for line in text.splitlines():
-        size, written, path = line.split(" ", 2)
-        found[Key(site.host.name, PurePosixPath(path))] = Size(int(size), float(written))
+    for line in text.decode(errors="surrogateescape").split("\n"):
+        size, _, rest = line.partition(" ")
+        written, _, name = rest.partition(" ")
+        count, seconds, path = number_in(size), number_in(written), PurePosixPath(name)
+        # A file whose name has several lines is none that a launcher has made; nor is one beside the nodes' folders.
+        if count is not None and seconds is not None and is_of_node(path):
+            found[Key(site.host.name, path)] = Size(count, float(seconds))
     return found
 
 

@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy.choosing import choose_generation
 from jobctl.jobspec.deploy.code_send import pack_code
 from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, Image, Ledger, ledger_json, newest, parse_control
+from jobctl.jobspec.deploy.control import Control, Image, Ledger, kept_control, ledger_json, newest
 from jobctl.jobspec.deploy.deployer import PLAYED, AllUnreachable, Failures, Start, Victim
 from jobctl.jobspec.deploy.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.events import Written
@@ -39,10 +39,11 @@ from jobctl.jobspec.deploy.observed import Observed, ObservedNode, waits_for
 from jobctl.jobspec.deploy.ports import used_ports
 from jobctl.jobspec.deploy.reach import Reach, SshOptions
 from jobctl.jobspec.deploy.reconcile import Step
-from jobctl.jobspec.deploy.seen import Seen, control_of, together
+from jobctl.jobspec.deploy.seen import Seen, control_of, together, unreadable
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
 from jobctl.jobspec.deploy.transport import HostError, Transport, checked
+from jobctl.jobspec.deploy.untrusted import objects
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import (
@@ -129,7 +130,7 @@ class Hosts:
             self._seen, self._down = {}, failed
             raise AllUnreachable(failed, self._together({}, failed))
         self._seen = {site.host.name: seen for site, seen in outcome.done.items()}
-        self._down = failed
+        self._down = failed | unreadable(self._seen)
         return self._together(self._seen, failed)
 
     def newest(self) -> Control:
@@ -210,11 +211,11 @@ class Hosts:
 
         me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
         last, ledger, previous = self.job.kept_run()
-        vitals = Vitals(time.monotonic, token_hex(4), previous=parse_control(previous, None).generation)
+        vitals = Vitals(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
         following = Following(list(self.sites.values()), vitals, me)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
             following.start()
-            self._before = self._before or parse_control(last, ledger)
+            self._before = self._before or kept_control(last, ledger)
             self._following = following
             try:
                 yield HostFeed(following, self._heard)
@@ -224,7 +225,7 @@ class Hosts:
 
     def _heard(self, seen: Mapping[str, Seen], silent: Failures) -> Observed:
         """Return the job as heard of; who is silent is not waited for by what is done now."""
-        self._silent, self._down, self._seen = dict(silent), silent, seen
+        self._silent, self._down, self._seen = dict(silent), {**silent, **unreadable(seen)}, seen
         if not seen:
             raise AllUnreachable(silent, self._together({}, silent))
         return self._together(seen, silent)
@@ -516,6 +517,18 @@ class Hosts:
         # Some versions of Docker end with 126 for a command that is not there, too.
         return 127 if code == 126 and site.transport.run(within).code == 127 else code
 
+    def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
+        """Print what a service's container has printed, whether it runs or not."""
+        self.observe()
+        for host, seen in self._seen.items():
+            for container in seen.containers:
+                if container.service == service:
+                    site = self.sites[host]
+                    how = ["--follow"] * follow + ([] if last is None else ["--tail", str(last)])
+                    both = ["sh", "-c", 'exec "$@" 2>&1', "sh"]  # it prints on either stream
+                    return site.transport.interact([*both, *site.docker, "logs", *how, container.id])
+        raise DeployError(f"{service} has no container", f"`jobctl status {self.job.name}` shows what runs")
+
     def _running(self, node: int | str) -> tuple[Site, SeenContainer]:
         """Return where the container of a node or service runs. Raises DeployError if it does not."""
         observed = self.observe()
@@ -557,7 +570,7 @@ class Hosts:
             site.containers.kill([container])
             return
         report = self._seen[site.host.name].reports.get(node) or {}
-        pids = [process["pid"] for process in report.get("processes", ()) if process["state"] == "running"]
+        pids = [process.get("pid") for process in objects(report.get("processes")) if process.get("state") == "running"]
         python = next(
             (n.container.python for n in (self.plan.nodes if self.plan else ()) if n.index == node), "python3"
         )

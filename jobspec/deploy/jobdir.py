@@ -8,13 +8,16 @@ laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
+from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.reach import Reach, load_reach
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
@@ -133,8 +136,23 @@ class JobDir:
         return read_json(self.root / "source.json")
 
     def about(self) -> dict[str, Any] | None:
-        """Return what `remember` kept, or None if the job is not up."""
-        return read_json(self.root / "job.json")
+        """Return what `remember` kept, or None if the job is not up. Raises DeployError for what another version kept."""
+        found = read_json(self.root / "job.json")
+        if found is None:
+            return None
+        for key, kind in _ABOUT.items():
+            if not isinstance(found.get(key), kind):
+                raise self._unreadable(f"`{key}` is {found.get(key)!r}")
+        if found.get("target", "local") not in TARGETS:
+            raise self._unreadable(f"there is no target `{found['target']}`")
+        return found
+
+    def _unreadable(self, why: str) -> DeployError:
+        path = self.root / "job.json"
+        message = f"cannot read {path}, written by another version of jobctl, or damaged: {why}"
+        return DeployError(
+            message, f"use the version that brought the job up; or `rm {path}`, and name its hosts: `--hosts`"
+        )
 
     def plan(self) -> Plan | None:
         """Return the plan that `remember` kept, or None if there is none that this version can read."""
@@ -146,7 +164,10 @@ class JobDir:
     def reach(self) -> Reach | None:
         """Return how the hosts of the job are reached, None where it runs on this machine or is not known here."""
         about = self.about() or {}
-        return load_reach(about["reach"]) if about.get("reach") else None
+        try:
+            return load_reach(about["reach"]) if about.get("reach") else None
+        except ValueError as error:
+            raise self._unreadable(f"`reach`: {error}") from error
 
     def keep_run(self, newest: bytes, ledger: bytes, previous: bytes | None) -> None:
         """Keep control file and ledger of the newest generation, and the control file of the one before.
@@ -182,6 +203,14 @@ class JobDir:
             (self.root / name).unlink(missing_ok=True)
 
 
+# What of `job.json` commands rely on, and what it has to be.
+_ABOUT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("target", "spec", "hosts", "on", "exclude", "owner"), (str, NoneType)),
+    "set": (list, NoneType),
+    "cluster": (dict, NoneType),
+}
+TARGETS = get_args(get_type_hints(Plan)["target"])
+
 _FORGOTTEN = (
     PENDING,
     "job.json",
@@ -214,3 +243,11 @@ def known_jobs(state: Path) -> Iterator[JobDir]:
     """Yield the jobs that are up, in order of their names."""
     for path in sorted((state / "jobs").glob("*/job.json")):
         yield JobDir(path.parent)
+
+
+def readable_jobs(state: Path) -> Iterator[JobDir]:
+    """Yield those of the known jobs that this version can read: what another version has kept of one hinders no other."""
+    for job in known_jobs(state):
+        with contextlib.suppress(DeployError):
+            job.about()
+            yield job

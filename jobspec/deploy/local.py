@@ -53,6 +53,7 @@ from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logs import Folder, Logs, Selection
 from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, parse_node, waits_for
 from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.deploy.untrusted import number_in
 from jobctl.jobspec.deploy.vitals import Vitals
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import first_generation
@@ -110,13 +111,15 @@ class Local:
         return newest([read_control(self.work), *map(begun_alone, reports)])
 
     def _known_nodes(self, control: Control) -> list[int]:
-        found = {int(path.name[5:]) for path in self.work.glob("node-*") if path.is_dir() and path.name[5:].isdigit()}
+        folders = [path for path in self.work.glob("node-*") if path.is_dir()]
+        found = {node for path in folders if (node := number_in(path.name[5:])) is not None}
         joined = {member.node for member in control.generation.members} if control.generation else set()
         return sorted(found | joined)
 
     def _observe_node(self, index: int, control: Control = NOTHING) -> ObservedNode:
         report = read_json(self.work / f"node-{index}" / "report.json")
-        launcher = report["launcher"] if report else {}
+        said = (report or {}).get("launcher")
+        launcher = said if isinstance(said, dict) else {}
         pid = launcher.get("pid") if processes.alive(launcher.get("pid"), launcher.get("start_ticks")) else None
         artefact = processes.environment(pid).get(processes.ARTEFACT_MARK) if pid else None
         return parse_node(index, role_of(control, index), HOST, report, pid, artefact)
@@ -362,6 +365,12 @@ class Local:
         """Run a command with the environment of a node's first process, or of a service, in its directory."""
         pid = self._first_process(node) if isinstance(node, int) else self._services.pid(node)
         return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
+
+    def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
+        """Print a service's log."""
+        path = self._services.log(service)
+        lines = "+1" if last is None else str(last)
+        return run_in_foreground(["tail", "-n", lines, *(["-F"] * follow), "--", str(path)], os.environ, None)
 
     def _first_process(self, node: int) -> int:
         """Return the pid of the first running process of a node. Raises DeployError if it has none."""

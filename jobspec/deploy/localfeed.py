@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import threading
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jobctl.jobspec.deploy.observed import Observed
-from jobctl.jobspec.deploy.vitals import Vitals
+from jobctl.jobspec.deploy.vitals import Vitals, parse_tick
 
 LOOK = 0.2  # seconds between two looks at the process table: a launcher that is killed says nothing
 
@@ -27,7 +26,7 @@ class LocalFeed:
         self._path.unlink(missing_ok=True)
         os.mkfifo(self._path, 0o600)
         self._pipe = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._versions: dict[int, str] = {}
+        self._versions: dict[int, str | None] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, daemon=True, name="follow")
         self._thread.start()
@@ -63,16 +62,17 @@ class LocalFeed:
                 continue
             *lines, rest = (rest + os.read(self._pipe, 65536)).split(b"\n")
             for line in lines:
-                with contextlib.suppress(ValueError, KeyError, TypeError, OSError):
-                    self._hear(line)
+                self._hear(line)
 
     def _hear(self, line: bytes) -> None:
         self.vitals.hear_host(self.host)
-        said = json.loads(line)
-        answer = self.vitals.hear(said, self.host)
+        tick = parse_tick(line)
+        if tick is None:
+            return  # whatever wrote that into the pipe, it was no launcher
+        answer = self.vitals.hear(tick, self.host)
         if answer is not None:
-            with contextlib.suppress(FileNotFoundError):  # it is being taken down
-                (self.work / f"node-{said['node']}" / "answer").write_text(f"{answer}\n")
-        if self._versions.get(said["node"]) != said["report"]:
-            self._versions[said["node"]] = said["report"]
+            with contextlib.suppress(OSError):  # it is being taken down, or the disk is full
+                (self.work / f"node-{tick.node}" / "answer").write_text(f"{answer}\n")
+        if self._versions.get(tick.node) != tick.report:
+            self._versions[tick.node] = tick.report
             self.woken.set()

@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_json
 from jobctl.jobspec.deploy.observed import ObservedService, State
 from jobctl.jobspec.deploy.reconcile import Step
+from jobctl.jobspec.deploy.untrusted import as_text
 from jobctl.jobspec.plan.types import Plan, Service
 
 HOST = "localhost"
@@ -35,9 +36,10 @@ class LocalServices:
         for path in sorted(self.work.glob("*/service.json")):
             data = read_json(path)
             if data is not None:
-                runs = processes.alive(data["pid"], data["start_ticks"])
+                runs = processes.alive(data.get("pid"), data.get("start_ticks"))
                 state: State = "running" if runs else "exited"
-                yield ObservedService(data["name"], data["role"], HOST, state, data["artefact"])
+                role = as_text(data.get("role")) or path.parent.name.partition("-")[0]
+                yield ObservedService(path.parent.name, role, HOST, state, as_text(data.get("artefact")))
 
     def pid(self, name: str) -> int:
         """Return the pid of a running service. Raises DeployError."""
@@ -45,6 +47,13 @@ class LocalServices:
         if not processes.alive(data.get("pid"), data.get("start_ticks")):
             raise DeployError(f"{name} does not run", "`jobctl status` shows what does")
         return int(data["pid"])
+
+    def log(self, name: str) -> Path:
+        """Return where a service prints to. Raises DeployError where it has never run."""
+        found = next((self.work / name).glob("*.log"), None)
+        if found is None:
+            raise DeployError(f"{name} has no log", "`jobctl status` shows what runs")
+        return found
 
     def apply(self, step: Step, plan: Plan, environ: Mapping[str, str]) -> None:
         """Carry out a step about a service. Raises DeployError."""

@@ -10,9 +10,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from jobctl.jobspec.deploy.processes import alive, end, start_ticks
+from jobctl.jobspec.deploy.untrusted import Json, as_moment, parse_object
 
 WAIT = 30.0  # seconds that a command waits for the lock
 LET_GO = 5.0  # seconds that a holder gets to end, when it is told to
@@ -21,19 +21,20 @@ LET_GO = 5.0  # seconds that a holder gets to end, when it is told to
 class Locked(Exception):
     """Someone else holds the lock; `holder` says who, if they wrote it down, `where` on which host it lies."""
 
-    def __init__(self, holder: dict[str, Any], age: float | None = None, where: str | None = None) -> None:
+    def __init__(self, holder: Json, age: float | None = None, where: str | None = None) -> None:
         self.holder = holder
         super().__init__(_describe(holder, age, where))
 
 
-def _describe(holder: dict[str, Any], age: float | None, where: str | None) -> str:
+def _describe(holder: Json, age: float | None, where: str | None) -> str:
     place = f" on {where}" if where else ""
     if not holder:
         return f"locked{place} by a process that did not say who it is"
-    seconds = max(0.0, time.time() - float(holder.get("since", 0)) if age is None else age)
+    since = as_moment(holder.get("since"))
+    seconds = age if age is not None else None if since is None else max(0.0, time.time() - since)
     return (
         f"locked{place} by `{holder.get('command')}` (pid {holder.get('pid')} of {holder.get('user')}"
-        f" on {holder.get('host')}) for {seconds:.0f} s"
+        f" on {holder.get('host')})" + ("" if seconds is None else f" for {seconds:.0f} s")
     )
 
 
@@ -84,7 +85,7 @@ def _sign(handle: int, command: str) -> None:
         os.pwrite(handle, json.dumps(who(command)).encode(), 0)
 
 
-def who(command: str) -> dict[str, Any]:
+def who(command: str) -> Json:
     """Return what a holder says of itself."""
     pid = os.getpid()
     return {
@@ -97,11 +98,11 @@ def who(command: str) -> dict[str, Any]:
     }
 
 
-def read_holder(path: Path) -> dict[str, Any]:
+def read_holder(path: Path) -> Json:
     """Return what the holder wrote into the lock, or {} if nobody holds it."""
     try:
-        holder: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        holder = parse_object(path.read_bytes()) or {}
+    except OSError:
         return {}
     return holder if alive(holder.get("pid"), holder.get("start_ticks")) else {}
 

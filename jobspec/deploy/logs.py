@@ -8,7 +8,6 @@ whatever broke off, loses nothing and repeats nothing.
 from __future__ import annotations
 
 import heapq
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.untrusted import as_number, number_in, parse_object
 
 _RECORD = struct.Struct("<Qd")
 AT_ONCE = 4 << 20  # bytes of one file that are read at once
@@ -96,9 +96,10 @@ class Folder:
         found = {}
         for part in ("logs", "processes"):
             for path in sorted(self.root.glob(f"node-*/{part}/**/*")):
-                if path.is_file():
+                inside = PurePosixPath(path.relative_to(self.root).as_posix())
+                if is_of_node(inside) and path.is_file():
                     stat = path.stat()
-                    key = Key("", PurePosixPath(path.relative_to(self.root).as_posix()))
+                    key = Key("", inside)
                     found[key] = Size(stat.st_size, stat.st_mtime)
         return found
 
@@ -240,7 +241,7 @@ class Logs:
             path = key.path
             generation = int(path.parts[2]) if _in_generation(path) else 0
             # The rank of a process that has only just begun is not known yet; it will be at the next look.
-            if not path.suffix[1:].isdigit() or key in ranks:
+            if number_in(path.suffix[1:]) is None or key in ranks:
                 tail = Tail(key, _node(path), ranks.get(key), generation)
                 if self._selected(tail):
                     self.tails[key] = tail
@@ -251,7 +252,7 @@ class Logs:
         for key in keys:
             node, _, *rest = key.path.parts
             local = key.path.suffix[1:]
-            if len(rest) == 2 and local.isdigit():
+            if len(rest) == 2 and number_in(local) is not None:
                 record = Key(key.host, PurePosixPath(node, "processes", rest[0], f"{local}.json"))
                 if record in self.known:
                     wants[key] = Want(record, 0, self.known[record].bytes)
@@ -338,6 +339,12 @@ class Logs:
         return size, 0
 
 
+def is_of_node(path: PurePosixPath) -> bool:
+    """Say whether a file lies where a node has its logs, or what is known of its processes."""
+    parts = path.parts
+    return len(parts) > 2 and parts[0].startswith("node-") and number_in(parts[0][5:]) is not None
+
+
 def _node(path: PurePosixPath) -> int:
     return int(path.parts[0][5:])
 
@@ -347,7 +354,7 @@ def _is_log(path: PurePosixPath) -> bool:
 
 
 def _in_generation(path: PurePosixPath) -> bool:
-    return _is_log(path) and len(path.parts) > 3 and path.parts[2].isdigit()
+    return _is_log(path) and len(path.parts) > 3 and number_in(path.parts[2]) is not None
 
 
 def _is_launcher(path: PurePosixPath) -> bool:
@@ -355,8 +362,4 @@ def _is_launcher(path: PurePosixPath) -> bool:
 
 
 def _rank(record: bytes) -> int | None:
-    try:
-        rank = json.loads(record)["rank"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return rank if isinstance(rank, int) else None
+    return as_number((parse_object(record) or {}).get("rank"))

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from jobctl.jobspec.deploy.chronicle import Chapter, Event
 from jobctl.jobspec.deploy.course import Course
 from jobctl.jobspec.deploy.curve import Curve
-from jobctl.jobspec.deploy.history import is_number
 from jobctl.jobspec.deploy.timeline import TROUBLE, ran
+from jobctl.jobspec.deploy.untrusted import is_number
 
 # How a failure was over: its step was reached again; all nodes ran again (no steps are known); the next failure came
 # first; the job ended; or it is not over yet.

@@ -6,11 +6,12 @@ The job's phase is derived here each time; nothing stores it.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from jobctl.jobspec.deploy.control import Control
+from jobctl.jobspec.deploy.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.plan.types import Failure, Generation
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
@@ -154,76 +155,89 @@ _STATES: dict[str, State] = {
 }
 
 
+_PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
+
+
 def parse_node(
-    node: int, role: str, host: str, report: dict[str, Any] | None, launcher: int | None, artefact: str | None
+    node: int, role: str, host: str, report: Json | None, launcher: int | None, artefact: str | None
 ) -> ObservedNode:
-    """Return a node from its launcher's report and from whether that launcher lives (its pid, else None)."""
+    """Return a node from its launcher's report and from whether that launcher lives (its pid, else None).
+
+    Anybody in the container may have written the report, or a launcher of another version: what is missing in it, or
+    is not what it should be, is taken as not known.
+    """
     if report is None:
         return ObservedNode(node, role, host, "pending", artefact, launcher)
-    role = report.get("role", role)
-    artefact = artefact or report.get("artefact")  # a launcher that has ended can no longer be asked
-    state = _STATES.get(str(report["state"]), "pending")
-    dead = launcher is None and report["state"] in ("waiting", "setup", "running")
+    role = as_text(report.get("role")) or role
+    artefact = artefact or as_text(report.get("artefact"))  # a launcher that has ended can no longer be asked
+    said = str(report.get("state"))
+    dead = launcher is None and said in ("waiting", "setup", "running")
     return ObservedNode(
         node,
         role,
         host,
-        "failed" if dead else state,
+        "failed" if dead else _STATES.get(said, "pending"),
         artefact,
         launcher,
-        generation=report["generation"] or 0,
-        exit_code=report["exit_code"],
-        reason=LAUNCHER_KILLED if dead else report["reason"],
-        started_at=report["started_at"],
-        progress=report["progress"],
+        generation=as_number(report.get("generation")) or 0,
+        exit_code=as_code(report.get("exit_code")),
+        reason=LAUNCHER_KILLED if dead else as_text(report.get("reason")),
+        started_at=as_moment(report.get("started_at")),
+        progress=as_number(report.get("progress")),
         failure=_failure(report, node, host, dead=dead),
-        processes=tuple(_process(p, dead=dead) for p in report["processes"]),
-        port=report.get("port"),
-        again=report.get("again", 0),
-        because=report.get("because"),
-        mustered=report.get("mustered", False),
+        processes=tuple(_processes(report, dead=dead)),
+        port=as_number(report.get("port")),
+        again=as_number(report.get("again")) or 0,
+        because=as_text(report.get("because")),
+        mustered=report.get("mustered") is True,
     )
 
 
-def _process(p: dict[str, Any], *, dead: bool) -> ObservedProcess:
-    gone = dead and p["state"] in ("pending", "running")
-    return ObservedProcess(
-        p["rank"],
-        p["local_rank"],
-        "failed" if gone else p["state"],
-        None if gone else p["pid"],
-        p["exit_code"],
-        p["device"],
-        p.get("step"),
-        p.get("where"),
-        tuple(p.get("stack") or ()),
-    )
+def _processes(report: Json, *, dead: bool) -> Iterator[ObservedProcess]:
+    for p in objects(report.get("processes")):
+        rank, local_rank = as_number(p.get("rank")), as_number(p.get("local_rank"))
+        if rank is None or local_rank is None:
+            continue
+        state: State = next((known for known in _PROCESS_STATES if known == p.get("state")), "pending")
+        gone = dead and state in ("pending", "running")
+        yield ObservedProcess(
+            rank,
+            local_rank,
+            "failed" if gone else state,
+            None if gone else as_number(p.get("pid")),
+            as_code(p.get("exit_code")),
+            as_text(p.get("device")),
+            as_number(p.get("step")),
+            as_text(p.get("where")),
+            texts(p.get("stack")),
+        )
 
 
-def _failure(report: dict[str, Any], node: int, host: str, *, dead: bool) -> Failure | None:
-    common = {
-        "generation": report["generation"] or 0,
+def _failure(report: Json, node: int, host: str, *, dead: bool) -> Failure | None:
+    common: Json = {
+        "generation": as_number(report.get("generation")) or 0,
         "node": node,
         "host": host,
-        "progress": report["progress"],
-        "role": report.get("role", "trainer"),
+        "progress": as_number(report.get("progress")),
+        "role": as_text(report.get("role")) or "trainer",
     }
     if dead:
         return Failure(**common, at=0.0, rank=None, exit_code=None, kind="launcher", ran=0.0)
-    f = report["failure"]
-    if f is None:
+    f = report.get("failure")
+    if not isinstance(f, dict):
         return None
-    began = report["started_at"] or f["at"]
+    at = as_moment(f.get("at")) or 0.0
+    began = as_moment(report.get("started_at")) or at
     return Failure(
         **common,
-        at=f["at"],
-        rank=f["rank"],
-        exit_code=f["exit_code"],
-        kind=f["kind"],
-        ran=max(0.0, f["at"] - began),
-        log=f["log"],
-        tail=tuple(f["tail"]),
-        reason=report["reason"],
+        at=at,
+        rank=as_number(f.get("rank")),
+        exit_code=as_code(f.get("exit_code")),
+        kind=as_text(f.get("kind")) or "process",
+        ran=max(0.0, at - began),
+        log=as_text(f.get("log")),
+        tail=texts(f.get("tail")),
+        reason=as_text(report.get("reason")),
     )
 
 

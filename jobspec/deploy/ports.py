@@ -7,7 +7,9 @@ import re
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import checked
 
-_LISTEN = "0A"  # the state in /proc/net/tcp (include/net/tcp_states.h)
+_LISTEN = b"0A"  # the state in /proc/net/tcp (include/net/tcp_states.h)
+_AT = re.compile(rb"[0-9A-F]+:([0-9A-F]{1,4})")
+_NUMBER = re.compile(rb"\b\d{1,5}\b")
 _PORT = re.compile(rb'"ports?": ([\d\[\],\s]+)')  # of a rendezvous, or of processes
 
 # The tables of the kernel, then the control files of the other jobs below the same folder.
@@ -22,11 +24,10 @@ def used_ports(site: Site) -> frozenset[int]:
     argv = ["sh", "-c", _LOOK, "sh", str(site.work.parent), site.job]
     found = checked(site.transport, argv, "see which ports are in use")
     table, _, controls = found.partition(b"\n\n")
+    columns = (line.split() for line in table.splitlines())
     listening = {
-        int(fields[1].rpartition(":")[2], 16)
-        for line in table.decode().splitlines()
-        if len(fields := line.split()) > 3 and fields[3] == _LISTEN
+        int(at[1], 16)
+        for found in columns
+        if len(found) > 3 and found[3] == _LISTEN and (at := _AT.fullmatch(found[1]))
     }
-    return frozenset(
-        listening | {int(port) for found in _PORT.findall(controls) for port in re.findall(rb"\d+", found)}
-    )
+    return frozenset(listening | {int(port) for found in _PORT.findall(controls) for port in _NUMBER.findall(found)})

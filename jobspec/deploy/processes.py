@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from jobctl.jobspec.deploy.untrusted import as_number, is_number
+
 WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belongs to
 NODE_MARK = "JOBCTL_NODE"  # the node of it
 ARTEFACT_MARK = "JOBCTL_ARTEFACT"  # hash of the script that started the launcher
@@ -34,9 +36,10 @@ def start_ticks(pid: int) -> int | None:
     return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else int(fields[19])
 
 
-def alive(pid: int | None, ticks: int | None) -> bool:
-    """Say whether the process that had `pid` and started at `ticks` still runs."""
-    return pid is not None and ticks is not None and start_ticks(pid) == ticks
+def alive(pid: object, ticks: object) -> bool:
+    """Say whether the process that had `pid` and started at `ticks`, as read from some file, still runs."""
+    found = as_number(pid)
+    return found is not None and is_number(ticks) and start_ticks(found) == ticks
 
 
 def environment(pid: int) -> dict[str, str]:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from jobctl.jobspec.plan.serial import load
 from jobctl.jobspec.spec.hosts import Host
 
 
@@ -40,14 +41,16 @@ def dump_reach(reach: Reach) -> dict[str, Any]:
     }
 
 
-def load_reach(data: dict[str, Any]) -> Reach:
-    """Return what `dump_reach` wrote."""
-    config = data["ssh_config"]
-    return Reach(
-        tuple(_host(host) for host in data["hosts"]), SshOptions(Path(config) if config else None, data["accept_new"])
-    )
+def load_reach(data: object) -> Reach:
+    """Return what `dump_reach` wrote. Raises ValueError for what it has not."""
+    kept = load(_Kept, data)
+    return Reach(kept.hosts, SshOptions(Path(kept.ssh_config) if kept.ssh_config else None, kept.accept_new))
 
 
-def _host(data: dict[str, Any]) -> Host:
-    devices = data["devices"]
-    return Host(**{**data, "devices": None if devices is None else tuple(devices), "roles": tuple(data["roles"])})
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A Reach as `dump_reach` writes it."""
+
+    hosts: tuple[Host, ...]
+    ssh_config: str | None
+    accept_new: bool

@@ -128,10 +128,11 @@ done
 """
 
 # Prints the Unix socket at which `docker` finds its engine, of which $1 may be the address. Nothing where only it knows: by a
-# context, at an address of another kind, or because it is somebody's script, which may mean anything.
+# context, at an address of another kind, or because it is Podman or somebody's script, which may mean anything.
 SOCKET = """\
 cli=$(command -v docker) && read -r head < "$cli" || exit 0
 case $head in "#!"*) exit 0 ;; esac
+case $(readlink -f -- "$cli") in */podman*) exit 0 ;; esac
 url=${1:-$DOCKER_HOST}
 if [ -z "$url" ]; then
   url=unix:///var/run/docker.sock config=${DOCKER_CONFIG:-$HOME/.docker}/config.json
@@ -143,11 +144,12 @@ case $url in unix:///*) [ ! -S "${url#unix://}" ] || printf '%s\n' "${url#unix:/
 
 # Runs `docker compose …`, with what its files ask of the host in variables. Docker's own CLI would start the plugin twice,
 # to ask what it is and to run it: three big programs, and more than half of the time. So the plugin is run as the program
-# that it also is, found where the CLI looks for it, unless `docker` is somebody's script, which may mean anything.
+# that it also is, found where the CLI looks for it, unless `docker` is Podman or somebody's script, which may mean anything.
 COMPOSE = """\
 JOBCTL_USER=$(id -u):$(id -g); export JOBCTL_USER
 [ ! -d /dev/infiniband ] || { JOBCTL_INFINIBAND=/dev/infiniband; export JOBCTL_INFINIBAND; }
 if [ "$1 $2" = "docker compose" ] && cli=$(command -v docker) && read -r head < "$cli"; then
+  case $(readlink -f -- "$cli") in */podman*) head="#!" ;; esac
   for place in "${DOCKER_CONFIG:-$HOME/.docker}" /usr/local/lib/docker /usr/local/libexec/docker /usr/lib/docker /usr/libexec/docker; do
     plugin=$place/cli-plugins/docker-compose
     case $head in "#!"*) break ;; esac

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, age, begun_alone, newest, role_of
 from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
+from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.untrusted import Json
 
-Json = dict[str, Any]
 NONE: Mapping[str, str] = {}
 
 
@@ -19,7 +19,8 @@ class Seen:
     """What is on one host of a job: its containers, control file and ledger, and each node's report.
 
     `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `Site.note_prepared`
-    has put down. `full`: its disk has no room left for the job's own files.
+    has put down. `full`: its disk has no room left for the job's own files. `unreadable` says which of the run's files cannot be
+    read: then the host counts as one that does not answer, and only its containers are known.
     """
 
     containers: tuple[SeenContainer, ...]
@@ -31,6 +32,7 @@ class Seen:
     blind: bool = False
     prepared: str | None = None
     full: bool = False
+    unreadable: HostError | None = None
 
     def started(self, node: int) -> bool:
         """Whether the launcher of `node` has reported since its container was started."""
@@ -43,7 +45,12 @@ class Seen:
 
 def _state(seen: Seen, node: int) -> str:
     report = seen.reports.get(node)
-    return str(report["state"]) if report else ""
+    return str(report.get("state", "")) if report else ""
+
+
+def unreadable(seen: Mapping[str, Seen]) -> dict[str, HostError]:
+    """Return the hosts on which a file of the run cannot be read, and why."""
+    return {host: one.unreadable for host, one in seen.items() if one.unreadable is not None}
 
 
 def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
@@ -70,9 +77,13 @@ def together(
     supervisor runs here, whatever the hosts say. `before`: what was once seen on hosts that may be unreachable now.
     `services` is `planned` for services, by their names.
     """
+    owners = frozenset(c.owner for one in seen.values() for c in one.containers if c.owner)
+    unreachable = {**unreachable, **{host: error.message for host, error in unreadable(seen).items()}}
+    seen = {host: one for host, one in seen.items() if host not in unreachable}
     control = control_of(seen, before)
     members = control.homes
     homes = {**planned, **members}
+    seen = _told_once(seen, homes, services)
     found = [node for host, one in seen.items() for node in _nodes(host, one)]
     chosen: dict[int, ObservedNode] = {}
     for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
@@ -91,11 +102,34 @@ def together(
         unreachable=unreachable,
         outdated=tuple(sorted(host for host in {*members.values()} & set(seen) if _is_outdated(seen[host], control))),
         strays=strays,
-        owners=frozenset(c.owner for one in seen.values() for c in one.containers if c.owner),
+        owners=owners,
         services=tuple(_services(seen, unreachable, services)),
         prepared={host: one.prepared for host, one in seen.items()},
         obstacles={host: FULL for host, one in seen.items() if one.full},
     )
+
+
+def _told_once(seen: Mapping[str, Seen], homes: Mapping[int, str], services: Mapping[str, str]) -> Mapping[str, Seen]:
+    """Return `seen` with each container on one host only: two names of one machine tell of the same ones.
+
+    It is where its node or service belongs, or else where it was seen first: none is a stray because of its machine's other name.
+    """
+    places: dict[str, list[str]] = {}
+    for host, one in seen.items():
+        for container in one.containers:
+            places.setdefault(container.id, []).append(host)
+    if all(len(hosts) == 1 for hosts in places.values()):
+        return seen
+
+    def place(container: SeenContainer) -> str:
+        hosts = places[container.id]
+        home = homes.get(container.node) if container.service is None else services.get(container.service)
+        return home if home is not None and home in hosts else hosts[0]
+
+    return {
+        host: replace(one, containers=tuple(c for c in one.containers if place(c) == host))
+        for host, one in seen.items()
+    }
 
 
 def _services(

@@ -9,26 +9,28 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from jobctl.jobspec.deploy import scripts
 from jobctl.jobspec.deploy.containers import Containers, SeenContainer
-from jobctl.jobspec.deploy.control import Control, parse_control
+from jobctl.jobspec.deploy.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.engine import Engine
 from jobctl.jobspec.deploy.files import told_of
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.transport import FIRST_ANSWER, HostError, Result, Transport, checked, problem, put
+from jobctl.jobspec.deploy.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
-Json = dict[str, Any]
 PREPARED = "prepared.json"  # in `run`: what a spare has
 LEAST_MEMLOCK = 65536  # bytes, which every engine may give
 _NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
@@ -81,8 +83,13 @@ class Site:
 
     def _find(self) -> tuple[PurePosixPath, PurePosixPath]:
         argv = ["sh", "-c", scripts.PLACE, "sh", *self.place]
-        lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER).decode().splitlines()
-        return PurePosixPath(lines[-2]), PurePosixPath(lines[-1])
+        lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER)
+        found = [PurePosixPath(os.fsdecode(line)) for line in lines.splitlines()[-2:]]
+        if len(found) < 2 or not all(path.is_absolute() for path in found):
+            said = lines.decode("utf-8", "replace").strip() or "nothing"
+            message = f"cannot find the work directory: its shell said {said}"
+            raise HostError(self.host.name, "command-failed", message, f"try `ssh {self.host.name} pwd`")
+        return found[0], found[1]
 
     @property
     def work(self) -> PurePosixPath:
@@ -108,10 +115,13 @@ class Site:
         }
         nodes = frozenset(node for path in files if (node := _node(path)) is not None)
         run = PurePosixPath("run")
-        control = parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
-        prepared = (files.get(run / PREPARED) or {}).get("version")
+        prepared = as_text((files.get(run / PREPARED) or {}).get("version"))
         there = PurePosixPath() in files
-        return Seen(containers, control, reports, supervised, nodes, there, prepared=prepared, full=full)
+        seen = Seen(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
+        try:
+            return replace(seen, control=self._control(files))
+        except HostError as error:
+            return replace(seen, unreadable=error)
 
     def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
         """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full.
@@ -131,17 +141,23 @@ class Site:
                 if member.isdir():
                     found[PurePosixPath(member.name)] = None
                 file = archive.extractfile(member) if member.isfile() else None
-                with suppress(ValueError):
-                    data = json.loads(file.read()) if file else None
-                    if isinstance(data, dict):
-                        found[PurePosixPath(member.name)] = data
+                data = parse_object(file.read()) if file else None
+                if data is not None:
+                    found[PurePosixPath(member.name)] = data
         return found, packed.code == scripts.SUPERVISED, is_full(packed.err.decode("utf-8", "replace"))
 
     def control(self) -> Control:
         """Read control file and ledger only; the engine is not asked."""
-        files, _, _ = self._files()
+        return self._control(self._files()[0])
+
+    def _control(self, files: Mapping[PurePosixPath, Json | None]) -> Control:
         run = PurePosixPath("run")
-        return parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
+        try:
+            return parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
+        except Unreadable as bad:
+            place = str(self.work / run)
+            hint = "use the version that brought the job up; `jobctl down` takes it down all the same"
+            raise HostError(self.host.name, "unreadable", bad.error(place), hint) from bad
 
     # Changing.
 
@@ -380,7 +396,7 @@ def is_full(said: str) -> bool:
 def _node(path: PurePosixPath) -> int | None:
     """Return the node whose directory `path` is or lies in, None for what is no node's."""
     first = path.parts[0] if path.parts else ""
-    return int(first[5:]) if first.startswith("node-") and first[5:].isdigit() else None
+    return number_in(first[5:]) if first.startswith("node-") else None
 
 
 def _user(docker: str | None) -> list[str]:

@@ -289,8 +289,25 @@ def _log_in(channel: paramiko.Channel, argv: Sequence[str]) -> Session:
     return Session(channel, login)
 
 
-def _run_on(channel: paramiko.Channel, argv: Sequence[str]) -> None:
-    channel.exec_command(quote(argv).encode(errors="surrogateescape"))
+def _run_on(channel: paramiko.Channel, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> None:
+    """Have a session run a command. Raises TimeoutError where sshd does not say that it does: Paramiko waits for ever."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        channel.close()
+
+    timer = threading.Timer(timeout, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        channel.exec_command(quote(argv).encode(errors="surrogateescape"))
+    except Exception as error:
+        if late.is_set():
+            raise TimeoutError(f"no answer within {timeout:g} s") from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def _hear(login: Login, said: bytearray, ready: Callable[[], bool], receive: Callable[[int], bytes]) -> bool:

@@ -22,13 +22,14 @@ launcher begins nothing before etcd gives it the node's lease.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from jobctl.jobspec.deploy.control import age
 from jobctl.jobspec.deploy.scripts import EXPIRY
+from jobctl.jobspec.deploy.untrusted import Json, as_moment, as_number, as_text, number_in, parse_object
 from jobctl.jobspec.plan.types import Generation
 
 COUNT = 0.2  # seconds between two counts of the hosts that are heard
@@ -44,6 +45,56 @@ class Said:
     at: float
     after: float
     unheard: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One line of a launcher's: the `name` of the tick, and which `report` it has written last.
+
+    `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
+    seconds; None where it does not say so.
+    """
+
+    node: int
+    name: str
+    generation: str | None
+    report: str | None
+    progress: int | None
+    echo: tuple[str, float] | None
+    unheard: Mapping[int, float] | None
+
+
+def parse_tick(line: bytes | str) -> Tick | None:
+    """Return what a launcher has written, None for what no launcher writes: anything in the container can."""
+    return tick_of(parse_object(line) or {})
+
+
+def tick_of(said: Json) -> Tick | None:
+    """Return the tick that a line holds, None for what is none."""
+    node, name = as_number(said.get("node")), as_text(said.get("tick"))
+    if node is None or name is None or "\n" in name:
+        return None
+    token, _, stamp = (as_text(said.get("echo")) or "").partition(":")
+    at = _seconds(stamp)
+    unheard = said.get("unheard")
+    ages = {number_in(other): as_moment(age) for other, age in unheard.items()} if isinstance(unheard, dict) else None
+    return Tick(
+        node,
+        name,
+        as_text(said.get("generation")),
+        as_text(said.get("report")),
+        as_number(said.get("progress")),
+        None if at is None else (token, at),
+        None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
+    )
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 @dataclass
@@ -107,26 +158,21 @@ class Vitals:
             at = self._hosts.get(host)
             return None if at is None or self.now() - at <= SILENCE else self.now() - at
 
-    def hear(self, line: Mapping[str, Any], host: str) -> str | None:
-        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none.
-
-        Raises KeyError, TypeError or ValueError for what no launcher says.
-        """
+    def hear(self, tick: Tick, host: str) -> str | None:
+        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none."""
         with self._lock:
-            now, node = self.now(), int(line["node"])
+            now, node = self.now(), tick.node
             self._missed.pop(node, None)
             generation = self.generation
-            if generation is None or line["generation"] != generation.rendezvous.id:
+            if generation is None or tick.generation != generation.rendezvous.id:
                 return None
             if not any(member.node == node and member.host == host for member in generation.members):
                 return None
-            self.progress[node] = line["progress"]
+            self.progress[node] = tick.progress
             self._heard[node] = now
-            token, _, stamp = (line["echo"] or "").partition(":")
-            if token == self.token and line["unheard"] is not None:
-                unheard = {int(other): float(age) for other, age in line["unheard"].items()}
-                self._said[node] = Said(now, float(stamp), unheard)
-            return f"{line['tick']} {self.token}:{now:.3f}" if self._may_answer(generation, now) else None
+            if tick.echo is not None and tick.echo[0] == self.token and tick.unheard is not None:
+                self._said[node] = Said(now, tick.echo[1], tick.unheard)
+            return f"{tick.name} {self.token}:{now:.3f}" if self._may_answer(generation, now) else None
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.

@@ -27,7 +27,8 @@ from jobctl.jobspec.deploy.processes import alive
 from jobctl.jobspec.deploy.seen import Seen
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.deploy.vitals import Vitals
+from jobctl.jobspec.deploy.untrusted import as_moment, as_number
+from jobctl.jobspec.deploy.vitals import Vitals, parse_tick
 
 MEET = 4.0  # seconds that the first look waits for hosts; those that take longer come later
 KEEP = 5.0  # seconds after which a host is told that we are there, if there was nothing to answer
@@ -106,7 +107,7 @@ class HostFollowed:
         self._problem: DeployError | None = None
         self._over = threading.Event()
         self._channel: Any = None
-        self._versions: dict[int, str] = {}  # of the launchers' reports
+        self._versions: dict[int, str | None] = {}  # of the launchers' reports
         self.looked = 0.0  # when the look began that found what is `seen`
         self._told = self._read_at = 0.0
         self._idle = False  # whether there is nothing of the job
@@ -227,15 +228,14 @@ class HostFollowed:
             if now - self._told > KEEP:
                 self._say("-")
             return
-        try:
-            said = json.loads(line)
-            answer, version = self.all.vitals.hear(said, self.name), said["report"]
-        except (ValueError, KeyError, TypeError):
+        tick = parse_tick(line)
+        if tick is None:
             return  # whatever wrote that into the pipe, it was no launcher
+        answer = self.all.vitals.hear(tick, self.name)
         if answer is not None:
-            self._say(f"{said['node']} {answer}")
-        if self._versions.get(said["node"]) != version:
-            self._versions[said["node"]] = version
+            self._say(f"{tick.node} {answer}")
+        if self._versions.get(tick.node) != tick.report:
+            self._versions[tick.node] = tick.report
             self.read_soon()
 
     def _say(self, text: str) -> None:
@@ -313,7 +313,7 @@ def _is_gone(holder: Mapping[str, Any]) -> bool:
 
 
 def _rank(holder: Mapping[str, Any]) -> tuple[float, str, int]:
-    return float(holder.get("since", 0.0)), str(holder.get("host")), int(holder.get("pid", 0))
+    return as_moment(holder.get("since")) or 0.0, str(holder.get("host")), as_number(holder.get("pid")) or 0
 
 
 _EVENTS = ("create", "start", "die", "destroy", "oom", "pause", "unpause")
@@ -350,7 +350,7 @@ class HostFeed:
             host: replace(
                 one,
                 reports={
-                    node: {**report, "progress": progress.get(node, report["progress"])}
+                    node: {**report, "progress": progress.get(node, report.get("progress"))}
                     for node, report in one.reports.items()
                 },
             )

@@ -11,6 +11,8 @@ DEFAULT_RULES = (
     *paddle.RULES,
     # Nothing is wrong with code that cannot save: it fails at the same step each time until there is room again.
     Rule(r"No space left on device|Disk quota exceeded", None, "restart"),
+    # Whoever took the port between its choice and its use: the next generation has another.
+    Rule(r"(?i)\bEADDRINUSE\b|address already in use", None, "restart"),
     Rule(r"^(\[rank\d+\]: ?)?(ModuleNotFoundError|ImportError|SyntaxError|IndentationError|TabError)\b", 1, "fail"),
     Rule(r"\bXid \([^)]*\): (48|62|63|64|74|79|92|94|95|119|120)\b", None, "exclude_host"),
     Rule(r"(?i)uncorrectable ECC error|double[- ]bit ECC", None, "exclude_host"),

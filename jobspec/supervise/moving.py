@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.reach import Reach
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
@@ -14,14 +15,18 @@ from jobctl.jobspec.spec.model import Spec
 
 
 def with_moves(plan: Plan, source: Mapping[str, Any], reach: Reach, moves: Mapping[int, str]) -> Plan:
-    """Return `plan` with nodes on other hosts: `moves` has the new host of each that moves. Raises PlanError.
+    """Return `plan` with nodes on other hosts: `moves` has the new host of each that moves. Raises PlanError, DeployError.
 
     `source` is what JobDir.source keeps. The code stays the version that runs, whatever lies in its folder by now.
     """
     placement = {node.index: node.host.name for node in plan.nodes} | dict(moves)
-    spec, context = Spec.model_validate(source["spec"]), Context(**source["context"])
+    try:
+        spec, context, count = Spec.model_validate(source["spec"]), Context(**source["context"]), source["count"]
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"cannot plan job `{plan.job}` on other hosts: another version of jobctl brought it up ({error})"
+        raise DeployError(message, "`jobctl up` plans it again") from error
     services = {service.name: service.host.name for service in plan.services}
-    made = planner(spec, reach.hosts, placement, context, None, source["count"], services)
+    made = planner(spec, reach.hosts, placement, context, None, count, services)
     # What changed on its way through the files of this version and of an older one is not for a move to bring in.
     nodes = tuple(new if new.index in moves else old for new, old in zip(made.nodes, plan.nodes, strict=True))
     return replace(plan, nodes=nodes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -159,6 +160,18 @@ def test_only_docker_knows_where_the_engine_is(environ: dict[str, str]) -> None:
         assert said(there, scripts.SOCKET) == ""
         (Path(environ["HOME"]) / "bin" / "docker").unlink()
         assert said(there | {"PATH": f"{environ['HOME']}/bin"}, scripts.SOCKET) == ""
+
+
+def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, str]) -> None:
+    """Docker's own socket may be there too: then half of the job would be in one engine, half in the other."""
+    docker, podman = (Path(environ["HOME"]) / "bin" / name for name in ("docker", "podman"))
+    docker.unlink()
+    shutil.copy("/bin/echo", podman)
+    docker.symlink_to(podman)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{environ['HOME']}/socket")
+        assert said(environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}, scripts.SOCKET) == ""
+    assert said(environ, scripts.COMPOSE, "docker", "compose", "up") == "compose up"
 
 
 @pytest.mark.parametrize(("config", "found"), [('{"auths": {}}', True), ('{"currentContext": "far"}', False)])

@@ -88,6 +88,15 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
         (None, "etcd-1", "h1", "running"),
         (None, "etcd-2", "h2", "running"),
     ]
+    # Whose label is no number hinders nobody who looks at the hosts, and can be read.
+    hosts = ("--hosts", "hosts.txt", "--ssh-config", str(job.fleet.ssh_config))
+    checked, listed = job.run("check", *hosts, "-o", "json"), job.run("list", *hosts, "-o", "json")
+    assert (checked.returncode, listed.returncode) == (0, 0), checked.stdout + checked.stderr + listed.stderr
+    names = [(one["node"], one["name"]) for one in json.loads(listed.stdout)["hosts"][0]["jobs"]]
+    assert names == [(0, None), (None, "etcd-1")]
+    said = job.run("logs", "--node", "etcd-0", "--tail", "2")
+    assert (said.returncode, len(said.stdout.splitlines())) == (0, 2), said.stderr
+    assert [path.name for host in job.fleet.hosts for path in (host.home / ".jobctl").glob(".check-*")] == []
     os.kill(job.supervisor(), signal.SIGKILL)
     time.sleep(4.0)
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)

@@ -114,6 +114,8 @@ def test_a_member_that_dies_is_started_again(jobs: Any, eventually: Callable[...
     eventually(lambda: any("start etcd-1 on localhost" in event["message"] for event in jobs.events()[6:]))
     eventually(lambda: [node["state"] for node in jobs.status()["nodes"]] == ["running"] * 5)
     assert jobs.status()["generation"] == 1
+    assert len(jobs.run("logs", "--node", "etcd-1", "--tail", "3").stdout.splitlines()) == 3
+    assert jobs.run("logs", "--node", "etcd-1", "--rank", "0").returncode == 2
     release(jobs)
     jobs.ok("wait", "--timeout", "60s")
 

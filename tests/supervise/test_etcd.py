@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.control import Control, Ledger, begun_alone, newest, parse_control
-from jobctl.jobspec.deploy.vitals import MARGIN, Vitals
+from jobctl.jobspec.deploy.vitals import MARGIN, Vitals, tick_of
 from jobctl.jobspec.plan.types import Alone, Generation, Rule
 from jobctl.jobspec.render.payload import control_json
 
@@ -29,7 +29,7 @@ class Heard:
         """Hear a launcher's tick, which says that others have no lease."""
         line: dict[str, Any] = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1}
         line |= {"echo": self.stamp or None, "unheard": {str(other): 1.0 for other in gone}}
-        answer = self.vitals.hear(line, f"h{node}")
+        answer = self.vitals.hear(tick_of(line), f"h{node}")
         self.stamp = answer.split()[1] if answer else self.stamp
         return answer
 

@@ -200,8 +200,19 @@ def test_code_that_cannot_be_loaded_is_not_retried(line: str) -> None:
     assert decision.reason == "node 1: rank 1 exited with code 1; which no retry mends"
 
 
-def test_a_full_disk_is_no_bug() -> None:
-    how: Any = {"exit_code": 1, "kind": "exit", "tail": ("OSError: [Errno 28] No space left on device: '/c/7.new'",)}
+@pytest.mark.parametrize(
+    "line",
+    [
+        "OSError: [Errno 28] No space left on device: '/c/7.new'",
+        (
+            "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 23456, "
+            "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+        ),
+        "OSError: [Errno 98] Address already in use",
+    ],
+)
+def test_a_full_disk_is_no_bug_nor_is_a_port_that_somebody_took(line: str) -> None:
+    how: Any = {"exit_code": 1, "kind": "exit", "tail": (line,)}
     observed = replace(
         failing(**how), control=Control(GENERATION, Ledger(900.0, failures=(failed(generation=3, **how),)))
     )

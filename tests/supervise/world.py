@@ -16,7 +16,7 @@ from typing import Any
 from jobctl.jobspec.deploy.control import NOTHING, Control, Ledger, Result, age, newest
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals
+from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals, tick_of
 from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide
@@ -226,7 +226,7 @@ class Supervisor:
         if line == "t":
             link.down.append((self.sim.later(host.name, 1), (-1, "", "")))
             return
-        answer = self.vitals.hear(line, host.name)
+        answer = self.vitals.hear(tick_of(line), host.name)
         if answer is not None:
             link.down.append((self.sim.later(host.name, 1), (line["node"], *answer.split())))
 

@@ -1,0 +1,92 @@
+"""The way to an engine, and to a host: silence is told as silence, a bug of ours is not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from http.client import BadStatusLine
+from typing import Any
+
+import paramiko
+import pytest
+from docker.errors import DockerException
+from requests import ConnectionError as RequestsError
+from urllib3.exceptions import ProtocolError
+
+from jobctl.jobspec.deploy import ssh
+from jobctl.jobspec.deploy.engine import Engine
+from jobctl.jobspec.deploy.here import Here
+from jobctl.jobspec.deploy.transport import HostError, Result
+
+
+class Dead(Here):
+    """A host whose engine does not answer."""
+
+    def run(self, *args: Any, **how: Any) -> Result:
+        return Result(1, b"", b"Cannot connect to the Docker daemon")
+
+
+SILENCE = [DockerException("x"), RequestsError("x"), ProtocolError("x"), BadStatusLine("x")]
+SILENCE += [paramiko.SSHException("x"), EOFError(), TimeoutError(), BrokenPipeError()]
+
+
+@pytest.mark.parametrize("error", SILENCE, ids=lambda error: type(error).__name__)
+def test_what_breaks_on_the_way_is_the_engines_silence(error: Exception) -> None:
+    with pytest.raises(HostError) as told, Engine(Dead()).asked():
+        raise error
+    assert told.value.code == "docker-down"
+
+
+@pytest.mark.parametrize("bug", [KeyError("x"), AttributeError("x"), TypeError("x"), ValueError("x"), AssertionError()])
+def test_a_bug_of_ours_is_our_own(bug: Exception) -> None:
+    with pytest.raises(type(bug)), Engine(Dead()).asked():
+        raise bug
+
+
+@pytest.mark.parametrize("value", [None, [], "x", 5])
+def test_an_answer_that_no_engine_gives(value: Any) -> None:
+    with pytest.raises(HostError) as told:
+        Engine(Dead()).answer(value, dict)
+    assert told.value.code == "engine-failed"
+
+
+class Mute(paramiko.ServerInterface):
+    """An sshd that lets everybody in, gives sessions, and never says whether a command runs."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def check_auth_none(self, username: str) -> int:
+        return paramiko.AUTH_SUCCESSFUL  # type: ignore[attr-defined,no-any-return]
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "none"
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED  # type: ignore[attr-defined,no-any-return]
+
+    def check_channel_exec_request(self, channel: Any, command: bytes) -> bool:
+        self.over.wait()
+        return False
+
+
+@pytest.fixture
+def mute() -> Iterator[paramiko.Transport]:
+    """A connection to such an sshd."""
+    ours, its = socket.socketpair()
+    server, client, host = paramiko.Transport(its), paramiko.Transport(ours), Mute()
+    server.add_server_key(paramiko.ECDSAKey.generate())
+    server.start_server(event=threading.Event(), server=host)
+    client.start_client()
+    client.auth_none("me")
+    yield client
+    host.over.set()
+    client.close()
+    server.close()
+
+
+def test_an_sshd_that_never_says_whether_a_command_runs(mute: paramiko.Transport) -> None:
+    with pytest.raises(TimeoutError):
+        ssh._run_on(mute.open_session(), ["true"], 0.2)
+    assert mute.is_active()
