@@ -1,4 +1,4 @@
-"""The table of what `check` looks at: each check reads what was found out, and says what a user does about it.
+"""The table of what `check` looks at on each host: each check reads what was found out, and says what a user does about it.
 
 docs/check.md has a section for each code.
 """
@@ -6,8 +6,7 @@ docs/check.md has a section for each code.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +17,10 @@ from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.container import is_address
 
-SKEW = 0.5  # seconds between the clocks of two hosts
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
 OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
 
-# One host. Each check yields one finding at least, where it can tell anything.
+# Each check yields one finding at least, where it can tell anything.
 
 
 def _ssh(run: Survey, seat: Seat) -> Found:
@@ -54,7 +52,11 @@ def _engine_version(run: Survey, seat: Seat) -> Found:
         return
     version = str(seat.engine.get("Version", "?"))
     parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if parts < OLDEST_ENGINE:
+    if any("podman" in str(part).lower() for part in seat.engine.get("Components") or ()):
+        text = f"its `docker` is Podman {version}, with which jobctl is not tested"
+        hint = "name a Docker Engine: `docker=unix:///var/run/docker.sock` in the hosts file"
+        yield Finding(seat.name, "engine", "warning", text, "engine-podman", hint)
+    elif parts < OLDEST_ENGINE:
         text = f"Docker Engine {version} is older than {'.'.join(map(str, OLDEST_ENGINE))}"
         yield Finding(seat.name, "engine", "error", text, "engine-old", "install a newer Docker Engine there")
     elif any("rootless" in option for option in seat.engine.get("SecurityOptions") or ()):
@@ -170,7 +172,11 @@ def _service_ports(run: Survey, seat: Seat) -> Found:
 
 def _listens(run: Survey, seat: Seat) -> Found:
     meeting = (seat.probe or {}).get("meet")
-    if meeting is not None and meeting["listen"]:
+    if meeting is not None and meeting["taken"]:
+        text = "the ports at which hosts try to reach each other were taken all the while: that was not tried"
+        hint = "does another check of the job run? Try again; `rendezvous.port` leaves no choice of ports"
+        yield Finding(seat.name, "network", "warning", text, "port-taken", hint)
+    elif meeting is not None and meeting["listen"]:
         text = f"cannot listen at {seat.nodes[0].host.address}: {meeting['listen']}"
         hint = "is that its address? `addr=` in the hosts file says where the other nodes reach it"
         yield Finding(seat.name, "network", "error", text, "address-wrong", hint)
@@ -300,79 +306,3 @@ OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
     _limits,
     _framework,
 )
-
-
-# All hosts against each other.
-
-
-def _reach(run: Survey, seats: Sequence[Seat]) -> Found:
-    """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
-
-    A host that has an error of its own explains its missing links.
-    """
-    met = {seat.name: seat.probe["meet"] for seat in seats if seat.probe and seat.probe["meet"]}
-    cut = [(a, b, why) for a, meeting in met.items() for b, why in meeting["unreached"].items()]
-    blamed = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
-    explained = set(blamed)
-    order = list(met)
-    while left := [(a, b) for a, b, _ in cut if a not in blamed and b not in blamed]:
-        # Of two hosts with as many cut links, the one that is not reached, and then the later one, gives way.
-        ends, inner = Counter(host for link in left for host in link), Counter(b for _, b in left)
-        blamed.add(max(order, key=lambda host: (ends[host], inner[host], order.index(host))))
-    for host in order:
-        if host not in blamed:
-            yield Finding(host, "network", "ok", "reaches all others")
-        elif host not in explained:
-            inward = [f"{a} cannot reach it ({why})" for a, b, why in cut if b == host and a not in explained]
-            outward = [f"it cannot reach {b} ({why})" for a, b, why in cut if a == host and b not in explained]
-            hint = (
-                "is a firewall between them, or the wrong `addr=` in the hosts file? Ports 20000-29999 have to be open"
-            )
-            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", hint)
-
-
-def _clocks(run: Survey, seats: Sequence[Seat]) -> Found:
-    skews = {seat.name: seat.facts.skew for seat in seats if seat.facts}
-    if not skews:
-        return
-    middle = sorted(skews.values())[len(skews) // 2]
-    for seat in seats:
-        off = skews[seat.name] - middle
-        if abs(off) > SKEW:
-            text = f"its clock is {abs(off):.1f} s {'ahead' if off > 0 else 'behind'}"
-            hint = "logs of several hosts are merged by time: start chrony or systemd-timesyncd there"
-            yield Finding(seat.name, "clock", "warning", text, "clock-skew", hint)
-
-
-def _images_alike(run: Survey, seats: Sequence[Seat]) -> Found:
-    found = {seat.name: seat.image for seat in seats if seat.image}
-    ids = sorted(set(found.values()), key=lambda image: -sum(1 for other in found.values() if other == image))
-    if len(ids) < 2:
-        return
-    for name, image in found.items():
-        if image != ids[0]:
-            text = f"its image is {image[7:19] if image else ''}, that of most others {(ids[0] or '')[7:19]}"
-            yield Finding(
-                name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
-            )
-
-
-def _mtus(run: Survey, seats: Sequence[Seat]) -> Found:
-    found: dict[str, int] = {}
-    for seat in seats:
-        if seat.facts and seat.nodes:
-            name = seat.nodes[0].launch.interface or seat.facts.addresses.get(seat.nodes[0].host.address)
-            if name is not None and name in seat.facts.mtu:
-                found[seat.name] = seat.facts.mtu[name]
-    if len(set(found.values())) < 2:
-        return
-    usual = max(set(found.values()), key=lambda mtu: sum(1 for other in found.values() if other == mtu))
-    for host, mtu in found.items():
-        if mtu != usual:
-            text = f"the MTU of its interface is {mtu}, that of most others {usual}"
-            yield Finding(
-                host, "interface", "warning", text, "mtu-differs", "large packets vanish: set the same everywhere"
-            )
-
-
-OF_ALL: tuple[Callable[[Survey, Sequence[Seat]], Found], ...] = (_reach, _clocks, _images_alike, _mtus)

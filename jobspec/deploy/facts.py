@@ -9,16 +9,19 @@ from dataclasses import dataclass
 from jobctl.jobspec.deploy.scripts import FIND
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import checked
+from jobctl.jobspec.deploy.untrusted import number_in
 
 # Prints KEY VALUE lines. $1-$3: as for FIND; $4: this check's token; then paths that should be there, `-`, names to resolve.
 _ASK = (
     FIND
     + """\
 token=$4 top=$(dirname -- "$(dirname -- "$work")"); shift 4
+find "$top" -maxdepth 1 -name '.check-*' -mmin +60 -exec rm -f -- {} + 2>/dev/null
 echo "now $(date +%s.%N)"
 echo "work $work"
 echo "own $own"
 echo "uid $(id -u)"
+echo "boot $(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 echo "free $(df -Pk -- "$at" 2>/dev/null | awk 'NR == 2 && $2 > 0 { print $4 }')"
 awk '/^MemTotal|^MemAvailable/ { print "memory-" $1, $2 }' /proc/meminfo
 if (umask 077; mkdir -p -- "$top") 2>/dev/null && : > "$top/.check-$token" 2>/dev/null; then echo "writable yes"; fi
@@ -57,17 +60,18 @@ class Facts:
 
     def number(self, key: str) -> int | None:
         """Return a value that is a number, None if the host could not tell."""
-        text = self.values.get(key, "")
-        return int(text) if text.isdigit() else None
+        return number_in(self.values.get(key))
 
 
 def ask(site: Site, token: str, paths: Sequence[str], names: Sequence[str]) -> Facts:
-    """Ask a host what it is like; leaves a file `.check-TOKEN` behind (see `visible`). Raises HostError."""
-    checked(site.transport, ["true"], "run a command")  # connects, so that this takes no part in the clock's blur
+    """Ask a host what it is like; leaves a file `.check-TOKEN` behind (see `visible`). Raises HostError.
+
+    The connection has to be open: making it would take part in the clock's blur. Files that an earlier check had no chance to remove (it was killed, or cut off) go with it.
+    """
     began = time.time()
     out = checked(
         site.transport, ["sh", "-c", _ASK, "sh", *site.place, token, *paths, "-", *names], "look around"
-    ).decode()
+    ).decode("utf-8", "replace")
     ended = time.time()
     return _parse(out, began, ended)
 
@@ -83,27 +87,31 @@ def _parse(text: str, began: float, ended: float) -> Facts:
     for line in text.splitlines():
         key, _, rest = line.partition(" ")
         first, _, second = rest.partition(" ")
-        if key == "mtu" and second.isdigit():
-            mtu[first] = int(second)
+        if key == "mtu" and (size := number_in(second)) is not None:
+            mtu[first] = size
         elif key == "address":
             addresses[first] = second
         elif key == "there":
             there.add(rest)
         elif key == "name":
             names[first] = second
-        elif key == "gpu" and first.isdigit():
-            gpus[second] = int(first)
+        elif key == "gpu" and (index := number_in(first)) is not None:
+            gpus[second] = index
         elif key == "app" and first in gpus:
             busy[gpus[first]] = second
         else:
             values[key] = rest
-    try:
-        now = float(values.get("now", ""))
-    except ValueError:
-        now = began
+    now = _time(values.get("now", ""), began)
     # The host told its time at the beginning of the command, right after it was sent.
     skew = now - began if now < began else now - ended if now > ended else 0.0
     return Facts(skew, ended - began, values, mtu, addresses, frozenset(there), names, busy)
+
+
+def _time(text: str, unknown: float) -> float:
+    """Return what `date +%s.%N` printed; some do not know %N, and print it as it is."""
+    seconds, _, rest = text.partition(".")
+    whole, part = number_in(seconds), number_in(rest)
+    return unknown if whole is None or part is None else whole + part / 10 ** len(rest)
 
 
 def visible(site: Site, tokens: Sequence[str]) -> frozenset[str]:
@@ -111,7 +119,7 @@ def visible(site: Site, tokens: Sequence[str]) -> frozenset[str]:
     top = str(site.work.parent.parent)
     script = 'cd -- "$1" || exit 0; shift; for t do [ -e ".check-$t" ] && echo "$t"; done; :'
     out = checked(site.transport, ["sh", "-c", script, "sh", top, *tokens], "look for shared storage")
-    return frozenset(out.decode().split())
+    return frozenset(out.decode("utf-8", "replace").split())
 
 
 def forget(site: Site, token: str) -> None:
@@ -123,7 +131,10 @@ def forget(site: Site, token: str) -> None:
 
 def mark(site: Site, directory: str, token: str) -> None:
     """Leave a token in a directory that should be shared; makes the directory. Raises HostError."""
-    script = 'mkdir -p -- "$1" && : > "$1/.jobctl-check-$2"'
+    script = (
+        'mkdir -p -- "$1" && : > "$1/.jobctl-check-$2" || exit\n'
+        'find "$1" -maxdepth 1 -name ".jobctl-check-*" -mmin +60 -exec rm -f -- {} + 2>/dev/null; :'
+    )
     checked(site.transport, ["sh", "-c", script, "sh", directory, token], f"write into {directory}")
 
 
@@ -131,7 +142,7 @@ def marks(site: Site, directory: str, tokens: Sequence[str]) -> frozenset[str]:
     """Return which of the tokens this host sees in the directory; removes its own (the first)."""
     script = 'cd -- "$1" || exit 0; shift; for t do [ -e ".jobctl-check-$t" ] && echo "$t"; done; :'
     out = checked(site.transport, ["sh", "-c", script, "sh", directory, *tokens], f"read {directory}")
-    return frozenset(out.decode().split())
+    return frozenset(out.decode("utf-8", "replace").split())
 
 
 def unmark(site: Site, directory: str, token: str) -> None:

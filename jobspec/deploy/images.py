@@ -9,6 +9,7 @@ from typing import Any
 from jobctl.jobspec.deploy.control import Image
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.untrusted import texts
 from jobctl.jobspec.plan.types import Container
 
 SILENCE = 600.0  # seconds without progress after which a pull is given up
@@ -74,10 +75,10 @@ def look(site: Site, image: str) -> Image | None:
 
     with site.engine.asked(refused) as client:
         try:
-            data = client.inspect_image(image)
+            data = site.engine.answer(client.inspect_image(image), dict)
         except ImageNotFound:
             return None
-    return Image(image, (str(data["Id"]),), tuple(data.get("RepoDigests") or ()))
+    return Image(image, (str(data.get("Id")),), texts(data.get("RepoDigests")))
 
 
 def can_be_pulled(site: Site, image: str) -> None:
@@ -145,22 +146,36 @@ class Progress:
         return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
 
 
+_DNS = "the host cannot resolve the registry's name: is it right, and in its DNS? `docker load` needs no registry"
+_NET = "can the host reach the registry? `docker load` needs none"
+_LOGIN = "`docker login` here: your credentials are used, not the host's"
+
+# Signs in an engine's words, in this order: a way that is cut is no answer of a registry.
 _CAUSES = (
     ("no space left", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
-    ("denied", "image-refused", "is the name right? `docker login` here: your credentials are used, not the host's"),
-    ("no basic auth credentials", "image-refused", "`docker login` here: your credentials are used, not the host's"),
-    ("authentication required", "image-refused", "`docker login` here: your credentials are used, not the host's"),
-    ("unauthorized", "image-refused", "`docker login` here: your credentials are used, not the host's"),
+    ("no such host", "registry-unreachable", _DNS),
+    ("server misbehaving", "registry-unreachable", _DNS),
+    ("name resolution", "registry-unreachable", _DNS),
+    ("dial tcp: lookup ", "registry-unreachable", _DNS),
+    ("dial tcp ", "registry-unreachable", _NET),
+    ("connection refused", "registry-unreachable", _NET),
+    ("connection reset", "registry-unreachable", _NET),
+    ("unreachable", "registry-unreachable", _NET),
+    ("no route to host", "registry-unreachable", _NET),
+    ("timeout", "registry-unreachable", _NET),
+    ("denied", "image-refused", f"is the name right? {_LOGIN}"),
+    ("no basic auth credentials", "image-refused", _LOGIN),
+    ("authentication required", "image-refused", _LOGIN),
+    ("unauthorized", "image-refused", _LOGIN),
     ("manifest unknown", "image-unknown", "is the tag right?"),
     ("not found", "image-unknown", "is the name right?"),
-    ("no such host", "registry-unreachable", "the host cannot resolve the registry's name: is it in its DNS?"),
-    ("connection refused", "registry-unreachable", "can the host reach the registry? `docker load` needs none"),
-    ("timeout", "registry-unreachable", "can the host reach the registry? `docker load` needs none"),
 )
 
 
 def _refused(site: Site, image: str, text: str) -> HostError:
+    """Return what an engine's words about an image mean; the image's own name in them is no sign of anything."""
+    words = text.replace(image, "").lower()
     for sign, code, hint in _CAUSES:
-        if sign in text.lower():
+        if sign in words:
             return HostError(site.host.name, code, f"cannot pull `{image}`: {text}", hint)
     return HostError(site.host.name, "cannot-pull", f"cannot pull `{image}`: {text}", "try `docker pull` there")

@@ -9,12 +9,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Any
 
 from jobctl.jobspec.deploy.checks import framework_findings
 from jobctl.jobspec.deploy.devices import count_devices
 from jobctl.jobspec.deploy.findings import Finding, Found, Survey
-from jobctl.jobspec.deploy.preflight import probe_source
+from jobctl.jobspec.deploy.preflight import probe_said, probe_source
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.types import Node, Plan
 
@@ -63,29 +64,34 @@ def _framework(survey: Survey, host: str, node: Node, environ: Mapping[str, str]
             host, "framework", "error", text, "python-missing", "`container.python` names another interpreter"
         )
         return
+    token = token_hex(4)
     try:
         done = subprocess.run(
-            [python, "-c", probe_source(), json.dumps(_task(survey, node))],
+            [python, "-c", probe_source(), json.dumps(_task(survey, token))],
             env=dict(environ),
             capture_output=True,
             timeout=PATIENCE,
             check=False,
         )
-        probe = json.loads(done.stdout.decode().splitlines()[-1])
-    except (subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        text = f"`{node.container.python}` tells nothing of itself: {type(error).__name__}"
+        probe = probe_said(done.stdout, token)
+        why = (done.stderr.strip() or b"it prints something else").decode("utf-8", "replace").splitlines()[-1]
+    except subprocess.TimeoutExpired:
+        probe, why = None, f"no end within {PATIENCE:g} s"
+    if probe is None:
+        text = f"`{node.container.python}` tells nothing of itself: {why}"
         yield Finding(host, "framework", "error", text, "framework-broken", "does it start at all?")
         return
     yield from framework_findings(survey, host, node, probe)
 
 
-def _task(survey: Survey, node: Node) -> dict[str, Any]:
+def _task(survey: Survey, token: str) -> dict[str, Any]:
     assert survey.plan is not None
     return {
         "kind": _kind(survey.plan),
         "paths": [],
         "module": framework(survey.plan.framework).module if survey.deep else None,
         "tests": [need.test for need in survey.needs],
+        "token": token,
         "address": "",
-        "port": 0,
+        "ports": [],
     }

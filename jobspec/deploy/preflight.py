@@ -11,14 +11,15 @@ import json
 import secrets
 from collections.abc import Callable, Sequence
 from importlib.resources import files
-from typing import Any
 
-from jobctl.jobspec.deploy import checks, facts, images
+from jobctl.jobspec.deploy import checks, comparisons, facts, images
 from jobctl.jobspec.deploy.devices import devices_in_use
 from jobctl.jobspec.deploy.fanout import fan_out
 from jobctl.jobspec.deploy.findings import Finding, Seat, Survey, binds, of_error
 from jobctl.jobspec.deploy.ports import used_ports
 from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import checked
+from jobctl.jobspec.deploy.untrusted import Json, parse_object
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import next_port
 from jobctl.jobspec.plan.types import Container, Node, Plan
@@ -26,6 +27,7 @@ from jobctl.jobspec.render.container import is_address
 from jobctl.jobspec.render.shell import Look, look_script
 
 MEETING = 5.0  # seconds in which all hosts have to reach each other
+PORTS = 4  # that are tried for that: one that is free now may be taken when it is needed
 PATIENCE = 20.0  # seconds between the first container that stands ready for that and the last
 
 
@@ -45,29 +47,34 @@ class Preflight:
         ]
         self.survey = Survey(plan, self.seats, deep)
         self.token = secrets.token_hex(4)
-        self.port = 0
+        self.ports: tuple[int, ...] = ()
+        self._asked: list[Seat] = []  # hosts on which something may have been left
 
     def run(self) -> list[Finding]:
         """Look at all hosts; return the findings, by host in the order of the hosts file."""
+        try:
+            self._look()
+        finally:  # also when somebody has pressed Ctrl-C
+            fan_out(self._asked, lambda seat: facts.forget(seat.site, self._mine(seat)))
+        for seat in self.seats:
+            for check in checks.OF_ONE:
+                self.survey.findings += check(self.survey, seat)
+        for compare in comparisons.OF_ALL:
+            self.survey.findings += compare(self.survey, [seat for seat in self.seats if seat.facts])
+        order = {seat.name: number for number, seat in enumerate(self.seats)}
+        return sorted(self.survey.findings, key=lambda finding: order.get(finding.host, -1))
+
+    def _look(self) -> None:
+        """Find out all that the checks want to know."""
         self._everywhere("ssh", self._meet)
         self._everywhere("engine", self._engine)
         if self.plan is not None:
             self._everywhere("image", self._image)
             self._everywhere("devices", self._in_use)
-        try:
-            self._sharing()
-            if self.plan is not None:
-                self.port = self._meeting_port(self.plan)
-                self._everywhere("container", self._container)
-        finally:
-            fan_out([seat for seat in self.seats if seat.facts], lambda seat: facts.forget(seat.site, self._mine(seat)))
-        for seat in self.seats:
-            for check in checks.OF_ONE:
-                self.survey.findings += check(self.survey, seat)
-        for compare in checks.OF_ALL:
-            self.survey.findings += compare(self.survey, [seat for seat in self.seats if seat.facts])
-        order = {seat.name: number for number, seat in enumerate(self.seats)}
-        return sorted(self.survey.findings, key=lambda finding: order.get(finding.host, -1))
+        self._sharing()
+        if self.plan is not None:
+            self.ports = self._meeting_ports(self.plan)
+            self._everywhere("container", self._container)
 
     def _mine(self, seat: Seat) -> str:
         return f"{self.token}-{seat.site.folder}"
@@ -88,11 +95,14 @@ class Preflight:
     def _meet(self, seat: Seat) -> None:
         paths = sorted({mount.source for mount in binds(None, seat.nodes)})
         names = sorted({node.host.address for node in self.plan.nodes} if self.plan else ())
+        checked(seat.site.transport, ["true"], "run a command")  # a host that does not answer has nothing to clean up
+        self._asked.append(seat)
         seat.facts = facts.ask(seat.site, self._mine(seat), paths, [name for name in names if not is_address(name)])
 
     def _engine(self, seat: Seat) -> None:
-        with seat.site.engine.asked() as client:
-            seat.engine = {**client.info(), **client.version()}
+        engine = seat.site.engine
+        with engine.asked() as client:
+            seat.engine = {**engine.answer(client.info(), dict), **engine.answer(client.version(), dict)}
 
     def _image(self, seat: Seat) -> None:
         if seat.nodes:
@@ -170,13 +180,16 @@ class Preflight:
             return
         node = seat.nodes[0]
         command = (node.container.python, "-c", probe_source(), json.dumps(self._task(seat, node)))
-        name = f"jobctl-{plan.job}-look-{self.token}"
+        name = f"jobctl-{plan.job}-look-{self.token}-{self.seats.index(seat)}"
         script = look_script(plan, node, name, str(seat.site.work), command, Look())
         result = seat.site.run_script(script)
         if result.code != 0:
             raise seat.site.cannot_start("start a container like the job's", result)
-        with contextlib.suppress(ValueError, IndexError):
-            seat.probe = json.loads(result.out.decode().splitlines()[-1])
+        seat.probe = probe_said(result.out, self.token)
+        if seat.probe is None:
+            text = f"a container like the job's ran, and what it said cannot be read: {result.words}"
+            hint = "does something in the image end its Python early? `jobctl run -- true` shows what it prints"
+            self.survey.findings.append(Finding(seat.name, "container", "warning", text, "probe-unreadable", hint))
 
     def _can_be_probed(self, seat: Seat) -> bool:
         """Say whether a container like the job's can be started on a host, as far as is known."""
@@ -184,7 +197,7 @@ class Preflight:
         missing = any(mount.source not in there for mount in binds(self.plan, seat.nodes))
         return bool(seat.nodes) and seat.image is not None and not missing
 
-    def _task(self, seat: Seat, node: Node) -> dict[str, Any]:
+    def _task(self, seat: Seat, node: Node) -> Json:
         plan = self.plan
         assert plan is not None
         peers = [
@@ -199,20 +212,35 @@ class Preflight:
             "module": framework(plan.framework).module if self.survey.deep else None,
             "tests": [need.test for need in self.survey.needs],
             "address": node.host.address if is_address(node.host.address) else "",
-            "port": self.port if peers else 0,
+            "token": self.token,
+            "ports": self.ports if peers else (),
             "peers": peers,
             "seconds": MEETING,
             "patience": PATIENCE,
         }
 
-    def _meeting_port(self, plan: Plan) -> int:
-        """Return the port that hosts reach each other at: the job's own, or one of the range that is free on all of them."""
+    def _meeting_ports(self, plan: Plan) -> tuple[int, ...]:
+        """Return the ports that hosts try to reach each other at: the job's own, or some that are free on all of them.
+
+        They differ from check to check: two at once must not take each other's.
+        """
         homes = [seat for seat in self._here if seat.nodes]
         taken = list(fan_out(homes, lambda seat: used_ports(seat.site)).done.values())
+
+        def free(port: int) -> bool:
+            return not any(port in ports for ports in taken)
+
         if plan.rendezvous.port is not None:
-            return 0 if any(plan.rendezvous.port in ports for ports in taken) else plan.rendezvous.port
-        # Not the first generation's own: it might be in TIME_WAIT when that begins.
-        return next_port(f"{plan.run_id} check", 0, lambda port: not any(port in ports for ports in taken))
+            return (plan.rendezvous.port,) if free(plan.rendezvous.port) else ()
+        with contextlib.suppress(LookupError):  # not one is free: `checks` tells of that
+            return tuple(next_port(f"{plan.run_id} check {self.token}", number, free) for number in range(PORTS))
+        return ()
+
+
+def probe_said(out: bytes, token: str) -> Json | None:
+    """Return what the program printed: the line that has our token, whatever the image or Python printed besides."""
+    said = map(parse_object, out.splitlines())
+    return next((one for one in said if one is not None and one.get("token") == token), None)
 
 
 def probe_source() -> str:

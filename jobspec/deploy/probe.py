@@ -8,7 +8,9 @@ Prints one JSON object. Standard library only, Python 3.8 or later; imports noth
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
+import itertools
 import json
 import os
 import re
@@ -25,6 +27,7 @@ Json = Dict[str, Any]
 CALLS = 16  # peers that are called at the same time
 ANSWER = 2.0  # seconds within which a peer answers
 AGAIN = 0.05  # seconds between two calls
+REFUSED, ANOTHER = "Connection refused", "something else answers"
 SILENCE = 3.0  # seconds after which whoever is asked for a name is taken not to answer
 DEVICES = {
     "gpu": r"nvidia\d+",
@@ -108,22 +111,38 @@ def silent(address: str) -> bool:
     return not any(answered.wait(SILENCE / 10) for _ in range(10))
 
 
+def listen(address: str, ports: List[int], seconds: float) -> socket.socket:
+    """Return a socket that listens at the first of `ports` that is free; where others have them all, one is waited for."""
+    late = time.monotonic() + seconds
+    for port in itertools.cycle(ports):
+        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((address, port))
+            listener.listen(1024)
+            return listener
+        except OSError as error:
+            listener.close()
+            if error.errno != errno.EADDRINUSE or time.monotonic() > late:
+                raise
+        time.sleep(AGAIN)
+    raise ValueError("no ports")
+
+
 class Meeting:
     """Hosts that call each other: who listens here answers, and stays until all who can come have been here.
 
     `missing` says why peers were not reached. Nobody listening there yet is no answer: its container may still be on
-    its way, for `patience` seconds; other answers are believed after `seconds`.
+    its way, for `patience` seconds; other answers are believed after `seconds`. Who says another token is of another check.
     """
 
-    def __init__(self, address: str, port: int, peers: List[Json], seconds: float, patience: float) -> None:
-        self.port, self.seconds, self.deadline = port, seconds, time.monotonic() + patience
-        self.missing = {peer["host"]: "no answer" for peer in peers}
+    def __init__(self, task: Json) -> None:
+        self.token, self.ports, self.seconds = task["token"], task["ports"], task["seconds"]
+        self.deadline = time.monotonic() + task["patience"]
+        self.missing = {peer["host"]: "no answer" for peer in task["peers"]}
         self.awaited = set(self.missing)
         self.came: Set[str] = set()
-        self.listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((address, port))
-        self.listener.listen(1024)
+        self.listener = listen(task["address"], self.ports, task["patience"] / 2)
 
     def meet(self, peers: List[Json]) -> None:
         """Call all peers, and answer those who call."""
@@ -139,37 +158,53 @@ class Meeting:
             try:
                 with link:
                     link.settimeout(ANSWER)
-                    name = link.recv(256).decode("utf-8", "replace").strip()
-                    link.sendall(b"ok")
-                    self.came.add(name)
+                    token, _, name = link.recv(256).decode("utf-8", "replace").strip().partition(" ")
+                    if token == self.token:
+                        link.sendall(b"ok")
+                        self.came.add(name)
             except OSError:
                 continue
 
     def _call(self, peer: Json) -> None:
+        """Call a peer at one port after the other until it answers."""
         host, late = peer["host"], time.monotonic() + self.seconds
-        while host in self.missing and time.monotonic() < self.deadline:
-            try:
-                with socket.create_connection((peer["address"], self.port), ANSWER) as link:
-                    link.sendall(("%s\n" % peer["me"]).encode())
-                    link.settimeout(ANSWER)
-                    if link.recv(2) == b"ok":
-                        del self.missing[host]
-            except OSError as error:
-                self.missing[host] = error.strerror or str(error)
-                if not isinstance(error, ConnectionRefusedError) and time.monotonic() > late:
-                    self.awaited.discard(host)
-                    return
-                time.sleep(AGAIN)
+        for port in itertools.cycle(self.ports):
+            if time.monotonic() > self.deadline:
+                return
+            why = self._ask(peer, port)
+            if why is None:
+                del self.missing[host]
+                return
+            self.missing[host] = "port %d: %s" % (port, why)
+            if why not in (REFUSED, ANOTHER) and time.monotonic() > late:
+                self.awaited.discard(host)
+                return
+            time.sleep(AGAIN)
+
+    def _ask(self, peer: Json, port: int) -> str | None:
+        """Return why a peer does not answer at a port, None if it does."""
+        try:
+            with socket.create_connection((peer["address"], port), ANSWER) as link:
+                link.sendall(("%s %s\n" % (self.token, peer["me"])).encode())
+                link.settimeout(ANSWER)
+                return None if link.recv(2) == b"ok" else ANOTHER
+        except ConnectionRefusedError:
+            return REFUSED
+        except ConnectionError:  # it has ended, another check's container for example
+            return ANOTHER
+        except OSError as error:
+            return error.strerror or str(error)
 
 
 def meet(task: Json) -> Json:
-    """Meet the peers; return why those were not reached that were not."""
+    """Meet the peers; return why those were not reached that were not, and at which port they reach us."""
     try:
-        meeting = Meeting(task["address"], task["port"], task["peers"], task["seconds"], task["patience"])
+        meeting = Meeting(task)
     except OSError as error:
-        return {"listen": error.strerror or str(error), "unreached": {}}
+        taken = error.errno == errno.EADDRINUSE
+        return {"listen": error.strerror or str(error), "taken": taken, "port": None, "unreached": {}}
     meeting.meet(task["peers"])
-    return {"listen": None, "unreached": meeting.missing}
+    return {"listen": None, "taken": False, "port": meeting.listener.getsockname()[1], "unreached": meeting.missing}
 
 
 def version_of(module: str) -> str | None:
@@ -192,6 +227,7 @@ def main() -> None:
     """Print what is seen from here."""
     task: Json = json.loads(sys.argv[1])
     found = {
+        "token": task["token"],
         "python": list(sys.version_info[:3]),
         "devices": devices(task["kind"]),
         "driver": driver(task["kind"]) if task["kind"] != "cpu" else None,
@@ -203,7 +239,7 @@ def main() -> None:
         "module": version_of(task["module"]) if task["module"] else None,
         "lacks": [lacks(test) for test in task["tests"]],
     }
-    found["meet"] = meet(task) if task["port"] else None
+    found["meet"] = meet(task) if task["ports"] else None
     sys.stdout.write(json.dumps(found) + "\n")
 
 

@@ -13,7 +13,9 @@ from typing import Any, cast
 import pytest
 
 from jobctl.jobspec.deploy import probe
-from jobctl.jobspec.deploy.checks import OF_ALL, OF_ONE
+from jobctl.jobspec.deploy.checks import OF_ONE
+from jobctl.jobspec.deploy.comparisons import OF_ALL
+from jobctl.jobspec.deploy.facts import Facts
 from jobctl.jobspec.deploy.findings import Finding, Seat, Survey
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Node
@@ -33,7 +35,9 @@ def reached(**unreached: dict[str, str] | None) -> list[tuple[str, str, str | No
     """Return what is said of the hosts' network; None for a host whose container did not start."""
     seats = []
     for name, missing in unreached.items():
-        probe = None if missing is None else {"meet": {"listen": None, "unreached": missing}}
+        probe = (
+            None if missing is None else {"meet": {"listen": None, "taken": False, "port": 20001, "unreached": missing}}
+        )
         seats.append(Seat(cast(Any, Place(name)), (), probe=probe))
     found: list[Finding] = list(OF_ALL[0](Survey(None, seats), seats))
     return [(finding.host, finding.verdict, finding.message if finding.code else None) for finding in found]
@@ -102,16 +106,19 @@ def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, 
     assert found == ([said] if said else [])
 
 
-def meeting(me: str, peer: str, port: int, patience: float = 60.0) -> subprocess.Popen[str]:
-    addresses = {"a": "127.0.0.2", "b": "127.0.0.3"}
+ADDRESSES = {"a": "127.0.0.2", "b": "127.0.0.3"}
+
+
+def meeting(me: str, peer: str, ports: list[int], patience: float = 60.0, token: str = "t") -> subprocess.Popen[str]:
     task = {
+        "token": token,
         "kind": "cpu",
         "paths": [],
         "module": None,
         "tests": [],
-        "address": addresses[me],
-        "port": port,
-        "peers": [{"host": peer, "address": addresses[peer], "me": me}],
+        "address": ADDRESSES[me],
+        "ports": ports,
+        "peers": [{"host": peer, "address": ADDRESSES[peer], "me": me}],
         "seconds": 0.2,
         "patience": patience,
     }
@@ -119,22 +126,133 @@ def meeting(me: str, peer: str, port: int, patience: float = 60.0) -> subprocess
 
 
 @pytest.fixture
-def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.2", 0))
-        return int(free.getsockname()[1])
+def ports() -> list[int]:
+    """Two ports that nobody has."""
+    with socket.socket() as first, socket.socket() as second:
+        for free in (first, second):
+            free.bind(("127.0.0.2", 0))
+        return [int(free.getsockname()[1]) for free in (first, second)]
+
+
+def wait_for(address: str, port: int) -> None:
+    """Wait until somebody listens."""
+    while True:
+        with socket.socket() as link:
+            if link.connect_ex((address, port)) == 0:
+                return
+        time.sleep(0.05)
 
 
 def met(process: subprocess.Popen[str]) -> Any:
     return json.loads(process.communicate()[0])["meet"]
 
 
-def test_a_container_that_comes_late_is_waited_for(port: int) -> None:
-    first = meeting("a", "b", port)
+def well(port: int) -> dict[str, Any]:
+    return {"listen": None, "taken": False, "port": port, "unreached": {}}
+
+
+def test_a_container_that_comes_late_is_waited_for(ports: list[int]) -> None:
+    first = meeting("a", "b", ports)
     time.sleep(1.0)  # well beyond `seconds`: nobody listens there yet
-    second = meeting("b", "a", port)
-    assert (met(first), met(second)) == ({"listen": None, "unreached": {}},) * 2
+    second = meeting("b", "a", ports)
+    assert (met(first), met(second)) == (well(ports[0]), well(ports[0]))
 
 
-def test_a_container_that_never_comes_is_not_waited_for_for_ever(port: int) -> None:
-    assert met(meeting("a", "b", port, patience=0.5)) == {"listen": None, "unreached": {"b": "Connection refused"}}
+def test_a_container_that_never_comes_is_not_waited_for_for_ever(ports: list[int]) -> None:
+    missing = met(meeting("a", "b", ports[:1], patience=0.5))["unreached"]
+    assert missing == {"b": f"port {ports[0]}: Connection refused"}
+
+
+def test_two_checks_at_once_do_not_take_each_other_for_theirs(ports: list[int]) -> None:
+    """Both listen at one address; who comes second goes to the next port, and is found there."""
+    first = {token: meeting("a", "b", ports, token=token) for token in "tu"}
+    for port in ports:
+        wait_for(ADDRESSES["a"], port)
+    second = {token: meeting("b", "a", ports, token=token) for token in "tu"}
+    found = [met(first[token]) for token in "tu"] + [met(second[token]) for token in "tu"]
+    assert [(one["listen"], one["unreached"]) for one in found] == [(None, {})] * 4
+    assert sorted(one["port"] for one in found[:2]) == sorted(ports)
+
+
+def test_a_port_that_others_have_is_waited_for(ports: list[int]) -> None:
+    with socket.create_server((ADDRESSES["a"], ports[0])):
+        first = meeting("a", "b", ports[:1])
+        second = meeting("b", "a", ports[:1])
+        time.sleep(0.5)
+    assert (met(first), met(second)) == (well(ports[0]), well(ports[0]))
+
+
+def test_a_port_that_others_keep_is_not_the_fault_of_an_address(ports: list[int]) -> None:
+    with socket.create_server((ADDRESSES["a"], ports[0])):
+        found = met(meeting("a", "b", ports[:1], patience=0.5))
+    assert (found["taken"], found["listen"]) == (True, "Address already in use")
+    said = [(f.verdict, f.code) for f in verdicts("_listens", {"meet": found})]
+    assert said == [("warning", "port-taken")]
+    wrong = {"listen": "Cannot assign requested address", "taken": False, "port": None, "unreached": {}}
+    assert [(f.verdict, f.code) for f in verdicts("_listens", {"meet": wrong})] == [("error", "address-wrong")]
+
+
+def verdicts(check: str, probed: dict[str, Any]) -> list[Finding]:
+    """Return what a check says of a host whose container has said this."""
+    seat = Seat(cast(Any, Place("a")), nodes("devices: cpu\n"), probe=probed)
+    (found,) = (one for one in OF_ONE if one.__name__ == check)
+    return list(found(Survey(None, [seat]), seat))
+
+
+# Hosts against each other.
+
+
+def compared(check: str, seats: list[Seat]) -> list[tuple[str, str | None, str]]:
+    (found,) = (one for one in OF_ALL if one.__name__ == check)
+    return [(finding.host, finding.code, finding.message) for finding in found(Survey(None, seats), seats)]
+
+
+def facts_of(skew: float = 0.0, **values: str) -> Facts:
+    return Facts(skew, 0.0, values, {}, {}, frozenset(), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("skews", "said"),
+    [
+        ({"a": 0.0, "b": 0.4, "c": 0.8}, {}),
+        ({"a": 5.0, "b": 0.0, "c": 0.1}, {"a": "its clock is 5.0 s ahead of that of most hosts"}),
+        ({"a": 0.0, "b": 5.0, "c": 5.1}, {"a": "its clock is 5.0 s behind that of most hosts"}),
+        ({"a": 0.0, "b": 5.0}, {"b": "its clock is 5.0 s ahead of this machine's"}),
+        ({"a": 5.0, "b": 0.0}, {"a": "its clock is 5.0 s ahead of this machine's"}),
+        ({"a": 0.0, "b": 0.4, "c": 0.8, "d": 9.4}, {"d": "its clock is 9.0 s ahead of that of most hosts"}),
+        (
+            {"a": 0.0, "b": 0.0, "c": -7.0, "d": -7.0},
+            dict.fromkeys("cd", "its clock is 7.0 s behind this machine's"),
+        ),
+        ({"a": 8.0, "b": 4.0}, {"a": "its clock is 4.0 s ahead of that of others"}),
+    ],
+)
+def test_the_few_whose_clock_differs_are_to_blame(skews: dict[str, float], said: dict[str, str]) -> None:
+    seats = [Seat(cast(Any, Place(name)), (), facts=facts_of(skew)) for name, skew in skews.items()]
+    assert compared("_clocks", seats) == [(name, "clock-skew", text) for name, text in said.items()]
+
+
+def test_two_names_of_one_machine() -> None:
+    def seat(name: str, engine: str | None, boot: str, root: str = "/var/lib/docker") -> Seat:
+        told = {"ID": engine, "DockerRootDir": root}
+        return Seat(cast(Any, Place(name)), (), facts=facts_of(boot=boot), engine=told)
+
+    # c is a clone of a (the same engine's id), d another engine on the same machine, e and f cannot tell.
+    seats = [seat("a", "X", "1"), seat("b", "X", "1"), seat("c", "X", "2"), seat("d", "X", "1", "/other")]
+    seats += [seat("e", None, "1"), seat("f", "X", "")]
+    text = "it is the same machine as a: both names lead to one Docker Engine"
+    assert compared("_same_machine", seats) == [("b", "same-machine", text)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "code"),
+    [
+        ({"Version": "26.1.5", "Components": [{"Name": "Engine"}]}, None),
+        ({"Version": "5.4.0", "Components": [{"Name": "Podman Engine"}, {"Name": "Conmon"}]}, "engine-podman"),
+        ({"Version": "19.3.0"}, "engine-old"),
+    ],
+)
+def test_what_the_engine_is(engine: dict[str, Any], code: str | None) -> None:
+    seat = Seat(cast(Any, Place("a")), (), engine=engine)
+    (check,) = (check for check in OF_ONE if check.__name__ == "_engine_version")
+    assert [finding.code for finding in check(Survey(None, [seat]), seat)] == [code]

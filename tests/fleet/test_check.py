@@ -79,6 +79,8 @@ def test_images(jobs: Jobs) -> None:
     jobs.spec(SPEC.replace(IMAGE, "127.0.0.1:9/no/such:1").replace("pull: never", "pull: missing"))
     codes = found(jobs)
     assert codes == [(host, "image", "registry-unreachable") for host in ("h1", "h2")]
+    jobs.spec(SPEC.replace(IMAGE, "registry.invalid/no/such:1").replace("pull: never", "pull: missing"))
+    assert found(jobs) == [(host, "image", "registry-unreachable") for host in ("h1", "h2")]
     jobs.fleet[0].docker("tag", IMAGE, "jobctl-fleet:alike")
     name = sh("/usr/bin/docker", "-H", f"unix://{jobs.fleet[1].socket}", "create", IMAGE, "true").strip()
     jobs.fleet[1].docker("commit", name, "jobctl-fleet:alike")
@@ -99,18 +101,22 @@ def test_devices(jobs: Jobs) -> None:
 
 
 def test_devices_of_another_job(jobs: Jobs) -> None:
-    labels = ("--label", "jobctl.job=busy", "--label", "jobctl.node=0", "--label", "jobctl.owner=ann@desk")
-    command = ("run", "-d", "--net=host", *labels, "--label", "jobctl.devices=gpu:1,gpu:2", IMAGE, "sleep", "1000")
-    name = jobs.fleet[1].docker(*command).strip()
+    """And its service, whose label is no number."""
+    labels = ("--label", "jobctl.job=busy", "--label", "jobctl.owner=ann@desk")
+    node = ("--label", "jobctl.node=0", "--label", "jobctl.devices=gpu:1,gpu:2")
+    command = ("run", "-d", "--net=host", *labels)
+    name = jobs.fleet[1].docker(*command, *node, IMAGE, "sleep", "1000").strip()
+    etcd = jobs.fleet[1].docker(*command, "--label", "jobctl.node=etcd-0", IMAGE, "sleep", "1000").strip()
     try:
         jobs.spec(SPEC + "devices: gpu:2\n")
         assert ("h2", "idle", "devices-busy") in found(jobs)
         listing = jobs.ok("list", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "-o", "json")
         assert json.loads(listing)["hosts"][1]["jobs"] == [
-            {"job": "busy", "node": 0, "owner": "ann@desk", "devices": ["gpu:1", "gpu:2"]}
+            {"job": "busy", "node": 0, "name": None, "owner": "ann@desk", "devices": ["gpu:1", "gpu:2"]},
+            {"job": "busy", "node": None, "name": "etcd-0", "owner": "ann@desk", "devices": []},
         ]
     finally:
-        jobs.fleet[1].docker("rm", "-f", name)
+        jobs.fleet[1].docker("rm", "-f", name, etcd)
 
 
 def test_ports(jobs: Jobs) -> None:

@@ -1,0 +1,62 @@
+"""Preflight on this very machine: what it finds out is removed again, whatever happens."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy import facts
+from jobctl.jobspec.deploy.here import Here
+from jobctl.jobspec.deploy.preflight import Preflight
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.spec.hosts import parse_hosts
+
+
+def site(directory: Path) -> Site:
+    (host,) = parse_hosts(f"localhost dir={directory}\n", "hosts.txt").hosts
+    return Site(host, Here(), "job", "ssh")
+
+
+def left(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.glob(".*"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+@pytest.mark.parametrize("step", ["_engine", "_sharing"])
+def test_nothing_is_left_when_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: type[BaseException]
+) -> None:
+    def interrupt(*_: object) -> None:
+        assert [name[:7] for name in left(tmp_path)] == [".check-"]
+        raise error
+
+    (tmp_path / "mine").touch()
+    monkeypatch.setattr(Preflight, step, interrupt)
+    with pytest.raises(error):
+        Preflight([site(tmp_path)], None).run()
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None:
+    for name, age in (("old", 7200), ("young", 60)):
+        (tmp_path / f".check-{name}").touch()
+        os.utime(tmp_path / f".check-{name}", (time.time() - age,) * 2)
+    facts.ask(site(tmp_path), "mine", [], [])
+    assert left(tmp_path) == [".check-mine", ".check-young"]
+
+
+def test_a_token_in_the_checkpoint_directory_goes_too(tmp_path: Path) -> None:
+    (tmp_path / ".jobctl-check-old").touch()
+    os.utime(tmp_path / ".jobctl-check-old", (time.time() - 7200,) * 2)
+    facts.mark(site(tmp_path), str(tmp_path), "mine")
+    assert left(tmp_path) == [".jobctl-check-mine"]
+
+
+def test_what_a_host_says_of_itself_may_be_anything() -> None:
+    text = "now 17%N\nmtu eth0 ²\nmtu lo 65536\nfree ²\ngpu ² x\ngpu 0 uuid\napp uuid 1 python\nname\n\n"
+    found = facts._parse(text, 100.0, 101.0)
+    assert (found.skew, found.mtu, found.number("free"), found.busy) == (0.0, {"lo": 65536}, None, {0: "1 python"})
+    assert facts._parse("now 90.500000000\n", 100.0, 101.0).skew == -9.5
