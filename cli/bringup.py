@@ -156,11 +156,11 @@ def show_steps(whole: dict[str, Any], change: Steps, output: Format) -> None:
         steps = [{"kind": step.kind, "target": step.target, "cause": step.cause} for step in change.steps]
         console.out_json({**whole, "changes": [one.to_json() for one in change.changed], "steps": steps})
         return
+    for step in change.steps:
+        console.out(str(step))
     rest = unnamed(change.changed, change.steps)
     for one in rest:
         console.out(one.line)
-    for step in change.steps:
-        console.out(str(step))
     if not change.steps and not rest:
         console.say(f"nothing to do: job `{whole['job']}` is {change.phase} as the spec says")
 
