@@ -54,16 +54,14 @@ _ROWS = (
     Row(rf"(stdin|stdinOnce|tty|securityContext\.privileged) {_CONTAINER}", values=(False,)),
     # What `render` writes.
     Row(rf"enableServiceLinks {_PODS}", values=(False,)),
-    Row(rf"(restartPolicy|securityContext\.fsGroup) {_PODS}", ours=True),
+    Row(rf"restartPolicy {_PODS}", ours=True),
     # Of these there is something to say.
     Row(rf"\w+Probe(\..*)? {_CONTAINER}", "`recovery.hang_timeout` finds processes that make no progress"),
-    Row(rf"hostNetwork {_PODS}", "on hosts the network is always theirs; for paddle-operator say `kubernetes.intranet: Host`"),
     Row(rf"dns(Policy|Config)(\..*)? {_PODS}", "on hosts names are resolved as the host does"),
-    Row(rf"(affinity|topologySpreadConstraints)(\..*)? {_PODS}", "on hosts, hosts.txt says where nodes run; in a cluster see `kubernetes`"),
+    Row(rf"topologySpreadConstraints(\..*)? {_PODS}", "on hosts, hosts.txt says where nodes run; in a cluster `kubernetes.affinity` does"),
     Row(rf"ports\S* {_CONTAINER}", "containers use the host's network, and jobctl chooses free ports"),
     Row(rf"lifecycle(\..*)? {_CONTAINER}", "`setup` is what runs before the first start"),
     Row(r"(\S*\.)?restartPolicy .*", "`recovery` says what is started again, and how often"),
-    Row(r"spec\.\S*ttlSecondsAfterFinished ", "`jobctl down` removes what is left"),
     Row(r"spec\.(runPolicy\.)?suspend ", "`jobctl up` starts it, `jobctl stop` stops it"),
     Row(rf"volumes\[\d+\]\.hostPath\.type {_PODS}", "nothing is created on hosts: the path has to be there"),
     Row(rf"volumes\S* {_PODS}", "no mount of the container says this"),

@@ -239,6 +239,8 @@ def _policies(draft: Draft, spec: Part, replicas: Mapping[str, Part]) -> None:
         budget = 0
     if budget is not None and draft.get("recovery.max_restarts") is None:
         draft.set("recovery.max_restarts", _number(budget))
+    if (ttl := run.get("ttlSecondsAfterFinished")) is not None:
+        draft.set("kubernetes.ttl_seconds_after_finished", _number(ttl))
     if deadline := run.get("activeDeadlineSeconds"):
         draft.set("recovery.max_duration", seconds(str(_number(deadline))))
     pods_needed = draft.get("nodes")[0] + (draft.get("ps.servers") or 0)

@@ -12,6 +12,8 @@ from jobctl.jobspec.importing.shell import Command
 from jobctl.jobspec.importing.values import seconds, whole
 from jobctl.jobspec.importing.words import literal
 from jobctl.jobspec.spec.parts import ENV_NAME
+from jobctl.jobspec.spec.pod_parts import Affinity, PodSecurityContext, SecurityContext
+from jobctl.jobspec.spec.reference import models_in
 
 _OURS = "JOBCTL_"
 _MARGIN = 5  # seconds that pods, like containers, get more than the processes in them
@@ -49,6 +51,14 @@ def place(draft: Draft, pod: Part, ours: bool) -> None:
     draft.put("kubernetes.node_selector", {k: literal(str(v)) for k, v in (pod.get("nodeSelector") or {}).items()})
     draft.put("kubernetes.tolerations", tuple(map(_toleration, pod.get("tolerations") or ())))
     draft.put("kubernetes.priority_class", pod.get("priorityClassName"))
+    draft.put("kubernetes.affinity", _kept(pod.get("affinity"), Affinity))
+    token = pod.get("automountServiceAccountToken")
+    if token is not None and (token or draft.get("kubernetes.service_account")):
+        draft.set("kubernetes.automount_service_account_token", token)
+    if pod.get("hostNetwork"):
+        draft.set("kubernetes.host_network", True)
+        if pod.raw.get("dnsPolicy") == "ClusterFirstWithHostNet":
+            pod.get("dnsPolicy")
     draft.put("container.runtime", pod.get("runtimeClassName"))
     deadline = whole(str(pod.get("activeDeadlineSeconds") or 0))
     if deadline and draft.get("recovery.max_duration") is None:
@@ -65,6 +75,19 @@ def place(draft: Draft, pod: Part, ours: bool) -> None:
         if one.path != trains.path:
             draft.drop(f"container {one.get('name')}", "a node of a job is one container")
             one.settle()
+
+
+def _kept(value: Any, form: object) -> Any:
+    """Return what the spec has a place for of a part of a pod; keys that it does not know stay unread."""
+    if isinstance(value, Part):
+        model = next(models_in(form), None)
+        if model is not None:
+            fields = model.model_fields
+            return {name: _kept(value[name], fields[name].annotation) for name in value if name in fields}
+        return {name: _kept(value[name], str) for name in value}
+    if isinstance(value, tuple):
+        return tuple(_kept(one, form) for one in value)
+    return literal(value) if isinstance(value, str) else value
 
 
 def _toleration(given: Part) -> dict[str, str]:
@@ -107,6 +130,7 @@ def command(draft: Draft, pod: Part) -> Command:
         draft.remarks["script"] = "put what the image runs by itself here: the manifest names no command"
     elif not container.get("command"):
         draft.check("the manifest has arguments and no command: what the image runs by itself goes before them")
+    _security(draft, pod, container)
     options = [*_identity(pod, container), *_limits(draft, container), *_mounts(draft, pod, container)]
     if container.get("imagePullPolicy") in ("Always", "Never"):
         options.append(("--pull", container["imagePullPolicy"].lower()))
@@ -166,6 +190,22 @@ def _identity(pod: Part, container: Part) -> Iterator[tuple[str, str]]:
         yield "--user", f"{user}:{group}" if group is not None else str(user)
     for capability in at(container, "securityContext", "capabilities", "add") or ():
         yield "--cap-add", capability
+
+
+def _security(draft: Draft, pod: Part, container: Part) -> None:
+    """Put into the draft what security contexts say beside what `container` has a place for."""
+    of_pod = _kept(pod.get("securityContext"), PodSecurityContext) or {}
+    own = _kept(container.get("securityContext"), SecurityContext) or {}
+    if "runAsUser" in of_pod or "runAsUser" in own:
+        group = _said(pod, container, "runAsGroup")
+        if group is not None and of_pod.get("fsGroup") == group:
+            del of_pod["fsGroup"]  # as it is where `container.user` names a group
+        of_pod, own = ({k: v for k, v in one.items() if k not in ("runAsUser", "runAsGroup")} for one in (of_pod, own))
+    capabilities = {key: value for key, value in own.pop("capabilities", {}).items() if key != "add"}
+    if own.get("privileged") is False:
+        del own["privileged"]
+    draft.put("kubernetes.pod_security_context", of_pod)
+    draft.put("kubernetes.security_context", {**own, **({"capabilities": capabilities} if capabilities else {})})
 
 
 def _said(pod: Part, container: Part, key: str) -> Any:

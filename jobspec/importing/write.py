@@ -103,7 +103,7 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f"{scalar(name)}: {_flow(item)}".rstrip() for name, item in value.items()) + "}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(map(_flow, value)) + "]"
-    return str(value) if isinstance(value, int) else scalar(value)
+    return str(value).lower() if isinstance(value, int) else scalar(value)
 
 
 # A text that stands without quotes: no character that YAML, in a list or outside of one, could take for its own.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.plan.types import Cluster, HostRef, Toleration
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.spec.kubernetes_part import Kubernetes
+    from jobctl.jobspec.spec.kubernetes_part import Toleration as Given
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.parts import Kubernetes
-    from jobctl.jobspec.spec.parts import Toleration as Given
+    from jobctl.jobspec.spec.part import Part
 
 # The names that device plugins give their devices: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/ and
 # the vendors' plugins.
@@ -42,11 +43,29 @@ def cluster_of(spec: Spec) -> Cluster:
         labels=tuple(sorted(given.labels.items())),
         annotations=tuple(sorted(given.annotations.items())),
         gloo=spec.ps.gloo if spec.ps else None,
+        affinity=_as_api(given.affinity),
+        host_network=given.host_network,
+        pod_security=_as_api(given.pod_security_context),
+        security=_as_api(given.security_context),
+        token=_token(given),
+        ttl=given.ttl_seconds_after_finished,
     )
 
 
+def _as_api(given: Part | None) -> dict[str, Any] | None:
+    """Return a part of a pod as the API has it: with what was said, and nothing else."""
+    return given.model_dump(mode="json", exclude_none=True) if given is not None else None
+
+
+def _token(given: Kubernetes) -> bool | None:
+    """Return whether pods get a token for the API server: nothing in them needs it unless an account was chosen for them."""
+    if given.automount_service_account_token is None:
+        return None if given.service_account else False
+    return given.automount_service_account_token
+
+
 def _empty() -> Kubernetes:
-    from jobctl.jobspec.spec.parts import Kubernetes
+    from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 
     return Kubernetes()
 

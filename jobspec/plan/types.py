@@ -10,7 +10,7 @@ processes. A slot is a typed value, never text inside a user's value.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
@@ -328,7 +328,9 @@ class Toleration:
 class Cluster:
     """How a Kubernetes cluster is asked to run the job. What is None is left to the cluster, or to the operator.
 
-    `device` is the resource by which pods get devices, `gloo` Paddle's with_gloo in mode `ps`.
+    `device` is the resource by which pods get devices, `gloo` Paddle's with_gloo in mode `ps`. `affinity`, `pod_security` and
+    `security` are parts of a pod as the API has them; `token` is whether pods get one for the API server, `ttl` how many
+    seconds an ended job stays.
     """
 
     operator: Literal["paddle-operator", "kubeflow", "trainer", "none"]
@@ -347,6 +349,12 @@ class Cluster:
     labels: Pairs
     annotations: Pairs
     gloo: int | None = None
+    affinity: dict[str, Any] | None = None
+    host_network: bool = False
+    pod_security: dict[str, Any] | None = None
+    security: dict[str, Any] | None = None
+    token: bool | None = False
+    ttl: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from jobctl.jobspec.render.pod import (
     labels,
     of,
     secret_name,
+    security_of_pod,
     template,
 )
 
@@ -165,6 +166,7 @@ def _job(plan: Plan, name: str, nodes: list[Node]) -> Object:
         "completionMode": "Indexed",
         "backoffLimit": plan.recovery.max_restarts,
         **({"activeDeadlineSeconds": math.ceil(deadline)} if deadline else {}),
+        **({"ttlSecondsAfterFinished": ttl} if (ttl := of(plan).ttl) is not None else {}),
         # A pod is started elsewhere only once the one before is known to be gone.
         "podReplacementPolicy": "Failed",
         "podFailurePolicy": {"rules": _failure_rules(runs.name)},
@@ -200,7 +202,7 @@ def _runs(plan: Plan, node: Node) -> Runs:
         {"name": "node", "emptyDir": {}},
     )
     if secrets:
-        mode = _secrets_mode(node.container.user)
+        mode = _secrets_mode(security_of_pod(of(plan), node.container))
         volumes += ({"name": "secrets", "secret": {"secretName": secret_name(plan), "defaultMode": mode}},)
     places = (("launcher", _LAUNCHER), ("job", _JOB), ("node", _NODE), *((("secrets", _SECRETS),) if secrets else ()))
     return Runs(
@@ -209,12 +211,20 @@ def _runs(plan: Plan, node: Node) -> Runs:
         volumes=volumes,
         mounts=places,
         read_only=("launcher", "job", "secrets"),
+        ports=_ports(plan, node),
     )
 
 
-def _secrets_mode(user: str | None) -> int:
+def _ports(plan: Plan, node: Node) -> tuple[Object, ...]:
+    """Return the port by which launchers agree, where it is the node's: no node then gets two pods of the job."""
+    if not of(plan).host_network or node.launch.circle is None:
+        return ()
+    return ({"containerPort": node.launch.circle, "hostPort": node.launch.circle, "protocol": "UDP"},)
+
+
+def _secrets_mode(context: Object) -> int:
     """Return who may read the secrets in a pod, whose files are root's: that is its processes in any case.
 
     A group that is given is `fsGroup`, and has the files. Without one, who the processes are is the image's business.
     """
-    return 0o440 if user == "root" or ":" in (user or "") else 0o444
+    return 0o440 if context.get("runAsUser") == 0 or "fsGroup" in context else 0o444

@@ -61,7 +61,7 @@ def _paddle_operator(plan: Plan, metadata: Callable[[], Object]) -> Iterator[Obj
     spec = {
         **({"withGloo": cluster.gloo} if cluster.gloo is not None else {}),
         **elastic,
-        **({"intranet": cluster.intranet} if cluster.intranet else {}),
+        **({"intranet": intranet} if (intranet := "Host" if cluster.host_network else cluster.intranet) else {}),
         **({"cleanPodPolicy": cluster.clean_pod_policy} if cluster.clean_pod_policy else {}),
         **_scheduling(plan),
         **replicas,
@@ -117,7 +117,8 @@ def _run_policy(plan: Plan) -> Object:
     deadline = {"activeDeadlineSeconds": math.ceil(recovery.max_duration)} if recovery.max_duration else {}
     # It counts the restarts of all pods, and when one fails all of them start again.
     budget = {"backoffLimit": recovery.max_restarts * len(plan.nodes)} if recovery.max_restarts else {}
-    return {"cleanPodPolicy": clean, **deadline, **budget, **_scheduling(plan)}
+    ttl = {"ttlSecondsAfterFinished": cluster.ttl} if cluster.ttl is not None else {}
+    return {"cleanPodPolicy": clean, **ttl, **deadline, **budget, **_scheduling(plan)}
 
 
 # Kubeflow Trainer: a runtime of the job's own, since a TrainJob alone has no place for volumes or secrets.

@@ -44,6 +44,7 @@ class Runs:
     volumes: tuple[Object, ...] = ()
     mounts: Pairs = ()
     read_only: tuple[str, ...] = ()  # volumes
+    ports: tuple[Object, ...] = ()
 
 
 def labels(plan: Plan) -> Object:
@@ -73,7 +74,7 @@ def template(
         "enableServiceLinks": False,
         **_account(cluster),
         **_placement(cluster, given),
-        **({"securityContext": identity} if (identity := _identity(given)) else {}),
+        **({"securityContext": context} if (context := security_of_pod(cluster, given)) else {}),
         **({"initContainers": [_unpacker(plan, given)]} if plan.code else {}),
         "containers": [_container(plan, given, runs, [mount for _, mount in mounts])],
         **({"volumes": volumes} if volumes else {}),
@@ -91,6 +92,8 @@ def of(plan: Plan) -> Cluster:
 
 def _account(cluster: Cluster) -> Object:
     named: Object = {"serviceAccountName": cluster.service_account} if cluster.service_account else {}
+    if cluster.token is not None:
+        named["automountServiceAccountToken"] = cluster.token
     secrets = [{"name": name} for name in cluster.image_pull_secrets]
     return {**named, **({"imagePullSecrets": secrets} if secrets else {})}
 
@@ -103,20 +106,36 @@ def _placement(cluster: Cluster, given: Container) -> Object:
     return {
         **({"nodeSelector": dict(cluster.node_selector)} if cluster.node_selector else {}),
         **({"tolerations": tolerations} if tolerations else {}),
+        **({"affinity": cluster.affinity} if cluster.affinity else {}),
+        # Names of services, too, are asked of the cluster and not of the node's resolver.
+        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if cluster.host_network else {}),
         **({"priorityClassName": cluster.priority_class} if cluster.priority_class else {}),
         **({"runtimeClassName": given.runtime} if given.runtime else {}),
     }
 
 
-def _identity(given: Container) -> Object:
-    """Return who the processes are; files of volumes become readable for their group."""
+def security_of_pod(cluster: Cluster, given: Container) -> Object:
+    """Return a pod's security context; where a group is named, files of volumes become readable for it."""
     if given.user is None:
-        return {}
+        return cluster.pod_security or {}
     user, _, group = ("0" if given.user == "root" else given.user).partition(":")
-    return {
-        "runAsUser": int(user),
-        **({"runAsGroup": int(group), "fsGroup": int(group)} if group else {}),
-    }
+    own = {"runAsUser": int(user), **({"runAsGroup": int(group), "fsGroup": int(group)} if group else {})}
+    return {**own, **(cluster.pod_security or {})}
+
+
+def _security(cluster: Cluster, given: Container) -> Object:
+    """Return the security context of a container that trains."""
+    said = cluster.security or {}
+    added = list(dict.fromkeys((*given.cap_add, *((said.get("capabilities") or {}).get("add") or ()))))
+    capabilities = {**(said.get("capabilities") or {}), **({"add": added} if added else {})}
+    return {**said, **({"capabilities": capabilities} if capabilities else {})}
+
+
+def _security_of_unpacker(cluster: Cluster) -> Object:
+    """Return the security context of the container that only unpacks: no more privileges than the image has."""
+    said = {key: value for key, value in (cluster.security or {}).items() if key != "privileged"}
+    dropped = (said.pop("capabilities", None) or {}).get("drop")
+    return {**said, **({"capabilities": {"drop": dropped}} if dropped else {})}
 
 
 def _container(plan: Plan, given: Container, runs: Runs, mounts: list[Object]) -> Object:
@@ -137,7 +156,8 @@ def _container(plan: Plan, given: Container, runs: Runs, mounts: list[Object]) -
         **({"workingDir": runs.workdir} if runs.workdir else {}),
         **_variables(plan, given, runs, uses_address),
         **({"resources": limits} if (limits := resources(of(plan), given)) else {}),
-        **({"securityContext": {"capabilities": {"add": list(given.cap_add)}}} if given.cap_add else {}),
+        **({"ports": list(runs.ports)} if runs.ports else {}),
+        **({"securityContext": context} if (context := _security(of(plan), given)) else {}),
         **({"volumeMounts": mounted + mounts} if mounted or mounts else {}),
     }
 
@@ -249,6 +269,7 @@ def _unpacker(plan: Plan, given: Container) -> Object:
         "command": [given.python, "-c", _UNPACK, f"{_CODE}/{ARCHIVE}", escaped(plan.code.target)],
         # Namespaces with a quota refuse pods with a container that names none.
         **({"resources": {"limits": sizes}} if (sizes := _sizes(given)) else {}),
+        **({"securityContext": context} if (context := _security_of_unpacker(of(plan))) else {}),
         "volumeMounts": [
             {"name": "archive", "mountPath": _CODE, "readOnly": True},
             {"name": "code", "mountPath": plan.code.target},

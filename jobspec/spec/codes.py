@@ -116,6 +116,12 @@ CODES: dict[str, tuple[str, str]] = {
     "operator-launcher": ("error", "on `kubernetes`: trainers of old Paddle below an operator"),
     "operator-port": ("warning", "on `kubernetes`: a rendezvous port, which the operator chooses"),
     "operator-recovery": ("warning", "on `kubernetes`: a key of `recovery` that nobody there heeds"),
+    "two-users": (
+        "error",
+        "on `kubernetes`: `container.user` and a security context that both say who the processes are",
+    ),
+    "no-requests": ("warning", "on `kubernetes`: pods on the CPU that ask for neither cores nor memory"),
+    "node-path": ("warning", "on `kubernetes`: checkpoints in a folder of each node, which has to be there"),
     "kubernetes-devices": ("error", "on `kubernetes`: devices without a count, so that no pod could ask for them"),
     "kubernetes-ids": ("warning", "on `kubernetes`: device numbers, which the cluster chooses"),
     "kubernetes-etcd": (

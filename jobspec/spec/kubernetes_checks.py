@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 
 from jobctl.jobspec.spec.checks import ERROR, WARNING, Rule, is_elastic, operator_of
 from jobctl.jobspec.spec.model import Spec
@@ -21,6 +22,35 @@ def _regroups(spec: Spec) -> bool:
     """Say whether Paddle's launchers keep in etcd, below an operator, who takes part."""
     below = operator_of(spec) == "paddle-operator" or (_managed(spec) and is_elastic(spec))
     return spec.etcd is not None and spec.framework == "paddle" and spec.mode == "collective" and below
+
+
+def _is_said(spec: Spec, key: str) -> bool:
+    """Say whether the user has written a key of `kubernetes`."""
+    return spec.kubernetes is not None and getattr(spec.kubernetes, key) not in (None, False)
+
+
+def _names_a_user_twice(spec: Spec) -> bool:
+    given = spec.kubernetes
+    said = (given.pod_security_context, given.security_context) if given else ()
+    return spec.container.user is not None and any(
+        one is not None and (one.runAsUser is not None or one.runAsGroup is not None) for one in said
+    )
+
+
+def _asks_for_nothing(spec: Spec) -> bool:
+    """Say whether pods without devices say not even how much memory or time they need."""
+    own = spec.kubernetes.resources if spec.kubernetes else {}
+    return spec.devices.kind == "cpu" and spec.resources.cpus is None and spec.resources.memory is None and not own
+
+
+def _needs_a_path(spec: Spec) -> bool:
+    """Say whether the checkpoints are in a folder of each node, which nobody makes."""
+    if spec.checkpoint is None or (spec.kubernetes and spec.kubernetes.checkpoint_claim):
+        return False
+    return not any(
+        volume.kind == "volume" and PurePosixPath(spec.checkpoint.dir).is_relative_to(volume.target)
+        for volume in spec.volumes
+    )
 
 
 # The operator and the framework for which a range of nodes works.
@@ -79,5 +109,21 @@ RULES: tuple[Rule, ...] = (
          at_key=True),
     Rule("kubernetes-ulimits", WARNING, ("resources", "ulimits"), lambda s: s.resources.ulimits,
          "a pod has the limits that its node's engine gives to all", at_key=True),
+    Rule("operator-unused", ERROR, ("kubernetes", "ttl_seconds_after_finished"),
+         lambda s: operator_of(s) in ("paddle-operator", "trainer") and _is_said(s, "ttl_seconds_after_finished"),
+         "a PaddleJob of paddle-operator and a TrainJob stay until somebody removes them",
+         "leave it out: `jobctl down` removes the job; operators `none` and `kubeflow` know such a time", at_key=True),
+    Rule("operator-policy", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.host_network and s.kubernetes.intranet not in (None, "Host"),
+         "paddle-operator tells pods other addresses than those of their nodes this way, and they have the nodes' network",
+         "with `host_network` leave it out: it is `Host` then"),
+    Rule("two-users", ERROR, ("container", "user"), _names_a_user_twice,
+         "who the processes are stands in a security context of `kubernetes` too", "say it in one of the two places"),
+    Rule("no-requests", WARNING, ("devices",), _asks_for_nothing,
+         "pods ask for neither cores nor memory: the cluster crowds them onto any node, and ends them first when it is short",
+         "say what one needs: `resources: {cpus: 4, memory: 16g}`"),
+    Rule("node-path", WARNING, ("checkpoint",), _needs_a_path,
+         "the checkpoints are in this folder of each node (`hostPath`): where it is not there, pods do not start",
+         "mount shared storage there on all nodes, or name a claim: `kubernetes: {checkpoint_claim: NAME}`"),
 )
 # fmt: on

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import short
+from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import NAME, is_name
 from jobctl.jobspec.spec.part import Part
 from jobctl.jobspec.spec.parts import (
@@ -18,7 +19,6 @@ from jobctl.jobspec.spec.parts import (
     ContainerOptions,
     Devices,
     Etcd,
-    Kubernetes,
     MindsporeOptions,
     Network,
     Nodes,

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.pod_parts import PodSecurityContext
 
 
 def keys_at(path: Sequence[str | int]) -> list[str]:
@@ -20,7 +21,7 @@ def keys_at(path: Sequence[str | int]) -> list[str]:
         if isinstance(part, int) or (part not in _fields(model) and _is_map(model)):
             continue
         info = _fields(model).get(part)
-        model = next(_models(info.annotation), None) if info else model
+        model = next(models_in(info.annotation), None) if info else model
     if model is None:
         return []
     return [name for name in _fields(model) if not (model.__name__ == "Secret" and name == "name")]
@@ -34,12 +35,12 @@ def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
-def _models(annotation: object) -> Iterator[type[BaseModel]]:
+def models_in(annotation: object) -> Iterator[type[BaseModel]]:
     """Yield the models in an annotation, however they are wrapped."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in typing.get_args(annotation):
-        yield from _models(part)
+        yield from models_in(part)
 
 
 def spec_page() -> str:
@@ -64,8 +65,10 @@ def _section(model: type[BaseModel], prefix: str, title: str) -> Iterator[str]:
         yield f"| `{prefix}{name}` | {_default(info)} | {info.description} |"
     yield ""
     for name, info in _fields(model).items():
-        below = next(_models(info.annotation), None)
-        if below is not None:
+        below = next(models_in(info.annotation), None)
+        if (
+            below is not None and below.__module__ != PodSecurityContext.__module__
+        ):  # Kubernetes' own reference has these
             yield from _section(below, f"{prefix}{name}.", f"`{prefix}{name}`")
 
 

@@ -78,7 +78,18 @@ def _told(manifest: dict[str, Any]) -> list[str]:
 
 
 # Of these each key is one of the user's own, and carried over; or it is the cluster's, or told as a whole.
-WHOLE = ("labels", "annotations", "status", "heter", "env", "nodeSelector", "limits", "requests", "secret")
+WHOLE = (
+    "labels",
+    "matchLabels",
+    "annotations",
+    "status",
+    "heter",
+    "env",
+    "nodeSelector",
+    "limits",
+    "requests",
+    "secret",
+)
 
 
 def test_nothing_of_a_manifest_is_lost_without_a_word() -> None:

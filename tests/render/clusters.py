@@ -81,7 +81,19 @@ kubernetes:
   tolerations:
     - {key: gpu, effect: NoSchedule}
     - {key: team, value: vision}
-  resource_name: example.com/card
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+          - matchExpressions: [{key: zone, operator: In, values: [a, b]}]
+    podAntiAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+        - {weight: 50, podAffinityTerm: {topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {team: other}}}}
+  host_network: true
+  pod_security_context: {runAsNonRoot: true, supplementalGroups: [2000], seccompProfile: {type: RuntimeDefault}}
+  security_context: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}, seLinuxOptions: {level: "s0:c1"}}
+  automount_service_account_token: false
+TTL  resource_name: example.com/card
   resources: {rdma/hca_shared_devices_a: "1"}
   checkpoint_claim: checkpoints
   labels: {team: vision, sidecar.istio.io/inject: "false"}
@@ -91,7 +103,13 @@ kubernetes:
 
 def everything(operator: str, framework: str, device: str = "gpu:2") -> Plan:
     """Return the plan of a job that uses each key that means something in a cluster."""
-    text = EVERYTHING.replace("OPERATOR", operator).replace("FRAMEWORK", framework).replace("DEVICE", device)
+    ttl = "  ttl_seconds_after_finished: 3600\n" if operator in ("none", "kubeflow") else ""
+    text = (
+        EVERYTHING.replace("TTL", ttl)
+        .replace("OPERATOR", operator)
+        .replace("FRAMEWORK", framework)
+        .replace("DEVICE", device)
+    )
     return of_text(text)
 
 

@@ -18,10 +18,10 @@ import yaml
 
 # Parts of pod templates and job sets that no manifest of ours has.
 LEFT_OUT = {
-    *("affinity", "ephemeralContainers", "topologySpreadConstraints", "dnsConfig", "hostAliases", "overhead", "resourceClaims"),
+    *("ephemeralContainers", "topologySpreadConstraints", "dnsConfig", "hostAliases", "overhead", "resourceClaims"),
     *("readinessGates", "schedulingGates", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe", "envFrom"),
     *("initializer", "runtimePatches", "status", "heter", "metrics", "volumeClaimPolicies", "startupPolicy", "selector"),
-    *("podFailurePolicy", "successPolicy", "windowsOptions", "seLinuxOptions", "projected", "csi", "ephemeral", "coordinator"),
+    *("podFailurePolicy", "successPolicy", "windowsOptions", "projected", "csi", "ephemeral", "coordinator"),
     *("awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume", "flocker", "gitRepo"),
     *("gcePersistentDisk", "glusterfs", "iscsi", "nfs", "photonPersistentDisk", "portworxVolume", "quobyte", "rbd"),
     *("scaleIO", "storageos", "vsphereVolume", "downwardAPI", "image_volume"),

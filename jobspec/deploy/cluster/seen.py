@@ -333,9 +333,7 @@ def _is_gone(node: ObservedNode) -> bool:
 def _verdict(mains: Sequence[Object], nodes: Sequence[ObservedNode], plan: Plan | None) -> tuple[Phase, str | None]:
     """Return how the job stands: as its operator says, as far as that says anything, else as its pods do."""
     if not mains:
-        return (
-            ("stopped", "nothing of it is in the cluster") if not nodes else ("stopped", "its pods are being removed")
-        )
+        return "stopped", _why_gone(nodes, plan)
     if any(main["metadata"].get("deletionTimestamp") for main in mains):
         return "stopped", "it is being removed"
     told = [said_of(main) for main in mains]
@@ -349,6 +347,14 @@ def _verdict(mains: Sequence[Object], nodes: Sequence[ObservedNode], plan: Plan 
     if stopped is not None:
         return "stopped", stopped[1]
     return _under_way(told, nodes, plan)
+
+
+def _why_gone(nodes: Sequence[ObservedNode], plan: Plan | None) -> str:
+    if nodes:
+        return "its pods are being removed"
+    ttl = plan.cluster.ttl if plan is not None and plan.cluster is not None else None
+    told = "" if ttl is None else f": it is removed {ttl} s after its end (`ttl_seconds_after_finished`)"
+    return f"nothing of it is in the cluster{told}"
 
 
 def _trains(main: Object, mains: Sequence[Object]) -> bool:
