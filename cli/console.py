@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -158,19 +159,53 @@ def out(text: str = "") -> None:
 
 
 def out_bytes(data: bytes) -> None:
-    """Print bytes as they are: what a training process printed need not be text."""
+    """Print bytes as they are."""
     sys.stdout.buffer.write(data)
+
+
+def out_log(head: str, line: bytes) -> None:
+    """Print a line that a training process has printed, which need not be text.
+
+    Byte for byte, but for what a terminal would obey: there colours alone are left, and bytes that are no text are shown.
+    """
+    if sys.stdout.isatty():
+        keep = _COLOUR if colourful(sys.stdout) else None
+        shown = plain(line.decode("utf-8", "backslashreplace"), keep)
+        line = (f"{shown}\x1b[0m" if "\x1b" in shown else shown).encode()
+    sys.stdout.buffer.write(head.encode() + line + b"\n")
+
+
+# What a terminal obeys: sequences that begin with ESC or its C1 forms, and control characters.
+_CONTROL = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI
+    "|(?:\x1b[P\\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\\\|\x9c)?"  # OSC, DCS and the like
+    "|\x1b[ -/]*[0-~]?"
+    "|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
+_COLOUR = re.compile("\x1b\\[[0-9;:]*m")
+
+
+def plain(text: str, keep: re.Pattern[str] | None = None) -> str:
+    """Return what others wrote without anything that a terminal obeys, but for what matches `keep`."""
+    return _CONTROL.sub(lambda found: found[0] if keep and keep.fullmatch(found[0]) else "", text)
 
 
 def out_json(value: object) -> None:
     """Print one JSON document."""
-    out(json.dumps(value, indent=2, ensure_ascii=not _is_utf_8(sys.stdout)))
+    _out_json(json.dumps(value, indent=2, ensure_ascii=not _is_utf_8(sys.stdout)))
 
 
 def out_json_line(value: object) -> None:
     """Print one line of JSON Lines, and see to it that a reader gets it now."""
-    out(json.dumps(value, ensure_ascii=not _is_utf_8(sys.stdout)))
+    _out_json(json.dumps(value, ensure_ascii=not _is_utf_8(sys.stdout)))
     sys.stdout.flush()
+
+
+def _out_json(text: str) -> None:
+    """Print JSON; of what a terminal obeys it leaves some characters as they are."""
+    _said.out = True
+    text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    sys.stdout.write(_encodable(text, sys.stdout) + "\n")
 
 
 def _is_utf_8(stream: Any) -> bool:
@@ -203,7 +238,11 @@ def warning(message: str) -> None:
 
 
 def printable(text: str, stream: Any) -> str:
-    """Return `text` as `stream` can show it, whatever its encoding."""
+    """Return `text` as `stream` can show it, whatever its encoding, and without what others have put in for a terminal to obey."""
+    return _encodable(_STYLED.sub(_escape, plain(text)), stream)
+
+
+def _encodable(text: str, stream: Any) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
@@ -212,8 +251,16 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1
 
 
 def style(text: str, colour: str, stream: Any = None) -> str:
-    """Return `text` coloured if `stream` (default stderr) is a terminal and NO_COLOR is not set."""
-    return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if colourful(stream or sys.stderr) else text
+    """Return `text` marked for a colour if `stream` (default stderr) is a terminal and NO_COLOR is not set."""
+    return f"\ufdd0{_COLOURS[colour]}\ufdd1{text}\ufdd2" if colourful(stream or sys.stderr) else text
+
+
+# How colours are marked until they are printed: no text has these, so that no text that others wrote is taken for ours.
+_STYLED = re.compile("\ufdd0([0-9]+)\ufdd1|\ufdd2")
+
+
+def _escape(mark: re.Match[str]) -> str:
+    return f"\x1b[{mark[1] or 0}m"
 
 
 def colourful(stream: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Printing logs: merged, prefixed by node and rank, byte for byte what the processes wrote."""
+"""Printing logs: merged, prefixed by node and rank; what a terminal would obey stays off terminals."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def _refuse_unknown_rank(deployer: Handle, choice: Choice) -> None:
 
 def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
     """Return what reads the logs: where the job runs, or else in what `down` collected."""
-    from jobctl.jobspec.deploy.logs import Folder, Logs
+    from jobctl.jobspec.deploy.logfiles import Folder
+    from jobctl.jobspec.deploy.logs import Logs
 
     reader = deployer.logs(selection, last)
     if reader is not None:
@@ -156,7 +157,7 @@ def _printer(choice: Choice, output: Format) -> Callable[[Line], None]:
             number = _COLOURS[(line.rank if line.rank is not None else line.node) % len(_COLOURS)]
             who = f"\x1b[{number}m{who}\x1b[0m"
         stamp = f"{_stamp(line.time)} " if choice.timestamps else ""
-        console.out_bytes(f"{stamp}{who} | ".encode() + line.text + b"\n")
+        console.out_log(f"{stamp}{who} | ", line.text)
 
     return show
 
@@ -166,7 +167,7 @@ def _writer(line: Line) -> str:
     if line.rank is None:
         return line.log.removesuffix(".log")
     role = line.log.partition("log.")[0]
-    return f"rank{line.rank}" if role == "worker" else f"{role}{line.rank}"
+    return f"rank{line.rank}" if role == "worker" or line.log.startswith("stack.") else f"{role}{line.rank}"
 
 
 def _stamp(seconds: float) -> str:

@@ -40,7 +40,7 @@ class Progress:
         from rich.markup import escape
 
         count = f"{done[0]}/{done[1]} nodes · " if done else ""
-        self.live.update(count + escape(text))
+        self.live.update(count + escape(console.plain(text)))
 
     def _say_once(self, text: str) -> None:
         """Say what has been waited for for long."""

@@ -241,7 +241,7 @@ def _watch_live(deployer: Handle, wide: bool) -> None:
     with Live(console=Console(), auto_refresh=False) as live:
         while True:
             observed = look(deployer)
-            live.update(Text(status_text(deployer, observed, wide)), refresh=True)
+            live.update(Text(console.plain(status_text(deployer, observed, wide))), refresh=True)
             if ended(deployer, observed):
                 return
             pause(max(INTERVAL, deployer.interval))

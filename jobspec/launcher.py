@@ -59,6 +59,7 @@ SETTLE = 0.5  # seconds after which a framework launcher's end is believed befor
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
 FIRST_DELAY, LONGEST_DELAY = 1.0, 30.0  # seconds before they begin again, without progress in between
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
+LONGEST_TAIL = 4096  # characters of one of these lines, its last ones
 TAIL_ALONE, TAIL_CHARACTERS = 5, 300  # what of that goes into etcd, whose requests may not be large, or on a full disk
 PROGRESS_WITHOUT_COUNTER = 60.0  # seconds that a run without a step counter has to last to count as progress
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
@@ -300,7 +301,7 @@ def last_lines(path: str, start: int = 0) -> List[str]:
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return [line for line in lines if line.strip()][-TAIL_LINES:]
+    return [line[-LONGEST_TAIL:] for line in lines if line.strip()][-TAIL_LINES:]
 
 
 def abridged(failure: Json) -> Json:
@@ -3726,10 +3727,12 @@ class Echo:
     """
 
     AT_ONCE = 4096  # PIPE_BUF of Linux
+    PACE = 0.5  # seconds between two states of a line that is written over and over
 
     def __init__(self, file: int, who: str) -> None:
         self.file, self.who, self.rest = file, os.fsencode(who + " | "), b""
         self.room = self.AT_ONCE - len(self.who) - 1
+        self.shown, self.shown_at = b"", 0.0  # the last such state, and when it was said
 
     @classmethod
     def of(cls, task: Json, rank: str) -> "Optional[Echo]":
@@ -3745,14 +3748,26 @@ class Echo:
         return cls(file, role + rank)
 
     def write(self, data: bytes) -> None:
-        """Say the lines that are whole by now; of one that grows, as a progress bar does, the parts that are full."""
+        """Say the lines that are whole by now; of one that grows the parts that are full; of a progress bar a state at times."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self.say(line)
+            self.say_last(line)
+        before = len(self.rest)
+        self.rest = self.rest[self.rest.rstrip(b"\r").rfind(b"\r") + 1 :]
+        if (len(self.rest) < before or self.rest.endswith(b"\r")) and time.monotonic() - self.shown_at >= self.PACE:
+            self.say_last(self.rest)
+            self.shown, self.shown_at = self.rest.rstrip(b"\r"), time.monotonic()
         full = max(0, len(self.rest) - 1) // self.room * self.room
         if full:
             self.say(self.rest[:full])
             self.rest = self.rest[full:]
+
+    def say_last(self, line: bytes) -> None:
+        """Say of a line that was written over and over what a terminal shows in the end, unless that was said."""
+        state = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if not state or state != self.shown:
+            self.say(state)
+        self.shown = b""
 
     def say(self, line: bytes) -> None:
         """Say one line, in parts if it is long."""
@@ -3763,7 +3778,7 @@ class Echo:
     def finish(self) -> None:
         """Say the last line, which has no end."""
         if self.rest:
-            self.say(self.rest)
+            self.say_last(self.rest)
             self.rest = b""
 
 

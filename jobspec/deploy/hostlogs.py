@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.fanout import fan_out
-from jobctl.jobspec.deploy.logs import Key, Size, Want, is_of_node
+from jobctl.jobspec.deploy.logfiles import Key, Size, Want, is_of_node
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import checked
 from jobctl.jobspec.deploy.untrusted import number_in

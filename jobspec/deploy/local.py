@@ -50,7 +50,8 @@ from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.localfeed import LocalFeed
 from jobctl.jobspec.deploy.localservices import LocalServices, script_hash
 from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
-from jobctl.jobspec.deploy.logs import Folder, Logs, Selection
+from jobctl.jobspec.deploy.logfiles import Folder
+from jobctl.jobspec.deploy.logs import Logs, Selection
 from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, parse_node, waits_for
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.untrusted import number_in

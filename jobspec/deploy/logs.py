@@ -8,17 +8,27 @@ whatever broke off, loses nothing and repeats nothing.
 from __future__ import annotations
 
 import heapq
-import struct
+import re
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Protocol
 
 from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.logfiles import Key, Size, Source, Want
+from jobctl.jobspec.deploy.seeking import RECORD, begin_at, index_at, start_of_last
 from jobctl.jobspec.deploy.untrusted import as_number, number_in, parse_object
 
-_RECORD = struct.Struct("<Qd")
 AT_ONCE = 4 << 20  # bytes of one file that are read at once
+INDEX_AT_ONCE = 4096 * RECORD.size  # the same of an index
+LONGEST = 256 << 10  # bytes of a line; what is longer comes in parts
+PACE = 0.5  # seconds between two states of a line that is written over and over, as progress bars are
+
+# What is a log among the files beside it: other than what debuggers and frameworks leave there.
+_LOG = re.compile(r"(?!endpoints\.)[a-z]+\.log|[a-z]+log\.\d+|stack\.\d+")
+_PY_SPY = b"Process "  # how its dumps begin; what a process has printed of its stack itself is in its log already
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,78 +54,6 @@ class Selection:
     launcher: bool = False
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Key:
-    """A file below a job's work directory on one host."""
-
-    host: str
-    path: PurePosixPath
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How long a file is (bytes), and when it was last written (seconds since the epoch)."""
-
-    bytes: int
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Want:
-    """`count` bytes of a file from `offset` on."""
-
-    key: Key
-    offset: int
-    count: int
-
-
-class Source(Protocol):
-    """Where logs are read."""
-
-    interval: float  # seconds between two looks at logs that grow
-    problems: dict[str, DeployError]  # why the last read of a host failed
-
-    def files(self) -> Mapping[Key, Size]:
-        """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing."""
-
-    def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
-        """Return what was wanted, as far as it can be read."""
-
-
-class Folder:
-    """The logs in a work directory on this machine (or in what `down` collected of one)."""
-
-    interval = 0.1
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.problems: dict[str, DeployError] = {}
-
-    def files(self) -> Mapping[Key, Size]:
-        """Return all files below the nodes' `logs` and `processes`."""
-        found = {}
-        for part in ("logs", "processes"):
-            for path in sorted(self.root.glob(f"node-*/{part}/**/*")):
-                inside = PurePosixPath(path.relative_to(self.root).as_posix())
-                if is_of_node(inside) and path.is_file():
-                    stat = path.stat()
-                    key = Key("", inside)
-                    found[key] = Size(stat.st_size, stat.st_mtime)
-        return found
-
-    def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
-        """Return what was wanted."""
-        found = {}
-        for want in wants:
-            try:
-                with (self.root / want.key.path).open("rb") as file:
-                    file.seek(want.offset)
-                    found[want] = file.read(want.count)
-            except FileNotFoundError:
-                continue
-        return found
-
-
 class Reader(Protocol):
     """What reads the chosen logs of a job, merged by time, as they grow."""
 
@@ -137,9 +75,14 @@ class Reader(Protocol):
         """Yield the lines that came since the last call; with `final` also those without a newline."""
 
 
+def last_state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line that was written over and over, as by a progress bar."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
 @dataclass(slots=True)
 class Tail:
-    """One log that is read as it grows."""
+    """One log that is read as it grows. `torn`: reading began in the midst of a line, the rest of which is left out."""
 
     key: Key
     node: int
@@ -147,11 +90,20 @@ class Tail:
     generation: int
     offset: int = 0
     index_offset: int = 0
-    index: list[tuple[int, float]] = field(default_factory=list)
+    torn: bool = False
+    index: deque[tuple[int, float]] = field(default_factory=deque)
     rest: bytes = b""
     lines: list[Line] = field(default_factory=list)
     more: bool = False  # whether the file is known to hold more than was read
     time: float = 0.0  # of its last line
+    bar: bool = False  # whether the line in `rest` is written over and over
+    shown: bytes = b""  # the last state of the line in `rest` that was shown
+    shown_at: float = 0.0  # when, by a clock that nobody sets
+
+    @property
+    def timed(self) -> int:
+        """Up to which byte it is known when it was written."""
+        return self.index[-1][0] if self.index else 0
 
     @property
     def index_key(self) -> Key:
@@ -166,6 +118,19 @@ class Tail:
         for text in lines:
             self._add(text, start, written)
             start += len(text) + 1
+        whole = len(self.rest)
+        self.rest = self.rest[self.rest.rstrip(b"\r").rfind(b"\r") + 1 :]
+        self.bar = self.bar or len(self.rest) < whole or self.rest.endswith(b"\r")
+        while len(self.rest) > LONGEST:
+            self._add(self.rest[:LONGEST], self.offset - len(self.rest), written)
+            self.rest = self.rest[LONGEST:]
+
+    def show(self, now: float) -> None:
+        """Show the state of a line that is written over and over, now and then."""
+        state = last_state(self.rest)
+        if state and state != self.shown and self.bar and now - self.shown_at >= PACE:
+            self.lines.append(self._line(state, self.offset - len(self.rest), self.time))
+            self.shown, self.shown_at = state, now
 
     def finish(self, written: float) -> None:
         """Take the last line, which has no newline."""
@@ -174,18 +139,25 @@ class Tail:
             self.rest = b""
 
     def _add(self, text: bytes, start: int, written: float) -> None:
+        state = last_state(text)
+        told = self.torn or (bool(self.shown) and state == self.shown)
+        self.torn, self.bar, self.shown = False, False, b""
+        if not told:
+            self.lines.append(self._line(state, start + text.rindex(state), written))
+
+    def _line(self, text: bytes, start: int, written: float) -> Line:
         self.time = self._time(start, written)
-        self.lines.append(Line(self.time, self.node, self.rank, self.generation, self.key.path.name, text))
+        return Line(self.time, self.node, self.rank, self.generation, self.key.path.name, text)
 
     def feed_index(self, data: bytes) -> None:
         """Take what was read of its index."""
-        whole = len(data) - len(data) % _RECORD.size
+        whole = len(data) - len(data) % RECORD.size
         self.index_offset += whole
-        self.index.extend(_RECORD.iter_unpack(data[:whole]))
+        self.index.extend(RECORD.iter_unpack(data[:whole]))
 
     def _time(self, offset: int, written: float) -> float:
         while len(self.index) > 1 and self.index[1][0] <= offset:
-            del self.index[0]
+            self.index.popleft()
         return self.index[0][1] if self.index else written
 
 
@@ -217,9 +189,11 @@ class Logs:
         while True:
             self._fill()
             over = not any(tail.more for tail in self.tails.values())
-            if over and final:
-                for tail in self.tails.values():
+            for tail in self.tails.values():
+                if over and final:
                     tail.finish(self._written(tail))
+                elif over:
+                    tail.show(time.monotonic())
             yield from self._ready()
             if over:
                 return
@@ -245,10 +219,15 @@ class Logs:
                 tail = Tail(key, _node(path), ranks.get(key), generation)
                 if self._selected(tail):
                     self.tails[key] = tail
+        if self.selection.since is not None:
+            fresh = {key: self.tails[key].index_key for key in new if key in self.tails}
+            for key, place in begin_at(self.source, self.known, fresh, self.selection.since).items():
+                tail = self.tails[key]
+                tail.offset, tail.index_offset, tail.torn = place.offset, place.index_offset, place.torn
 
     def _ranks(self, keys: Sequence[Key]) -> dict[Key, int]:
-        """Return the global ranks of the processes that write these logs."""
-        wants = {}
+        """Return the global ranks of the processes that write these logs; of stacks only where py-spy has told them."""
+        wants, starts = {}, {}
         for key in keys:
             node, _, *rest = key.path.parts
             local = key.path.suffix[1:]
@@ -256,7 +235,12 @@ class Logs:
                 record = Key(key.host, PurePosixPath(node, "processes", rest[0], f"{local}.json"))
                 if record in self.known:
                     wants[key] = Want(record, 0, self.known[record].bytes)
-        found = self.source.read(list(wants.values())) if wants else {}
+                    if key.path.name.startswith("stack."):
+                        starts[key] = Want(key, 0, min(len(_PY_SPY), self.known[key].bytes))
+        found = self.source.read([*wants.values(), *starts.values()]) if wants else {}
+        for key, want in starts.items():
+            if found.get(want) != _PY_SPY:
+                del wants[key]
         ranks = {key: _rank(found.get(want, b"")) for key, want in wants.items()}
         return {key: rank for key, rank in ranks.items() if rank is not None}
 
@@ -264,7 +248,7 @@ class Logs:
         want = self.selection
         if tail.rank is None and (want.rank is not None or (_is_launcher(tail.key.path) and not want.launcher)):
             return False
-        if want.rank is not None and not tail.key.path.name.startswith("workerlog."):
+        if want.rank is not None and not tail.key.path.name.startswith(("workerlog.", "stack.")):
             return False  # servers have ranks of their own
         pairs = ((want.node, tail.node), (want.rank, tail.rank), (want.generation, tail.generation))
         return all(wanted is None or wanted == has for wanted, has in pairs)
@@ -277,21 +261,30 @@ class Logs:
         for tail in self.tails.values():
             size = self.known.get(tail.key)
             count = min(size.bytes - tail.offset, AT_ONCE) if size else 0
-            tail.more = size is not None and tail.offset + count < size.bytes
-            if count > 0:
+            if size is None or count <= 0:
+                tail.more = False
+                continue
+            index = self.known.get(tail.index_key)
+            left = index.bytes - tail.index_offset if index else 0
+            if left > INDEX_AT_ONCE and tail.timed <= tail.offset:
+                count = 0  # when that was written is to be known first
+            elif left > INDEX_AT_ONCE:
+                count = min(count, tail.timed - tail.offset)
+            if left > 0 and (left <= INDEX_AT_ONCE or not count):
+                indices[tail.key] = Want(tail.index_key, tail.index_offset, min(left, INDEX_AT_ONCE))
+            if count:
                 logs[tail.key] = Want(tail.key, tail.offset, count)
-                index = self.known.get(tail.index_key)
-                if index is not None and index.bytes > tail.index_offset:
-                    indices[tail.key] = Want(tail.index_key, tail.index_offset, index.bytes - tail.index_offset)
-        if not logs:
+            tail.more = tail.offset + count < size.bytes
+        if not logs and not indices:
             return
         found = self.source.read([*indices.values(), *logs.values()])
-        for key, want in logs.items():
+        for key in {**indices, **logs}:
             tail = self.tails[key]
             if key in indices:
                 tail.feed_index(found.get(indices[key], b""))
-            data = found.get(want, b"")
-            tail.more = tail.more and bool(data)  # a host that fell silent is not waited for
+            data = found.get(logs[key], b"") if key in logs else b""
+            # A host that fell silent is not waited for.
+            tail.more = tail.more and bool(data if key in logs else found.get(indices[key]))
             tail.feed(data, self._written(tail))
 
     def _written(self, tail: Tail) -> float:
@@ -320,29 +313,12 @@ class Logs:
         for tail in sorted(self.tails.values(), key=lambda tail: -tail.generation):
             name = tail.node, tail.key.path.name
             count = left.setdefault(name, last if tail.generation == latest else 0)
-            tail.offset, found = self._start_of_last(tail.key, self.known[tail.key].bytes, count)
+            tail.offset, found = start_of_last(self.source, tail.key, self.known[tail.key].bytes, count)
             left[name] = count - found
-
-    def _start_of_last(self, key: Key, size: int, count: int) -> tuple[int, int]:
-        """Return where the last `count` lines of a file begin, and how many there are."""
-        span = 4096 + 256 * count
-        while count and size:
-            offset = max(0, size - span)
-            want = Want(key, offset, size - offset)
-            data = self.source.read([want]).get(want, b"")
-            ends = [at for at, byte in enumerate(data) if byte == 10 and at < len(data) - 1]
-            if len(ends) >= count:
-                return offset + ends[-count] + 1, count
-            if offset == 0 or not data:
-                return 0, len(ends) + bool(data)
-            span *= 8
-        return size, 0
-
-
-def is_of_node(path: PurePosixPath) -> bool:
-    """Say whether a file lies where a node has its logs, or what is known of its processes."""
-    parts = path.parts
-    return len(parts) > 2 and parts[0].startswith("node-") and number_in(parts[0][5:]) is not None
+        begun = {key: tail.offset for key, tail in self.tails.items()}
+        indices = {key: tail.index_key for key, tail in self.tails.items()}
+        for key, offset in index_at(self.source, self.known, indices, begun).items():
+            self.tails[key].index_offset = offset
 
 
 def _node(path: PurePosixPath) -> int:
@@ -350,7 +326,7 @@ def _node(path: PurePosixPath) -> int:
 
 
 def _is_log(path: PurePosixPath) -> bool:
-    return path.parts[1] == "logs" and path.suffix != ".idx"
+    return path.parts[1] == "logs" and _LOG.fullmatch(path.name) is not None
 
 
 def _in_generation(path: PurePosixPath) -> bool:

@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.here import Here
 from jobctl.jobspec.deploy.hostlock import check_answer
 from jobctl.jobspec.deploy.jobdir import JobDir, readable_jobs
 from jobctl.jobspec.deploy.lock import Locked, read_holder
-from jobctl.jobspec.deploy.logs import Key, Size
+from jobctl.jobspec.deploy.logfiles import Key, Size
 from jobctl.jobspec.deploy.observed import parse_node, phase
 from jobctl.jobspec.deploy.processes import alive
 from jobctl.jobspec.deploy.seen import Seen, together

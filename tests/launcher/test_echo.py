@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from jobctl.jobspec import launcher
 from jobctl.jobspec.launcher import Echo
 
 
@@ -22,11 +25,20 @@ def test_lines_come_whole_and_the_last_needs_no_end(tmp_path: Path) -> None:
 
 
 def test_a_line_that_grows_is_said_in_parts(tmp_path: Path) -> None:
-    """A progress bar returns to the beginning of its line for as long as the job runs."""
-    bar = b"\r 50% |#####     |"
-    lines = echoed(tmp_path, *[bar] * 1000, b"\n", b"done\n")
-    assert (b"".join(line[8:] for line in lines[:-1]), lines[-1]) == (bar * 1000, b"rank3 | done")
+    part = b" 50% |#####     |"
+    lines = echoed(tmp_path, *[part] * 1000, b"\n", b"done\n")
+    assert (b"".join(line[8:] for line in lines[:-1]), lines[-1]) == (part * 1000, b"rank3 | done")
     assert all(line.startswith(b"rank3 | ") and len(line) < Echo.AT_ONCE for line in lines)
+
+
+def test_a_progress_bar_is_said_at_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It returns to the beginning of its line for as long as the job runs."""
+    now = iter(at / 10 for at in range(100, 10_000))
+    monkeypatch.setattr(launcher.time, "monotonic", lambda: next(now))
+    lines = echoed(tmp_path, *(b"\r%3d%%" % state for state in range(101)), b"\n", b"done\n")
+    assert (lines[0], lines[-2:]) == (b"rank3 |   0%", [b"rank3 | 100%", b"rank3 | done"])
+    assert 10 < len(lines) < 40
+    assert len(set(lines)) == len(lines)
 
 
 def test_a_line_that_fills_a_part_is_one(tmp_path: Path) -> None:

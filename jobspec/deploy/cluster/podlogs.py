@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy.cluster.kinds import POD, Object
 from jobctl.jobspec.deploy.cluster.problems import ApiError, Call, Cut
 from jobctl.jobspec.deploy.cluster.seen import Pod, numbers, parse_pod
 from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.logs import Line, Selection
+from jobctl.jobspec.deploy.logs import Line, Selection, last_state
 from jobctl.jobspec.plan.types import Plan
 
 AGAIN = 1.0  # seconds before a log is asked for again that could not be read
@@ -52,6 +52,7 @@ class Writer:
 
     def line(self, at: float, text: bytes) -> Line:
         """Return a line of the log."""
+        text = last_state(text)
         if not self.echoed:
             return Line(at, self.node, self.rank, 0, self.log, text)
         found = _ECHO.match(text)

@@ -1,0 +1,63 @@
+"""What reaches a terminal of what others wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl import console
+
+HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x1b[31md\x1b[0me\x9b1;1Hf\x1bcg\bh\ri\x7fj\tk"
+
+
+class Terminal(io.TextIOWrapper):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Both streams as one terminal; returns what was written there."""
+    raw = io.BytesIO()
+    stream = Terminal(raw, "utf-8", write_through=True)
+    monkeypatch.setattr(console, "sys", SimpleNamespace(stdout=stream, stderr=stream))
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return raw.getvalue
+
+
+def test_words_bring_no_escape_sequence_to_a_terminal(terminal: Any) -> None:
+    console.out(HOSTILE)
+    console.say(HOSTILE)
+    assert terminal() == b"abcdefghij\tk\n" * 2
+
+
+def test_our_own_colours_stay(terminal: Any) -> None:
+    console.error(HOSTILE)
+    assert terminal() == b"\x1b[31merror\x1b[0m: abcdefghij\tk\n"
+
+
+def test_of_a_log_colours_alone_reach_a_terminal(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    console.out_log("node0 rank1 | ", HOSTILE.encode() + b" \xff\x80")
+    assert terminal() == b"node0 rank1 | abc\x1b[31md\x1b[0mefghij\tk \\xff\\x80\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    console.out_log("", HOSTILE.encode())
+    assert terminal().endswith(b"\nabcdefghij\tk\n")
+
+
+def test_a_log_goes_byte_for_byte_where_there_is_no_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    console.out_log("node0 rank1 | ", HOSTILE.encode() + b"\xff")
+    assert capfdbinary.readouterr().out == b"node0 rank1 | " + HOSTILE.encode() + b"\xff\n"
+
+
+def test_json_says_what_was_written_and_nothing_that_a_terminal_obeys(terminal: Any) -> None:
+    console.out_json_line({"line": HOSTILE})
+    assert json.loads(terminal()) == {"line": HOSTILE}
+    assert not any(byte < 32 for byte in terminal()[:-1])
+    assert not any(0x7F <= ord(character) <= 0x9F for character in terminal().decode())

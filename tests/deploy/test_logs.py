@@ -1,0 +1,173 @@
+"""Reading logs of any size: what is printed of them, and how little is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy import logs as reading
+from jobctl.jobspec.deploy.logfiles import Folder, Want
+from jobctl.jobspec.deploy.logs import LONGEST, Line, Logs, Selection
+
+BEGAN = 1_000_000.0
+
+
+class Counting(Folder):
+    """A folder that counts what is read of it."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.count = 0
+
+    def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
+        found = super().read(wants)
+        self.count += sum(map(len, found.values()))
+        return found
+
+
+class Job:
+    """The files of node 0 of a job, generation 1."""
+
+    def __init__(self, root: Path) -> None:
+        self.source = Counting(root)
+        self.logs, self.records = root / "node-0" / "logs" / "1", root / "node-0" / "processes" / "1"
+        self.logs.mkdir(parents=True)
+        self.records.mkdir(parents=True)
+        (self.records / "0.json").write_text(json.dumps({"rank": 3}))
+
+    def write(self, name: str, *parts: tuple[float, bytes]) -> None:
+        """Append to a log, and to its index."""
+        with (self.logs / name).open("ab") as log, (self.logs / f"{name}.idx").open("ab") as index:
+            for at, data in parts:
+                index.write(struct.pack("<Qd", log.tell(), BEGAN + at))
+                log.write(data)
+
+    def texts(self, *, last: int | None = None, **chosen: float) -> list[bytes]:
+        """Return the lines that `logs` prints."""
+        return [line.text for line in Logs(self.source, Selection(**chosen), last).lines(final=True)]  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)
+
+
+def large(job: Job, count: int = 200_000) -> int:
+    """Write a log of a line a second, a megabyte at least; return the size of log and index."""
+    with (job.logs / "workerlog.0").open("wb") as log, (job.logs / "workerlog.0.idx").open("wb") as index:
+        for number in range(count):
+            index.write(struct.pack("<Qd", log.tell(), BEGAN + number))
+            log.write(b"step %07d of very many\n" % number)
+    return sum((job.logs / name).stat().st_size for name in ("workerlog.0", "workerlog.0.idx"))
+
+
+def test_since_does_not_read_what_was_before(job: Job) -> None:
+    size = large(job)
+    assert job.texts(since=BEGAN + 199_998) == [b"step 0199998 of very many", b"step 0199999 of very many"]
+    assert job.source.count < 100_000 < size / 50
+    job.source.count = 0
+    assert len(job.texts(since=BEGAN + 100_000)) == 100_000
+    assert job.source.count < size * 0.6
+
+
+def test_since_is_no_other_choice_than_that_of_all_lines_by_their_times(job: Job) -> None:
+    for number in range(40):
+        job.write("workerlog.0", (number, b"a%d " % number), (number + 0.5, b"b\nc%d\n" % number))
+    every = list(Logs(job.source, Selection()).lines(final=True))
+    for moment in (-1.0, 0.0, 0.5, 7.0, 7.2, 7.5, 39.5, 39.9, 50.0):
+        expected = [line.text for line in every if line.time >= BEGAN + moment]
+        assert job.texts(since=BEGAN + moment) == expected
+
+
+def test_a_log_that_ended_before_is_not_read_and_read_on(job: Job) -> None:
+    job.write("workerlog.0", (0.0, b"old\n"))
+    os.utime(job.logs / "workerlog.0", (BEGAN, BEGAN))
+    logs = Logs(job.source, Selection(since=BEGAN + 100))
+    assert list(logs.lines()) == []
+    job.write("workerlog.0", (200.0, b"new\n"))
+    assert [line.text for line in logs.lines()] == [b"new"]
+
+
+def test_the_last_lines_are_read_from_the_end(job: Job) -> None:
+    size = large(job)
+    assert job.texts(last=2) == [b"step 0199998 of very many", b"step 0199999 of very many"]
+    assert len(job.texts(last=100_000)) == 100_000
+    job.source.count = 0
+    job.texts(last=2)
+    assert job.source.count < 200_000 < size / 25
+
+
+@pytest.mark.parametrize(("text", "last"), [(b"a\nb\nc", 2), (b"a\nb\nc\n", 2), (b"\n\n\n", 2), (b"a", 2), (b"", 2)])
+def test_the_last_lines_are_the_last_of_all(job: Job, text: bytes, last: int) -> None:
+    job.write("workerlog.0", (0.0, text))
+    assert job.texts(last=last) == job.texts()[-last:]
+
+
+def test_the_last_lines_have_the_times_that_they_have_among_all(job: Job) -> None:
+    job.write("workerlog.0", *((number, b"line %d\n" % number) for number in range(9)))
+    every = list(Logs(job.source, Selection()).lines(final=True))
+    assert list(Logs(job.source, Selection(), 3).lines(final=True)) == every[-3:]
+
+
+def test_a_progress_bar_shows_its_last_state_at_times(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(reading.time, "monotonic", lambda: now)
+    logs = Logs(job.source, Selection())
+    seen: list[Line] = []
+
+    def look() -> list[bytes]:
+        found = list(logs.lines())
+        seen.extend(found)
+        return [line.text for line in found]
+
+    job.write("workerlog.0", (0.0, b"\r  1%"), (1.0, b"\r  2%"))
+    assert look() == [b"  2%"]
+    job.write("workerlog.0", (2.0, b"\r  3%"))
+    assert look() == []
+    now += 0.6
+    job.write("workerlog.0", (3.0, b"\r 99%"))
+    assert look() == [b" 99%"]
+    now += 0.6
+    assert look() == []
+    job.write("workerlog.0", (4.0, b"\r100%\nready\n"))
+    assert look() == [b"100%", b"ready"]
+    assert [line.time - BEGAN for line in seen] == [1.0, 3.0, 4.0, 4.0]
+    assert job.texts() == [b"100%", b"ready"]
+
+
+def test_a_state_that_was_shown_is_not_shown_again_when_its_line_ends(job: Job) -> None:
+    logs = Logs(job.source, Selection())
+    job.write("workerlog.0", (0.0, b"\r100%"))
+    assert [line.text for line in logs.lines()] == [b"100%"]
+    job.write("workerlog.0", (1.0, b"\n"), (2.0, b"100%\nwindows\r\n"))
+    assert [line.text for line in logs.lines()] == [b"100%", b"windows"]
+
+
+def test_a_line_without_end_takes_bounded_memory(job: Job) -> None:
+    logs = Logs(job.source, Selection())
+    job.write("workerlog.0", (0.0, b"x" * (10 << 20)))
+    parts = [line.text for line in logs.lines()]
+    (tail,) = logs.tails.values()
+    assert max(map(len, parts)) == LONGEST
+    assert len(tail.rest) <= LONGEST
+    assert sum(map(len, parts)) + len(tail.rest) == 10 << 20
+
+
+def test_logs_are_logs_only(job: Job) -> None:
+    job.write("workerlog.0", (0.0, b"step\n"))
+    for name in ("nccl_trace_rank_0", "endpoints.log", "stack.0.new"):
+        (job.logs / name).write_bytes(b"\x80\x04 no log\n")
+    assert job.texts() == [b"step"]
+
+
+def test_stacks_are_lines_of_their_ranks_unless_the_rank_has_printed_them_itself(job: Job) -> None:
+    (job.logs / "stack.0").write_bytes(b"Process 7: python train.py\n  main\n")
+    found = list(Logs(job.source, Selection(rank=3)).lines(final=True))
+    assert [(line.rank, line.text) for line in found] == [(3, b"Process 7: python train.py"), (3, b"  main")]
+    (job.logs / "stack.0").write_bytes(b"Current thread 0x01 (most recent call first):\n  main\n")
+    assert job.texts() == []
