@@ -140,6 +140,12 @@ def test_what_a_login_prints_is_not_taken_for_a_commands_words(hosts: Fleet) -> 
         channel.close()
 
 
+def test_what_a_login_prints_stays_out_of_pipes(hosts: Fleet, capfd: pytest.CaptureFixture[str]) -> None:
+    with bashrc(hosts, "echo Welcome; echo 'Have fun' >&2\n") as transport:
+        assert transport.interact(["sh", "-c", "echo out; echo err >&2; exit 3"]) == 3
+    assert tuple(capfd.readouterr()) == ("out\n", "err\n")
+
+
 def test_a_forced_command_may_print_around_what_it_runs(hosts: Fleet) -> None:
     forced = 'ForceCommand echo before; eval "$SSH_ORIGINAL_COMMAND"; echo after; exit 0'
     with sshd(hosts[1], forced):
