@@ -120,7 +120,7 @@ class Supervisor:
         self._steady = Steady()
         self._settles = False  # whether something has failed, and it is not clear yet what was first
         self._retry = Retry()
-        self._handed: set[str] = set()  # hand-overs that were told; they are repeated until they arrive
+        self._repeats = False  # whether what is done now was told when it was tried before
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
@@ -263,6 +263,7 @@ class Supervisor:
                     decision = again if isinstance(again, Restart) else decision
                 self._tell_failure(decision, observed)
             self.clock.sleep(decision.delay)
+        self._repeats = self._retry.what == _identity(decision)
         try:
             with self.deployer.lock("supervisor"):
                 now = self.deployer.observe()
@@ -302,7 +303,7 @@ class Supervisor:
             case Restart():
                 return self._carry_out(now, decision, self._move(decision))
             case Rejoin():
-                if self._retry.what != _identity(decision):  # one failure counts once, however often the start is tried
+                if not self._repeats:  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
                 return self._carry_out(now, decision)
             case Grow():
@@ -415,7 +416,6 @@ class Supervisor:
         generation = done.generation
         if generation is not None:
             self._failed.clear()
-            self._handed.clear()
             self.vitals.expect(generation)
             self._record_generation(generation, generation.number, str(anew), done.at)
         return generation is not None if anew else not done.failed
@@ -490,10 +490,7 @@ class Supervisor:
             history.record_progress(self.deployer.job.progress, now, generation.number, max(steps))
 
     def _note(self, step: Step) -> None:
-        told = step.kind == "generation" or str(step) in self._handed
-        if step.kind == "hand-over":
-            self._handed.add(str(step))
-        if not told:
+        if step.kind != "generation" and not self._repeats:
             self._record("step", str(step), node=step.node)
 
     def _record(self, kind: str, message: str, /, **details: object) -> None:
