@@ -6,10 +6,9 @@ Commands go first: it takes the job's lock only to apply steps, and observes aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
-from jobctl.jobspec.deploy import events, history
 from jobctl.jobspec.deploy.carry_out import Execution, carry_out, wanted
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Result
@@ -18,11 +17,11 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.hostlock import LockLost
 from jobctl.jobspec.deploy.jobdir import Pending
 from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.observed import Observed, failure_words
+from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.context import PlanError
-from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
     Change,
@@ -39,15 +38,15 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.moving import with_moves
-from jobctl.jobspec.supervise.notice import changes, failure_details
+from jobctl.jobspec.supervise.notice import failure_details
+from jobctl.jobspec.supervise.pauses import Retry, Steady, identity
+from jobctl.jobspec.supervise.recorder import Recorder
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
-FIRST_PAUSE, LONGEST_PAUSE = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
-PROGRESS = 5.0  # seconds between two records of progress
 
 
 NOBODY: Failures = {}
@@ -71,50 +70,15 @@ class HostsChanged(Exception):
     """The job has other hosts than this supervisor knows: it is to be started anew."""
 
 
-@dataclass
-class Retry:
-    """When to try again what could not be done: after pauses that grow, for as long as the same is to be done."""
-
-    what: object = None
-    pause: float = 0.0
-    due: float = 0.0
-
-    def waits(self, what: object, now: float) -> bool:
-        """Say whether it is too early to try `what` again. A clock that was set back keeps nobody waiting."""
-        return what == self.what and 0.0 < self.due - now <= self.pause
-
-    def failed(self, what: object, now: float) -> None:
-        """Take note that `what` could not be done."""
-        self.pause = min(2 * self.pause, LONGEST_PAUSE) if what == self.what else FIRST_PAUSE
-        self.what, self.due = what, now + self.pause
-
-    def done(self) -> None:
-        """Take note that nothing is left to be tried again."""
-        self.what, self.pause = None, 0.0
-
-
-@dataclass
-class Steady:
-    """Since when each host answers."""
-
-    since: dict[str, float] = field(default_factory=dict)
-
-    def look(self, hosts: Iterable[str], now: float, least: float) -> bool:
-        """Take note of the hosts that answer; say whether all of them have done so for `least` seconds."""
-        self.since = {host: self.since.get(host, now) for host in hosts}
-        return all(now - at >= least for at in self.since.values())
-
-
 class Supervisor:
     """Watches one job until it ends."""
 
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
-        self.deployer, self.clock, self.say = deployer, clock, say
+        self.deployer, self.clock = deployer, clock
+        self.recorder = Recorder(deployer.job, clock, say)
         self.reach = deployer.job.reach()
         self._stamp: object = None  # of the plan that is known
         self._pending: Pending | None = None  # a change that a command could not make
-        self.seen: Observed | None = None
-        self._told: object = None  # what was said last of something that goes on
         self._waiting: float | None = None  # since when there is nothing to do but wait
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
@@ -124,25 +88,23 @@ class Supervisor:
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
         self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
-        self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
-        self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def run(self, feed: Feed) -> str:
         """Watch until there is nothing left to do; return why. Raises HostsChanged."""
-        self._record("supervisor-started", "supervisor started")
+        self.recorder.record("supervisor-started", "supervisor started")
         self.vitals = feed.vitals
         while True:
             try:
                 left = self._look(feed)
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
-                self._once(error.code, "waiting", error.message, host=error.host)
+                self.recorder.once(error.code, "waiting", error.message, host=error.host)
                 left = None
             except (
                 OSError
             ) as error:  # a full disk, mostly: nothing can be kept, and so nothing begun, until there is room
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
-                    self._record("waiting", f"cannot act: {error}")
+                    self.recorder.record("waiting", f"cannot act: {error}")
                 left = None
                 self._retry.failed(str(error), self.clock.now())
                 self.clock.sleep(self._retry.pause)
@@ -157,7 +119,7 @@ class Supervisor:
         observed = feed.observe()
         if self._is_behind(observed, feed):
             return None
-        self._notice(observed)
+        self.recorder.notice(observed)
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
@@ -169,9 +131,10 @@ class Supervisor:
         self._waiting = None
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
         if isinstance(decision, Continue):
-            self._told = self._unwritten = None
+            self._unwritten = None
+            self.recorder.forget()
             self._retry.done()
-        elif not self._retry.waits(_identity(decision), self.clock.now()):  # commands that want the lock go first
+        elif not self._retry.waits(identity(decision), self.clock.now()):  # commands that want the lock go first
             self._act(decision, observed, feed)
         return None
 
@@ -189,13 +152,7 @@ class Supervisor:
     def _wait(self, decision: Wait) -> None:
         if self._waiting is None:
             self._waiting = self.clock.now()
-        self._once(decision, "waiting", decision.reason)
-
-    def _once(self, what: object, kind: str, message: str, /, **details: object) -> None:
-        """Record something that goes on, once."""
-        if self._told != what:
-            self._told = what
-            self._record(kind, message, **details)
+        self.recorder.once(decision, "waiting", decision.reason)
 
     def _is_left(self, feed: Feed) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
@@ -248,22 +205,21 @@ class Supervisor:
 
     def _leave(self, decision: Leave) -> str:
         if self.deployer.job.about() is not None:
-            self._record("supervisor-ended", f"supervisor ended: {decision.why}")
+            self.recorder.record("supervisor-ended", f"supervisor ended: {decision.why}")
         return decision.why
 
     def _act(self, decision: Decision, observed: Observed, feed: Feed) -> None:
         if isinstance(decision, Rejoin):
             self.clock.sleep(decision.delay)
         if isinstance(decision, Restart):
-            if self._told != decision.failure.generation:
-                self._told = decision.failure.generation
+            if not self.recorder.has_told(decision.failure.generation):
                 if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
                     observed = self.deployer.observe()
                     again = self._decide(observed, feed)
                     decision = again if isinstance(again, Restart) else decision
-                self._tell_failure(decision, observed)
+                self.recorder.failure(decision, observed)
             self.clock.sleep(decision.delay)
-        self._repeats = self._retry.what == _identity(decision)
+        self._repeats = self._retry.what == identity(decision)
         try:
             with self.deployer.lock("supervisor"):
                 now = self.deployer.observe()
@@ -275,16 +231,16 @@ class Supervisor:
             if done:
                 self._retry.done()
             else:
-                self._retry.failed(_identity(decision), self.clock.now())
+                self._retry.failed(identity(decision), self.clock.now())
             feed.refresh()  # files that we, or somebody else, have changed tell nobody
         except Locked as locked:
-            self._record("waiting", f"cannot act: the job is {locked}")
+            self.recorder.record("waiting", f"cannot act: the job is {locked}")
         except HostError:
-            self._retry.failed(_identity(decision), self.clock.now())
+            self._retry.failed(identity(decision), self.clock.now())
             raise
         except LockLost as lost:
-            self._retry.failed(_identity(decision), self.clock.now())
-            self._record("waiting", lost.message)
+            self._retry.failed(identity(decision), self.clock.now())
+            self.recorder.record("waiting", lost.message)
         except (DeployError, PlanError) as error:
             self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 
@@ -298,7 +254,7 @@ class Supervisor:
                 if decision.failure is not None:
                     ledger = ledger.with_failure(decision.failure)
                     self.deployer.keep(ledger)
-                    self._record("failure", decision.reason, **failure_details(decision.failure, now))
+                    self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self._end("failed", decision.reason)
             case Restart():
                 return self._carry_out(now, decision, self._move(decision))
@@ -338,7 +294,7 @@ class Supervisor:
         if decision.counts:
             self.deployer.keep(now.control.ledger.with_failure(decision.failure))
         message = f"{decision.cause}; it is started again while the others go on"
-        self._record("failure", message, **failure_details(decision.failure, now))
+        self.recorder.record("failure", message, **failure_details(decision.failure, now))
 
     def _move(self, decision: Restart) -> Failures:
         """Plan the nodes that move on their new hosts, and put there what they need; return which hosts cannot take them.
@@ -353,7 +309,7 @@ class Supervisor:
         self.deployer.job.keep_plan(moved)
         before = {node.index: node.host.name for node in plan.nodes}
         for node, host in sorted(decision.moves.items()):
-            self._record(
+            self.recorder.record(
                 "moved",
                 f"node {node} moves from {before[node]} to {host}",
                 node=node,
@@ -371,7 +327,7 @@ class Supervisor:
     def _tell_failed(self, failed: Failures) -> None:
         for host, error in failed.items():
             if self._failed.get(host) != error.message:
-                self._record("host-failed", error.message, host=host)
+                self.recorder.record("host-failed", error.message, host=host)
             self._unfit[host], self._failed[host] = self.clock.now(), error.message
 
     def _carry_out(
@@ -417,7 +373,7 @@ class Supervisor:
         if generation is not None:
             self._failed.clear()
             self.vitals.expect(generation)
-            self._record_generation(generation, generation.number, str(anew), done.at)
+            self.recorder.generation(generation, generation.number, str(anew), done.at)
         return generation is not None if anew else not done.failed
 
     def _end(self, phase: str, reason: str) -> None:
@@ -425,79 +381,8 @@ class Supervisor:
         result = Result("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
         self.deployer.keep(replace(control.ledger, result=result))
         self.deployer.finish(0.0 if phase == "failed" else 1.0)
-        self._record(phase, f"job {phase}: {reason}")
-
-    def _tell_failure(self, decision: Restart, observed: Observed) -> None:
-        failure = decision.failure
-        wait = f", after {decision.delay:g} s" if decision.delay else ""
-        step = "" if failure.progress is None else f" at step {failure.progress}"
-        self._record(
-            "failure",
-            f"{decision.cause}{step}; restarting all nodes{wait}",
-            **failure_details(failure, observed),
-        )
-
-    def _notice(self, observed: Observed) -> None:
-        self._tell_alone(observed)
-        for kind, message, details in changes(self.seen, observed):
-            self._record(kind, message, **details)
-        self.seen = observed
-        self._keep_progress(observed)
-
-    def _tell_alone(self, observed: Observed) -> None:
-        """Record what launchers with etcd have decided by themselves, while no supervisor did."""
-        generation = observed.control.generation
-        if generation is None or generation.alone is None or generation == self._alone:
-            return
-        self._alone = generation
-        known = {
-            event.get("generation")
-            for event in events.read(self.deployer.job.events)[0]
-            if event["event"] == "generation" and event["time"] >= generation.began
-        }
-        for failure in generation.alone.failures:
-            if failure.generation + 1 in known:
-                continue
-            cause = f"node {failure.node}: {failure_words(failure)}"
-            about = failure_details(failure, observed)
-            events.record(self.deployer.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
-            self._record_generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at)
-
-    def _record_generation(self, generation: Generation, number: int, why: str, at: float) -> None:
-        message = f"generation {number} begins: {why}"
-        events.record(
-            self.deployer.job.events,
-            at,
-            "generation",
-            message,
-            generation=number,
-            members=[member.node for member in generation.members],
-            hosts={str(member.node): member.host for member in generation.members},
-            port=generation.rendezvous.port,
-        )
-        self.say(message)
-
-    def _keep_progress(self, observed: Observed) -> None:
-        """Record how far the job is: now and then, and whenever a generation has made its first step."""
-        steps = [node.progress for node in observed.members if node.progress is not None]
-        generation = observed.control.generation
-        if not steps or generation is None or any(node.generation != generation.number for node in observed.members):
-            return
-        at, number, step = self._progress
-        now = self.clock.now()
-        if max(steps) != step and (now - at >= PROGRESS or number != generation.number):
-            self._progress = now, generation.number, max(steps)
-            history.record_progress(self.deployer.job.progress, now, generation.number, max(steps))
+        self.recorder.record(phase, f"job {phase}: {reason}")
 
     def _note(self, step: Step) -> None:
         if step.kind != "generation" and not self._repeats:
-            self._record("step", str(step), node=step.node)
-
-    def _record(self, kind: str, message: str, /, **details: object) -> None:
-        events.record(self.deployer.job.events, self.clock.now(), kind, message, **details)
-        self.say(message)
-
-
-def _identity(decision: Decision) -> object:
-    """Return what two decisions have in common that are about the same: times and steps go on meanwhile."""
-    return type(decision), getattr(decision, "cause", getattr(decision, "reason", None))
+            self.recorder.record("step", str(step), node=step.node)

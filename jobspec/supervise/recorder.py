@@ -1,0 +1,107 @@
+"""What a supervisor tells: the events of the job, how far it is, and what goes on, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobctl.jobspec.deploy import events, history
+from jobctl.jobspec.deploy.clock import Clock
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.observed import Observed, failure_words
+from jobctl.jobspec.plan.types import Generation
+from jobctl.jobspec.supervise.decisions import Restart
+from jobctl.jobspec.supervise.notice import changes, failure_details
+
+PROGRESS = 5.0  # seconds between two records of progress
+
+
+class Recorder:
+    """Writes down what happens to one job on this machine, and says it to whoever reads the supervisor's output."""
+
+    def __init__(self, job: JobDir, clock: Clock, say: Callable[[str], None]) -> None:
+        self.job, self.clock, self.say = job, clock, say
+        self.seen: Observed | None = None
+        self._told: object = None  # what was said last of something that goes on
+        self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
+        self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
+
+    def record(self, kind: str, message: str, /, **details: object) -> None:
+        """Record an event of now."""
+        events.record(self.job.events, self.clock.now(), kind, message, **details)
+        self.say(message)
+
+    def once(self, what: object, kind: str, message: str, /, **details: object) -> None:
+        """Record something that goes on, once: until something else is told, or `forget` is called."""
+        if self._told != what:
+            self._told = what
+            self.record(kind, message, **details)
+
+    def has_told(self, what: object) -> bool:
+        """Say whether this is what `once` told last."""
+        return self._told == what
+
+    def forget(self) -> None:
+        """Tell what goes on again the next time."""
+        self._told = None
+
+    def notice(self, observed: Observed) -> None:
+        """Record what changed since the last look, and how far the job is."""
+        self._tell_alone(observed)
+        for kind, message, details in changes(self.seen, observed):
+            self.record(kind, message, **details)
+        self.seen = observed
+        self._keep_progress(observed)
+
+    def failure(self, decision: Restart, observed: Observed) -> None:
+        """Record, once, the failure because of which all nodes are restarted."""
+        failure = decision.failure
+        wait = f", after {decision.delay:g} s" if decision.delay else ""
+        step = "" if failure.progress is None else f" at step {failure.progress}"
+        message = f"{decision.cause}{step}; restarting all nodes{wait}"
+        self.once(failure.generation, "failure", message, **failure_details(failure, observed))
+
+    def generation(self, generation: Generation, number: int, why: str, at: float) -> None:
+        """Record that a generation has begun."""
+        message = f"generation {number} begins: {why}"
+        events.record(
+            self.job.events,
+            at,
+            "generation",
+            message,
+            generation=number,
+            members=[member.node for member in generation.members],
+            hosts={str(member.node): member.host for member in generation.members},
+            port=generation.rendezvous.port,
+        )
+        self.say(message)
+
+    def _tell_alone(self, observed: Observed) -> None:
+        """Record what launchers with etcd have decided by themselves, while no supervisor did."""
+        generation = observed.control.generation
+        if generation is None or generation.alone is None or generation == self._alone:
+            return
+        self._alone = generation
+        known = {
+            event.get("generation")
+            for event in events.read(self.job.events)[0]
+            if event["event"] == "generation" and event["time"] >= generation.began
+        }
+        for failure in generation.alone.failures:
+            if failure.generation + 1 in known:
+                continue
+            cause = f"node {failure.node}: {failure_words(failure)}"
+            about = failure_details(failure, observed)
+            events.record(self.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
+            self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at)
+
+    def _keep_progress(self, observed: Observed) -> None:
+        """Record how far the job is: now and then, and whenever a generation has made its first step."""
+        steps = [node.progress for node in observed.members if node.progress is not None]
+        generation = observed.control.generation
+        if not steps or generation is None or any(node.generation != generation.number for node in observed.members):
+            return
+        at, number, step = self._progress
+        now = self.clock.now()
+        if max(steps) != step and (now - at >= PROGRESS or number != generation.number):
+            self._progress = now, generation.number, max(steps)
+            history.record_progress(self.job.progress, now, generation.number, max(steps))
