@@ -19,6 +19,7 @@ from jobctl.jobspec.plan.cluster import cluster_of, has_operator, pod, uses_etcd
 from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
 from jobctl.jobspec.plan.etcd import certificates, etcd_members, etcd_of
 from jobctl.jobspec.plan.generation import port_of
+from jobctl.jobspec.plan.memory import shared_memory
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -302,6 +303,7 @@ class _Builder:
         self.env = tuple(sorted(spec.env.items()))
         self.etcd = etcd
         self.mounts = () if self.local else (*_mounts(spec), *certificates(spec))
+        self.shm_size = shared_memory(spec, context.target)
         self.ulimits = _ulimits(spec)
         self.command = _command(spec, self.python)
         self.launch_env = _launch_env(spec)
@@ -412,7 +414,7 @@ class _Builder:
             devices=devices,
             extra_devices=options.devices,
             cap_add=options.cap_add,
-            shm_size=resources.shm_size,
+            shm_size=self.shm_size,
             memory=resources.memory,
             cpus=resources.cpus,
             ulimits=self.ulimits,

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.findings import Finding, Found, Seat, Survey, Verdict
 from jobctl.jobspec.deploy.ports import used_ports
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.plan.memory import SHM_SIZE
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.render.container import is_address
 
@@ -235,7 +236,8 @@ def _room(run: Survey, seat: Seat) -> Found:
     if total is not None and wanted > total:
         text = f"`resources.memory` asks for {wanted >> 10} MiB, and it has {total >> 10}"
         yield Finding(seat.name, "memory", "error", text, "memory-low", "ask for less, or leave `resources.memory` out")
-    shm = sum(node.container.shm_size or 0 for node in seat.nodes) >> 10
+    said = (node.container.shm_size for node in seat.nodes if node.container.shm_size != SHM_SIZE)
+    shm = sum(size or 0 for size in said) >> 10
     if total is not None and shm > total:
         text = f"`resources.shm_size` is {shm >> 10} MiB, and it has {total >> 10} of memory"
         yield Finding(seat.name, "shm", "warning", text, "shm-large", "shared memory is memory: lower it")
@@ -244,11 +246,6 @@ def _room(run: Survey, seat: Seat) -> Found:
 def _limits(run: Survey, seat: Seat) -> Found:
     if seat.probe is None or not seat.nodes:
         return
-    shm = seat.probe["shm"]
-    node = seat.nodes[0]
-    if shm is not None and shm <= 64 << 20 and len(node.launch.devices) > 1 and node.container.devices.kind != "cpu":
-        text = f"/dev/shm has {shm >> 20} MiB, and data loaders and NCCL use it for all processes of the node"
-        yield Finding(seat.name, "shm", "warning", text, "shm-small", "`resources: {shm_size: 16g}`")
     if "infiniband" in (seat.facts.values if seat.facts else {}) and 0 <= seat.probe["memlock"] < 1 << 30:
         text = f"locked memory is limited to {seat.probe['memlock']} bytes, and RDMA registers all its buffers"
         yield Finding(seat.name, "memlock", "warning", text, "memlock-small", "leave out `resources.ulimits.memlock`")

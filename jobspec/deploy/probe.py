@@ -61,15 +61,6 @@ def memlock() -> int:
     return -1 if soft == resource.RLIM_INFINITY else soft
 
 
-def size_of(path: str) -> int | None:
-    """Return the size of a file system in bytes."""
-    try:
-        found = os.statvfs(path)
-    except OSError:
-        return None
-    return found.f_blocks * found.f_frsize
-
-
 def access(path: str, write: bool) -> str | None:
     """Return why a path cannot be used, None if it can."""
     if not os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0)):
@@ -232,7 +223,6 @@ def main() -> None:
         "devices": devices(task["kind"]),
         "driver": driver(task["kind"]) if task["kind"] != "cpu" else None,
         "memlock": memlock(),
-        "shm": size_of("/dev/shm"),
         "name": resolves(socket.gethostname()),
         "silent": bool(task["address"]) and silent(task["address"]),
         "paths": {path: access(path, write) for path, write in task["paths"]},

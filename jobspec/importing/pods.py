@@ -300,7 +300,8 @@ def _mount(draft: Draft, volume: Part, mount: Part, checkpoint: bool) -> Iterato
     elif path or claim:
         yield "--volume", f"{path or claim}:{target}" + (":ro" if any(told) else "")
     elif empty is not None and target == "/dev/shm":
-        yield from _shared_memory(draft, at(empty, "sizeLimit"))
+        if limit := at(empty, "sizeLimit"):  # without one it is as large as jobctl makes it
+            yield "--shm-size", _size(str(limit))
         volume.settle()
     elif empty is not None and at(empty, "medium") == "Memory":
         yield "--mount", f"type=tmpfs,target={target}"
@@ -309,13 +310,6 @@ def _mount(draft: Draft, volume: Part, mount: Part, checkpoint: bool) -> Iterato
         draft.drop(f"the volume at {target} ({kinds})", "it has no place in `volumes`")
         volume.settle()
         mount.settle()
-
-
-def _shared_memory(draft: Draft, limit: Any) -> Iterator[tuple[str, str]]:
-    if limit:
-        yield "--shm-size", _size(str(limit))
-    else:
-        draft.check("/dev/shm has no limit in the cluster, on hosts 64 MiB: say `resources: {shm_size: 16g}` for them")
 
 
 def _unpacks_code(pod: Part, container: Part) -> bool:

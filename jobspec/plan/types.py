@@ -190,7 +190,7 @@ class Container:
     devices: Devices
     extra_devices: tuple[str, ...]
     cap_add: tuple[str, ...]
-    shm_size: int | None
+    shm_size: int | None  # the cap on /dev/shm; None: as its engine, its cluster or its options say
     memory: int | None
     cpus: float | None
     ulimits: tuple[Ulimit, ...]

@@ -64,7 +64,7 @@ def template(
     """Return the pod template of `node`, and of those that are like it; a pod fails after `deadline` seconds."""
     cluster, given = of(plan), node.container
     mounts = [_mount(given, mount, number, plan) for number, mount in enumerate(_unique(given.mounts))]
-    volumes = [*_shared_memory(plan, given), *runs.volumes, *_code_volumes(plan), *(volume for volume, _ in mounts)]
+    volumes = [*_shared_memory(given), *runs.volumes, *_code_volumes(plan), *(volume for volume, _ in mounts)]
     spec: Object = {
         **({"restartPolicy": restart} if restart else {}),
         **({"subdomain": subdomain} if subdomain else {}),
@@ -141,7 +141,7 @@ def _security_of_unpacker(cluster: Cluster) -> Object:
 def _container(plan: Plan, given: Container, runs: Runs, mounts: list[Object]) -> Object:
     own = [(name, place) for name, place in runs.mounts]
     code = [("code", plan.code.target)] if plan.code else []
-    memory = [("dshm", _SHM)] if _shared_memory(plan, given) else []
+    memory = [("dshm", _SHM)] if _shared_memory(given) else []
     mounted = [
         {"name": name, "mountPath": place, **({"readOnly": True} if name in runs.read_only else {})}
         for name, place in [*memory, *own, *code]
@@ -203,9 +203,9 @@ def _size(count: int) -> str:
 # Volumes.
 
 
-def _shared_memory(plan: Plan, given: Container) -> list[Object]:
+def _shared_memory(given: Container) -> list[Object]:
     """Return the volume below /dev/shm: the 64 MiB that a pod has are too little for collectives and data loaders."""
-    if (given.shm_size is None and plan.mode == "ps") or any(mount.target == _SHM for mount in given.mounts):
+    if any(mount.target == _SHM for mount in given.mounts):
         return []
     limit = {"sizeLimit": _size(given.shm_size)} if given.shm_size is not None else {}
     return [{"name": "dshm", "emptyDir": {"medium": "Memory", **limit}}]

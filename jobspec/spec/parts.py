@@ -253,7 +253,7 @@ class Resources(Part):
     """Limits of each container."""
 
     shm_size: Annotated[Size, AfterValidator(positive("`resources.shm_size`"))] | None = Field(
-        default=None, description="A cap on /dev/shm; Docker's default of 64m is too small for NCCL."
+        default=None, description="A cap on /dev/shm, 64g unless set; a cluster's pods have none."
     )
     memory: Annotated[Size, AfterValidator(positive("`resources.memory`"))] | None = Field(
         default=None, description="A cap on memory."

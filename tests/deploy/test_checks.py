@@ -106,6 +106,18 @@ def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, 
     assert found == ([said] if said else [])
 
 
+def host(**values: str) -> Facts:
+    """What a host says of itself, as far as it matters here."""
+    return Facts(0.0, 0.0, values, {}, {}, frozenset(), {}, {})
+
+
+@pytest.mark.parametrize(("text", "codes"), [("", []), ("resources: {shm_size: 16g}\n", ["shm-large"])])
+def test_only_a_cap_that_was_asked_for_is_too_large_for_a_host(text: str, codes: list[str]) -> None:
+    seat = Seat(cast(Any, Place("a")), nodes(text), facts=host(**{"memory-MemTotal:": str(8 << 20)}))
+    (check,) = (check for check in OF_ONE if check.__name__ == "_room")
+    assert [finding.code for finding in check(Survey(None, [seat]), seat)] == codes
+
+
 ADDRESSES = {"a": "127.0.0.2", "b": "127.0.0.3"}
 
 

@@ -41,6 +41,7 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
         RUNS,
     ]
     before = [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts]
+    assert jobs.ok("exec", "--node", "1", "--", "df", "-k", "/dev/shm").split()[8] == str(64 << 20)
     again = jobs.run("up")  # hosts, target and SSH configuration are remembered
     assert (again.returncode, again.stderr) == (0, "job `counter` is running as the spec says; nothing to do\n")
     assert jobs.run("plan").returncode == 0

@@ -17,6 +17,7 @@ from jobctl.jobspec.plan.generation import (
     next_port,
     port_of,
 )
+from jobctl.jobspec.plan.memory import SHM_SIZE
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import HostRef, Meeting, Member, Plan, Slot
 from jobctl.jobspec.planner import planner
@@ -220,6 +221,33 @@ def test_limits_mounts_and_labels() -> None:
         "jobctl.version": "1.0",
     }
     assert node.launch.workdir == "/workspace"
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("", SHM_SIZE),
+        ("mode: ps\nps: {servers: 1, trainers: 1}", SHM_SIZE),
+        ("resources: {shm_size: 1m}", 1 << 20),
+        ("container: {options: [--ipc=private]}", SHM_SIZE),
+        ("container: {options: [--init, --ipc, host]}", None),
+        ("container: {options: ['--ipc=container:other']}", None),
+        ("container: {options: [--shm-size=1g]}", None),
+        ("container: {options: [--tmpfs, '/dev/shm:size=1g']}", None),
+        ("volumes: ['/dev/shm:/dev/shm']", None),
+        ("volumes: ['/fast:/dev/shm/']", None),
+        ("resources: {shm_size: 1m}\nvolumes: ['/dev/shm:/dev/shm']", 1 << 20),
+    ],
+)
+def test_shared_memory_of_a_container_is_as_large_as_it_takes(text: str, size: int | None) -> None:
+    """The 64 MiB that an engine gives are too little for collectives and data loaders; what a user says holds."""
+    assert {node.container.shm_size for node in make(text, "a\n").nodes} == {size}
+
+
+def test_shared_memory_where_no_engine_gives_too_little() -> None:
+    assert {node.container.shm_size for node in make().nodes} == {None}
+    etcd = make("etcd: {managed: {}}", "a\n")
+    assert [service.container.shm_size for service in etcd.services] == [None]
 
 
 def test_generations() -> None:
