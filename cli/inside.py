@@ -70,18 +70,21 @@ def run_like_node(
 ) -> int:
     """Run `argv` with what the job's processes would have, and return its exit code."""
     from jobctl.bringup import secrets_of
-    from jobctl.jobs import plan_of
+    from jobctl.counting import devices_of
+    from jobctl.jobs import deployer_of, job_of_name, plan_of
     from jobctl.jobspec.deploy.deployer import Start
     from jobctl.jobspec.deploy.errors import CannotRun
-    from jobctl.planning import deployer_for
+    from jobctl.planning import reach_for
 
     if compiled.target == "kubernetes":
         from jobctl.clusters import refuse
 
         raise refuse("run")
-    plan = plan_of(compiled)
+    directory = job_of_name(compiled.spec.name)
+    old = directory.plan()
+    deployer = deployer_of(directory, compiled.target, reach_for(compiled, ssh_config, accept_new), old)
+    plan = deployer.plan = plan_of(compiled, devices=devices_of(compiled, deployer, old))
     index = node_number(plan, node or "0", range(len(plan.nodes)))
-    deployer = deployer_for(compiled, plan, ssh_config, accept_new)
     try:
         return deployer.look_around(plan, plan.nodes[index], Start(console.environ(), secrets_of(compiled)), argv)
     except CannotRun as error:

@@ -312,14 +312,16 @@ def plan_of(
     placement: Mapping[int, str] | None = None,
     count: int | None = None,
     services: Mapping[str, str] | None = None,
+    devices: Mapping[str, int] | None = None,
 ) -> Plan:
-    """Return the plan of a compiled job, its nodes and services placed and counted as given. Ends with 2 where it cannot be planned."""
+    """Return the plan of a compiled job, its nodes, services and devices placed and counted as given. Ends with 2 where it cannot be planned."""
     from jobctl.jobspec.deploy.devices import count_devices
     from jobctl.jobspec.plan.context import PlanError
     from jobctl.jobspec.planner import planner
 
     context = context_of(compiled)
-    devices = count_devices(compiled.spec.devices.kind) if compiled.target == "local" else None
+    if compiled.target == "local" and (found := count_devices(compiled.spec.devices.kind)):
+        devices = {"localhost": found}
     try:
         plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count, services)
     except PlanError as error:

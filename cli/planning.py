@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Generation, Node, Plan, Value
 
 
-def deployer_for(compiled: Compiled, plan: Plan, ssh_config: Path | None, accept_new: bool) -> Deployer:
-    """Return the deployer of a job as its spec and hosts file say; it also knows the hosts of the job that runs."""
-    from jobctl.jobs import deployer_of, job_of_name
-
-    return deployer_of(job_of_name(plan.job), plan.target, reach_for(compiled, ssh_config, accept_new), plan)
-
-
 def planned(
     compiled: Compiled, ssh_config: Path | None, accept_new: bool, count: int | None = None
 ) -> tuple[Plan, Deployer]:
@@ -32,6 +25,7 @@ def planned(
     another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
     nodes of its range an elastic job gets, default as many as there is room for.
     """
+    from jobctl.counting import devices_of
     from jobctl.jobs import deployer_of, job_of_name, plan_of
 
     directory = job_of_name(compiled.spec.name)
@@ -39,23 +33,22 @@ def planned(
     deployer = deployer_of(directory, compiled.target, reach_for(compiled, ssh_config, accept_new), old)
     deployer.reach_out()
     services = {service.name: service.host.name for service in old.services} if old else {}
-    made = deployer.plan = plan_of(compiled, count=count, services=services)
+    devices = devices_of(compiled, deployer, old)
+    made = deployer.plan = plan_of(compiled, None, count, services, devices)
     if made.target == "local":
         return made, deployer
     if old is None:
         homes = deployer.newest().homes
     else:
         homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
-    placed = _placed(compiled, made, homes, count, services)
+    placement = _placement(compiled, made, homes)
+    placed = plan_of(compiled, placement, count, services, devices) if placement else made
     deployer.plan = placed
     return placed, deployer
 
 
-def _placed(
-    compiled: Compiled, made: Plan, known: Mapping[int, str], count: int | None, services: Mapping[str, str]
-) -> Plan:
-    from jobctl.jobs import plan_of
-
+def _placement(compiled: Compiled, made: Plan, known: Mapping[int, str]) -> Mapping[int, str] | None:
+    """Return where the nodes of a job belong, None if that is where `made` has them."""
     room = [host.name for host in compiled.hosts if not host.spare and host.trains for _ in range(host.nodes)]
     every = {host.name for host in compiled.hosts}
     homes = {node: host for node, host in known.items() if node < len(made.nodes) and host in every}
@@ -65,8 +58,8 @@ def _placed(
     rest = [node.index for node in made.nodes if node.index not in homes]
     placement = homes | dict(zip(rest, room, strict=False))
     if len(placement) < len(made.nodes) or all(node.host.name == placement[node.index] for node in made.nodes):
-        return made
-    return plan_of(compiled, placement, count, services)
+        return None
+    return placement
 
 
 def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:

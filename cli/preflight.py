@@ -50,6 +50,7 @@ def _handle(
     accept_new: bool,
     output: Format,
 ) -> tuple[Handle, Plan | None]:
+    from jobctl.counting import devices_to_check
     from jobctl.jobs import (
         DEFAULT_SPEC,
         choose_target,
@@ -70,11 +71,12 @@ def _handle(
         reach = Reach(known_hosts(where), ssh_options(ssh_config, accept_new, None))
         return deployer_of(job_of_name("check"), "ssh", reach), None
     compiled = compile_job(job, overrides, where, quiet=True, as_json=output is Format.json)
-    plan = plan_of(compiled)
-    if plan.target == "local":
-        return deployer_of(job_of_name(plan.job), plan.target, None, plan), plan
-    reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, job_of_name(plan.job).reach()))
-    return deployer_of(job_of_name(plan.job), plan.target, reach, plan), plan
+    directory = job_of_name(compiled.spec.name)
+    old, ssh = directory.plan(), ssh_options(ssh_config, accept_new, directory.reach())
+    there = Reach(compiled.hosts, ssh) if compiled.target != "local" else None
+    deployer = deployer_of(directory, compiled.target, there, old)
+    plan = deployer.plan = plan_of(compiled, devices=devices_to_check(compiled, deployer, old))
+    return deployer, plan
 
 
 def _cluster(job: str | None, overrides: list[str] | None, where: Where, output: Format) -> tuple[Handle, Plan | None]:

@@ -53,25 +53,28 @@ def planner(
     hosts: Sequence[Host],
     placement: Mapping[int, str] | None,
     context: Context,
-    local_devices: int | None = None,
+    devices: Mapping[str, int] | None = None,
     count: int | None = None,
     services: Mapping[str, str] | None = None,
 ) -> types.Plan:
     """Return the plan of `spec` on `hosts` (none for target `local`).
 
-    `placement` maps node numbers to host names where that is already decided. `local_devices` is how many
-    devices of the spec's kind this machine has, None if unknown. `count` is how many nodes of its range an elastic
-    job gets; default as many as there is room for. `services` is `placement` for services, by name. Raises PlanError.
+    `placement` maps node numbers to host names where that is already decided. `devices` is how many devices of the
+    spec's kind were counted on hosts, by their names (target `local`: on `localhost`); None if nobody has counted.
+    `count` is how many nodes of its range an elastic job gets; default as many as there is room for. `services` is
+    `placement` for services, by name. Raises PlanError.
     """
+    counts = devices or {}
     known = framework(spec.framework)
     cluster = cluster_of(spec) if context.target == "kubernetes" else None
+    hosts = _equipped(hosts, counts)
     most = spec.nodes.max if count is None else _counted(spec, count)
     roles = known.roles(spec)
     if cluster is not None:
         tasks = _pods(spec, roles, most)
     else:
         local = context.target == "local"
-        places = _local_places(most, local_devices) if local else _places(spec, known, most, hosts, placement)
+        places = _local_places(most, counts.get("localhost")) if local else _places(spec, known, most, hosts, placement)
         tasks = _dealt(roles, places, hosts)
         if placement and roles != ALIKE:
             tasks = _moved(tasks, roles, hosts, placement)
@@ -110,6 +113,7 @@ def planner(
         services=members,
         cluster=cluster,
         needs=known.needs(spec),
+        counted=() if context.target == "local" else tuple(sorted(counts.items())),
     )
 
 
@@ -168,6 +172,22 @@ def _counted(spec: Spec, count: int) -> int:
 
 
 # Places: which host has room for which node, and with which of its devices.
+
+
+def _equipped(hosts: Sequence[Host], counts: Mapping[str, int]) -> Sequence[Host]:
+    """Return hosts with what was counted on them, where their lines say nothing.
+
+    A host that could not be counted is taken for one like the smallest of the others: it is not up, or has no driver, so
+    nothing starts there before somebody has looked at it again.
+    """
+    if not counts:
+        return hosts
+    said = [host.slots if host.devices is None else len(host.devices) for host in hosts]
+    least = min([*counts.values(), *(number for number in said if number is not None)])
+    return [
+        replace(host, slots=counts.get(host.name, least)) if host.slots is None and host.devices is None else host
+        for host in hosts
+    ]
 
 
 def _local_places(nodes: int, devices: int | None) -> list[_Place]:
@@ -463,7 +483,7 @@ def _all_devices(spec: Spec, place: _Place) -> types.Devices:
             "devices-unknown",
             f"how many devices of kind `{wanted.kind}` host {place.host.name} has is not known",
             ("devices",),
-            f"say `devices: {wanted.kind}:8` in the spec or `slots=8` in the hosts file",
+            f"say `devices: {wanted.kind}:8` in the spec or `slots=8` in the hosts file; `check`, `plan` and `up` count them",
         )
     if wanted.count is None:
         return types.Devices(wanted.kind, place.slots)

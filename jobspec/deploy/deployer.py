@@ -125,6 +125,9 @@ class Deployer(Handle, Protocol):
     def reach_out(self) -> None:
         """Connect in the background: there is something else to do first. What comes of it shows at the first use."""
 
+    def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
+        """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
+
     def newest(self) -> Control:
         """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
 

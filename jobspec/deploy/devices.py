@@ -23,6 +23,13 @@ _NODES = {
     "dcu": re.compile(r"dri/renderD\d+"),
     "npu": re.compile(r"davinci\d+"),
 }
+_BUS = re.compile(
+    r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.I
+)  # a GPU's place, as NVIDIA's driver names it
+
+
+# What the kernel has of each kind. A host that has just booted has no device nodes of NVIDIA's before somebody asks for one.
+_LIST = "cd /dev && ls -d * dri/* 2>/dev/null; cd /proc/driver/nvidia/gpus 2>/dev/null && ls -d *:*"
 
 
 def count_devices(kind: str) -> int | None:
@@ -30,12 +37,9 @@ def count_devices(kind: str) -> int | None:
 
     Below Windows GPUs have no device nodes of their own: their driver's tool knows them.
     """
-    pattern = _NODES.get(kind)
-    if pattern is None:
-        return None
     dev = Path("/dev")
     names = [path.relative_to(dev).as_posix() for path in (*dev.glob("*"), *dev.glob("dri/*"))]
-    return sum(1 for name in names if pattern.fullmatch(name)) or (_told_by_driver() if kind == "gpu" else None)
+    return _counts(names).get(kind) or (_told_by_driver() if kind == "gpu" else None)
 
 
 def _told_by_driver() -> int | None:
@@ -47,6 +51,18 @@ def _told_by_driver() -> int | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.count(b"GPU ") if done.returncode == 0 else None
+
+
+def devices_on(site: Site) -> Mapping[str, int]:
+    """Return how many devices a host has, by kind; kinds of which it has none are left out."""
+    listing = checked(site.transport, ["sh", "-c", f"{_LIST}; :"], "list its devices")
+    return _counts(listing.decode("utf-8", "replace").split())
+
+
+def _counts(names: Sequence[str]) -> Mapping[str, int]:
+    found = {kind: sum(1 for name in names if pattern.fullmatch(name)) for kind, pattern in _NODES.items()}
+    found["gpu"] = found["gpu"] or sum(1 for name in names if _BUS.fullmatch(name))
+    return {kind: count for kind, count in found.items() if count and not (kind == "dcu" and found["gpu"])}
 
 
 def devices_in_use(site: Site) -> Mapping[str, str]:
@@ -80,11 +96,8 @@ def _job(labels: Mapping[str, str]) -> dict[str, Any]:
 
 def all_devices(site: Site, known: Sequence[int] | None) -> list[str]:
     """Return the devices of a host: those of the hosts file, by the kind that is there, or else what /dev has."""
-    listing = checked(site.transport, ["sh", "-c", "cd /dev && ls -d * dri/* 2>/dev/null; :"], "list its devices")
-    names = listing.decode("utf-8", "replace").split()
-    counts = {kind: sum(1 for name in names if pattern.fullmatch(name)) for kind, pattern in _NODES.items()}
-    there = [(kind, count) for kind, count in counts.items() if count and not (kind == "dcu" and counts["gpu"])]
+    counts = devices_on(site)
     if known is not None:
-        kind = there[0][0] if there else "device"
+        kind = next(iter(counts), "device")
         return [f"{kind}:{index}" for index in known]
-    return [f"{kind}:{index}" for kind, count in there for index in range(count)]
+    return [f"{kind}:{index}" for kind, count in counts.items() for index in range(count)]

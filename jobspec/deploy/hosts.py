@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.collect import free_name
 from jobctl.jobspec.deploy.containers import SeenContainer
 from jobctl.jobspec.deploy.control import Control, Image, Ledger, kept_control, ledger_json, newest
 from jobctl.jobspec.deploy.deployer import PLAYED, AllUnreachable, Failures, Start, Victim
+from jobctl.jobspec.deploy.devices import devices_on
 from jobctl.jobspec.deploy.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.fanout import AT_ONCE, Outcome, fan_out
@@ -117,6 +118,12 @@ class Hosts:
 
         del docker
         read_templates(self._target)
+
+    def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
+        """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
+        outcome = self._on(hosts, devices_on)
+        counts = {site.host.name: found[kind] for site, found in outcome.done.items() if kind in found}
+        return counts, self._failures(outcome)
 
     # Observing.
 

@@ -41,6 +41,7 @@ from jobctl.jobspec.deploy.control import (
     write_ledger,
 )
 from jobctl.jobspec.deploy.deployer import Failures, Start, Victim
+from jobctl.jobspec.deploy.devices import count_devices
 from jobctl.jobspec.deploy.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.events import Written
 from jobctl.jobspec.deploy.files import is_full, read_json, write_atomic, write_json
@@ -87,6 +88,11 @@ class Local:
 
     def reach_out(self) -> None:
         """There is nothing to connect to."""
+
+    def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
+        """Return how many devices this machine has."""
+        found = count_devices(kind)
+        return (dict.fromkeys(hosts, found) if found else {}), {}
 
     def has_files(self) -> bool:
         """Say whether there is a work directory."""

@@ -397,6 +397,7 @@ class Plan:
     services: tuple[Service, ...] = ()
     cluster: Cluster | None = None
     needs: tuple[Need, ...] = ()
+    counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ def with_moves(plan: Plan, source: Mapping[str, Any], reach: Reach, moves: Mappi
         message = f"cannot plan job `{plan.job}` on other hosts: another version of jobctl brought it up ({error})"
         raise DeployError(message, "`jobctl up` plans it again") from error
     services = {service.name: service.host.name for service in plan.services}
-    made = planner(spec, reach.hosts, placement, context, None, count, services)
+    made = planner(spec, reach.hosts, placement, context, dict(plan.counted), count, services)
     # What changed on its way through the files of this version and of an older one is not for a move to bring in.
     nodes = tuple(new if new.index in moves else old for new, old in zip(made.nodes, plan.nodes, strict=True))
     return replace(plan, nodes=nodes)

@@ -204,6 +204,16 @@ def test_memory_and_shared_memory(jobs: Jobs) -> None:
     assert set(found(jobs)) >= {("h1", "memory", "memory-low"), ("h1", "shm", "shm-large")}
 
 
+def test_devices_that_nobody_has_counted(jobs: Jobs) -> None:
+    jobs.spec(SPEC + "devices: gpu\n")
+    render = jobs.run("render", "--hosts", "hosts.txt")
+    assert (render.returncode, "`check`, `plan` and `up` count them" in render.stderr) == (2, True), render.stderr
+    for command in ("plan", "up"):
+        done = jobs.run(command, "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+        assert (done.returncode, "no host has a device of kind `gpu`" in done.stderr) == (3, True), done.stderr
+    assert {(host, name) for host, name, _ in found(jobs)} == {("h1", "container"), ("h2", "container")}
+
+
 def test_a_limit_that_the_engine_refuses(jobs: Jobs) -> None:
     jobs.spec(SPEC + "resources: {{ulimits: {{rtprio: 99999999}}}}\n")
     _, findings = check(jobs)

@@ -18,7 +18,7 @@ BASE = "name: job\nframework: paddle\nscript: train.py\nimage: img\n"
 PS = "mode: ps\nps: {servers: 2, trainers: 4}\nnodes: 3\n"
 
 
-def make(text: str = "", hosts: str = "", placement: Any = None, devices: int | None = None) -> Plan:
+def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = None) -> Plan:
     loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     target: Any = "compose" if hosts else "local"
@@ -56,7 +56,7 @@ def test_the_launchers_command_line(text: str, hosts: str, devices: tuple[str, .
 
 
 def test_on_this_machine_processes_are_shown_their_share_of_the_devices() -> None:
-    one, other = make("nodes: 2\ndevices: npu:2\n", devices=4).nodes
+    one, other = make("nodes: 2\ndevices: npu:2\n", devices={"localhost": 4}).nodes
     assert one.launch.env == (
         ("PORT_RANGE", Slot("port_range")),
         ("ASCEND_RT_VISIBLE_DEVICES", "0,1"),

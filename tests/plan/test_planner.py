@@ -33,7 +33,7 @@ def spec_of(text: str) -> Any:
     return loaded.spec
 
 
-def make(text: str = "", hosts: str = "", placement: Any = None, devices: int | None = None) -> Plan:
+def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = None) -> Plan:
     """Plan a job on hosts, or on this machine where there are none."""
     target: Any = "compose" if hosts else "local"
     known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
@@ -107,7 +107,9 @@ def test_a_command_once_per_node_gets_what_torchrun_would_be_told() -> None:
     text = "name: job\nframework: torch\ncommand: [deepspeed, t.py]\nper: node\nnodes: 2\ndevices: gpu:8\n"
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None
-    launch = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"), 16).nodes[1].launch
+    launch = (
+        planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"), {"localhost": 16}).nodes[1].launch
+    )
     assert (launch.start, launch.command, launch.nproc) == ((), ("deepspeed", "t.py"), 1)
     assert launch.env == (
         ("MASTER_ADDR", Slot("master_addr")),
@@ -159,6 +161,27 @@ def test_devices_are_dealt(devices: str, hosts: str, ids: list[tuple[int, ...]])
     plan = make(f"nodes: {len(ids)}\ndevices: {devices}", hosts)
     assert [node.container.devices.ids for node in plan.nodes] == ids
     assert [node.launch.nproc for node in plan.nodes] == [len(own) for own in ids]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "counted", "ids"),
+    [
+        ("a\nb\n", {"a": 2, "b": 3}, [(0, 1), (0, 1, 2)]),
+        ("a slots=1\nb\n", {"a": 2, "b": 3}, [(0,), (0, 1, 2)]),  # what somebody says holds
+        ("a devices=4,6\nb\n", {"b": 1}, [(4, 6), (0,)]),
+        ("a nodes=2\n", {"a": 4}, [(0, 1), (2, 3)]),
+        ("a\nb\nc\n", {"b": 3, "c": 2}, [(0, 1), (0, 1, 2)]),  # a does not answer: like the smallest
+        ("a slots=2\nb\n", {"b": 5}, [(0, 1), tuple(range(5))]),
+    ],
+)
+def test_devices_that_were_counted_are_dealt(hosts: str, counted: Any, ids: list[tuple[int, ...]]) -> None:
+    text = "name: job\nframework: torch\nimage: img\ncommand: [t]\nper: node\nnodes: 2\ndevices: gpu\n"
+    spec = load_text(Path("/specs/job.yaml"), text, environ={}).spec
+    assert spec is not None
+    known = parse_hosts(hosts, "hosts.txt").hosts
+    plan = planner(spec, known, None, Context("ssh", "/specs", "me@here", "1.0"), counted)
+    assert [node.container.devices.ids for node in plan.nodes] == ids
+    assert dict(plan.counted) == counted  # and kept, so that a move is planned with the same
 
 
 @pytest.mark.parametrize(

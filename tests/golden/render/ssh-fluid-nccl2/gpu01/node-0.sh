@@ -29,6 +29,7 @@ set -- \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
   --gpus '"device=0,1"' \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -38,12 +39,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-fluid-0
-spec=99483c78316c0988d4607f92467d055b3de410c4dac255c1f0e9ec175c9959bb
+spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=99483c78316c0988d4607f92467d055b3de410c4dac255c1f0e9ec175c9959bb "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -29,6 +29,7 @@ set -- \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
   --gpus '"device=0,1"' \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -38,12 +39,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-fluid-1
-spec=6f63695aa46de2ad508939d97917df97b9b9ea92b019306568aed5df19f0b20e
+spec=615e422df10ad0557c3ac362c81d66df687a6096c4935c51aa21b0b6c6150c5d
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=6f63695aa46de2ad508939d97917df97b9b9ea92b019306568aed5df19f0b20e "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=615e422df10ad0557c3ac362c81d66df687a6096c4935c51aa21b0b6c6150c5d "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

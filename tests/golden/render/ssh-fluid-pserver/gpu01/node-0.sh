@@ -26,6 +26,7 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +35,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-0
-spec=5a60f6822e8e0ebf11c264fb1e83cbb6ca16f1e1645f293d50da329d7047dedc
+spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=5a60f6822e8e0ebf11c264fb1e83cbb6ca16f1e1645f293d50da329d7047dedc "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

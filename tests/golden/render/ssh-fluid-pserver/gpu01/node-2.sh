@@ -26,6 +26,7 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +35,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-2
-spec=5e46a5c98a4c2b42593fe57f9e8af58fb3dc1a5117cb144486754ebb4f347f41
+spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=5e46a5c98a4c2b42593fe57f9e8af58fb3dc1a5117cb144486754ebb4f347f41 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

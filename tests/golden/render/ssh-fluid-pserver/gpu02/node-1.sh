@@ -26,6 +26,7 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +35,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-1
-spec=dc5c361a7174916948281c3a3a2ef420b0b885463226424e935ee7233c033260
+spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=dc5c361a7174916948281c3a3a2ef420b0b885463226424e935ee7233c033260 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

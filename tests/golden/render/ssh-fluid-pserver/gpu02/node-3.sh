@@ -26,6 +26,7 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/opt/python3.11,target=/opt/python3.11,readonly \
   --mount type=bind,source=/mnt/fluid,target=/mnt/fluid \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +35,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" /opt/python3.11/bin/python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-fluid-3
-spec=25c483a1a771fead7deba457b6d8b56b637b7d52d33769e4191a8a8ad9344c7c
+spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=25c483a1a771fead7deba457b6d8b56b637b7d52d33769e4191a8a8ad9344c7c "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

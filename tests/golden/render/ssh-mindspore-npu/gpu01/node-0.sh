@@ -37,6 +37,7 @@ set -- \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -46,12 +47,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-lenet-0
-spec=b2413c2b0b2a0bad153270d2894ad3e51c9020334e3c48df6992fb222685ae84
+spec=8f39f88acdce09c6905dc24841b394694310dfff88835de2263fbe874cb7b56f
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=b2413c2b0b2a0bad153270d2894ad3e51c9020334e3c48df6992fb222685ae84 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=8f39f88acdce09c6905dc24841b394694310dfff88835de2263fbe874cb7b56f "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

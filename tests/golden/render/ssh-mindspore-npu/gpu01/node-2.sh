@@ -26,6 +26,7 @@ set -- \
   --entrypoint '' \
   --mount type=bind,source=/mnt/lenet,target=/mnt/lenet \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -34,12 +35,12 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 
 name=jobctl-lenet-2
-spec=8e1d5df0b519bf2a50473d38d8623d8feef2bd3aa4de593c638e4d56ecc7a020
+spec=3b195b9890fe3342822a9ec848c7ba68e6c766b9ed512fbe576e82a2f7fdb6a4
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=8e1d5df0b519bf2a50473d38d8623d8feef2bd3aa4de593c638e4d56ecc7a020 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=3b195b9890fe3342822a9ec848c7ba68e6c766b9ed512fbe576e82a2f7fdb6a4 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)

@@ -37,6 +37,7 @@ set -- \
   --device /dev/devmm_svm \
   --device /dev/hisi_hdc \
   --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --shm-size 68719476736 \
   --log-driver json-file \
   --log-opt max-file=3 \
   --log-opt max-size=10m \
@@ -46,12 +47,12 @@ set -- \
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
 name=jobctl-lenet-1
-spec=53051a1880170b0f91455cb39b18a2c79c2d3f0997a4127fa38f19374becaed1
+spec=0392263bd43dc3f251655834fd4c2058026bcd9b51543a52b5a3a4876f1cc7b6
 found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=53051a1880170b0f91455cb39b18a2c79c2d3f0997a4127fa38f19374becaed1 "$@"
+  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=0392263bd43dc3f251655834fd4c2058026bcd9b51543a52b5a3a4876f1cc7b6 "$@"
   ;;
 "$spec") exec docker start -- "$name" ;;
 *)
