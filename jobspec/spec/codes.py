@@ -83,6 +83,7 @@ CODES: dict[str, tuple[str, str]] = {
     "relative-checkpoint": ("error", "a checkpoint path that is not absolute"),
     "relative-target": ("error", "a path in the container that is not absolute"),
     "hidden-mount": ("error", "a mount that hides another one"),
+    "etcd-user": ("error", "one of `etcd.user` and `etcd.password` without the other"),
     "etcd-either": ("error", "`etcd` with both or neither of `endpoints` and `managed`"),
     "etcd-replicas": ("error", "a managed etcd of other than 1 or 3 members"),
     "empty-rule": ("error", "a rule that matches everything"),
@@ -138,6 +139,7 @@ CODES: dict[str, tuple[str, str]] = {
     "port-collision": ("error", "one port for two things on the same hosts"),
     "bad-host": ("error", "a line of the hosts file that names no host"),
     "bad-address": ("error", "another number of addresses than of hosts"),
+    "repeated-address": ("error", "two hosts at one address"),
     "repeated-host": ("error", "a host twice in the hosts file"),
 }
 

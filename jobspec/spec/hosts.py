@@ -82,6 +82,7 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
     """Return the hosts in `text`, called `file` in messages."""
     hosts: dict[str, Host] = {}
     lines: dict[str, int] = {}
+    addresses: dict[str, Host] = {}
     found: list[Diagnostic] = []
     for number, line in enumerate(split_lines(text), 1):
         tokens = list(_tokens(line, number, file))
@@ -98,11 +99,30 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
                 message = f"the host `{host.name}` stands here twice"
                 found.append(Diagnostic("error", "repeated-host", message, tokens[0][1], hint))
                 break
+            first = addresses.setdefault(_canonical(host.address), host)
+            if first is not host:
+                found.append(_same_address(host, first, lines[first.name], tokens))
             hosts[host.name], lines[host.name] = host, number
     if not hosts and not found:
         span = Span(file, 1, 1, 1, 1)
         found.append(Diagnostic("error", "no-hosts", f"`{file}` names no host", span, "write one host on each line"))
     return LoadedHosts(tuple(hosts.values()), in_order(found))
+
+
+def _same_address(host: Host, first: Host, line: int, tokens: list[tuple[str, Span]]) -> Diagnostic:
+    """Return what is wrong with a host at the address of another: the other nodes would take one for the other."""
+    at = next((span for token, span in tokens if token.startswith("addr=")), tokens[0][1])
+    where = "beside it" if line == at.line else f"in line {line}"
+    message = f"`{host.name}` has the address {host.address} of `{first.name}` {where}"
+    hint = "each machine has one line, and an address of its own; `nodes=2` lets it take two nodes"
+    return Diagnostic("error", "repeated-address", message, at, hint)
+
+
+def _canonical(address: str) -> str:
+    """Return an address in the one of its spellings that is the same for all."""
+    import ipaddress
+
+    return str(ipaddress.ip_address(address)) if ":" in address else address.lower()
 
 
 class UnknownHost(Exception):

@@ -55,6 +55,23 @@ def test_addresses_with_too_many_colons(text: str, code: str, message: str, hint
     assert (found.code, found.message, found.hint) == (code, message, hint)
 
 
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("a addr=10.0.0.1\nb addr=10.0.0.1\n", (2, 3), "`b` has the address 10.0.0.1 of `a` in line 1"),
+        ("10.0.0.1\nb spare addr=10.0.0.1\n", (2, 9), "`b` has the address 10.0.0.1 of `10.0.0.1` in line 1"),
+        ("a addr=10.0.0.1\n10.0.0.1\n", (2, 1), "`10.0.0.1` has the address 10.0.0.1 of `a` in line 1"),
+        ("a addr=fd77::6\nb addr=fd77:0::6\n", (2, 3), "`b` has the address fd77:0::6 of `a` in line 1"),
+        ("a addr=n1\nb addr=N1\n", (2, 3), "`b` has the address N1 of `a` in line 1"),
+        ("localhost\nb addr=127.0.0.1\n", (2, 3), "`b` has the address 127.0.0.1 of `localhost` in line 1"),
+        ("n[1-2] addr=10.0.0.[7,7]\n", (1, 8), "`n2` has the address 10.0.0.7 of `n1` beside it"),
+    ],
+)
+def test_an_address_belongs_to_one_host(text: str, place: tuple[int, int], message: str) -> None:
+    (found,) = parse_hosts(text, "hosts.txt").diagnostics
+    assert (found.code, (found.span.line, found.span.column), found.message) == ("repeated-address", place, message)
+
+
 def test_every_key() -> None:
     line = "10.0.0.1 interface=ib0 identity=~/.ssh/k docker=sudo dir=/data/jobctl nodes=2 roles=server,trainer"
     assert parse_hosts(line, "h").hosts == (
