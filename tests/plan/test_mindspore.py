@@ -191,8 +191,8 @@ def test_native_recovery() -> None:
 )
 def test_native_recovery_needs_an_old_version(tmp_path: Path, name: str, version: str, code: int) -> None:
     """Which is read without an import: that takes ten seconds, and fails where there is no GPU."""
-    assert make().needs == ()
-    (need,) = make(f"{NATIVE}checkpoint: /mnt/c\n").needs
+    assert [need for need in make().needs if not need.deep] == []
+    (need,) = [need for need in make(f"{NATIVE}checkpoint: /mnt/c\n").needs if not need.deep]
     (tmp_path / f"{name}-{version}.dist-info").mkdir()
     (tmp_path / f"{name}-{version}.dist-info" / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     environ = {"PYTHONPATH": str(tmp_path)}
