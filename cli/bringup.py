@@ -191,7 +191,7 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
 def _apply(
     deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options, left: Failures
 ) -> Applied:
-    from jobctl.jobspec.deploy.carry_out import Execution, carry_out, fresh_run, runs
+    from jobctl.jobspec.deploy.carry_out import Execution, carry_out, fresh_run, is_held, runs
     from jobctl.jobspec.deploy.clock import SystemClock
     from jobctl.jobspec.deploy.deployer import Start
     from jobctl.jobspec.deploy.errors import DeployError
@@ -205,6 +205,8 @@ def _apply(
     read = secrets_of(compiled) if options.start is None and (steps or deployer.job.is_changing()) else {}
     start = options.start or Start(console.environ(), read)
     warn_of_another_spec(deployer, compiled)
+    if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
+        return Applied(plan, steps, failed, ready=True, held=True, supervised=False)
     deployer.job.create()
     withdrawn = not steps and deployer.job.is_changing()  # its files are on the hosts, and have to be replaced
     keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember

@@ -94,9 +94,9 @@ def carry_out(
     if any(step.kind == "wait" for step in steps):
         _note_all(todo, note)
         return Done(None, failures | dict(deployer.apply(todo)), held=True)
+    if is_held(want, steps, observed, failures):
+        return Done(None, failures, held=True)
     if begins is not None and len(_ready(want, observed, failures)) < want.plan.min_nodes:
-        if runs(observed):
-            return Done(None, failures, held=True)
         todo = [step for step in todo if step.kind == "start"]
     how.adopt()
     if any(map(_ends, todo)):
@@ -112,6 +112,12 @@ def carry_out(
     generation, ledger = _next(deployer, want, observed, clock, ready, begins, how)
     at = clock.now()
     return Done(generation, failures | dict(deployer.begin(generation, ledger, how.patience)), at)
+
+
+def is_held(want: Wanted, steps: Sequence[Step], observed: Observed, failed: Failures) -> bool:
+    """Say whether what runs goes on as it is: without the hosts that have `failed`, too few are left for what is wanted."""
+    begins = any(step.kind == "generation" for step in steps)
+    return begins and runs(observed) and len(_ready(want, observed, failed)) < want.plan.min_nodes
 
 
 def _note_all(steps: Sequence[Step], note: Callable[[Step], None]) -> None:
