@@ -208,6 +208,7 @@ def _apply(
     if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
         return Applied(plan, steps, failed, ready=True, held=True, supervised=False)
     deployer.job.create()
+    before = deployer.job.plan()
     withdrawn = not steps and deployer.job.is_changing()  # its files are on the hosts, and have to be replaced
     keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember
     keep(about(compiled, plan, reach), plan, source_of(compiled, plan, start.secrets))
@@ -223,14 +224,25 @@ def _apply(
             failed |= deployer.prepare(plan, start)
         if fresh and fresh.checkpoint_dir:
             deployer.make_directory(fresh.checkpoint_dir)
+        prepared = {node.host.name for node in plan.nodes} - set(failed)
+        deployer.job.mark_prepared(prepared)
         how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
         done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, how)
+        if not done.held and before is not None and secret_names(before) - secret_names(plan):
+            deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
     except DeployError as error:
         raise Failed(error.message, 3, error.hint) from error
     if any(step.kind == "supervise" for step in steps) and set(done.failed) < {node.host.name for node in plan.nodes}:
         start_supervisor(deployer.job)
     ready = generation is not None or done.generation is not None
-    return Applied(plan, steps, done.failed, ready, done.held, options.supervise or bool(observed.supervised))
+    # A supervisor can make the change later only where hosts have got all that it needs.
+    later = prepared >= {node.host.name for node in plan.nodes} and (options.supervise or bool(observed.supervised))
+    return Applied(plan, steps, done.failed, ready, done.held, later)
+
+
+def secret_names(plan: Plan) -> set[str]:
+    """Return the names of the secrets that a plan's processes get."""
+    return {name for node in plan.nodes for name in node.launch.secrets}
 
 
 def tell_up(deployer: Handle, plan: Plan) -> None:
@@ -344,7 +356,10 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
         steps = reconcile(want, observed)
         try:
             note = teller(deployer, output)
-            how = Execution(patience=PATIENCE, engines=ENGINES)
+            # Where a change waits, its files are on the hosts already: what runs is started again from its own.
+            starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
+            failed = deployer.settle_in(plan, starts) if deployer.job.is_changing() and starts else {}
+            how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
             done = carry_out(deployer, want, steps, observed, SystemClock(), note, how)
         except DeployError as error:
             raise Failed(error.message, 3, error.hint) from error

@@ -146,6 +146,9 @@ class Deployer(Handle, Protocol):
     def prepare(self, plan: Plan, start: Start) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
 
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets than these where the job runs: while a job changes, `prepare` keeps those it had."""
+
     def started_with(self) -> Start | None:
         """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""
 

@@ -246,13 +246,17 @@ class Hosts:
         files = self._artefacts(plan)
         code = pack_code(plan) if plan.code else None
         names = sorted({name for node in plan.nodes for name in node.launch.secrets})
+        missing = [name for name in names if name not in start.secrets]
+        if missing:
+            raise DeployError(f"no value of secret {', '.join(missing)} is known", "`jobctl up` reads secrets")
         secrets = {name: start.secrets[name] for name in names}
+        changing = self.job.is_changing()  # what runs needs its secrets until the change is made
 
         spares = self.spares(plan)
         trains = {node.host.name for node in plan.nodes} | set(spares)
 
         def send(site: Site) -> Image | None:
-            site.send(files[site.host.name], _directories(plan, site), secrets=bool(secrets))
+            site.send(files[site.host.name], _directories(plan, site), secrets=bool(secrets) or changing)
             for service in plan.services:
                 if service.host.name == site.host.name:
                     images.ensure(site, service.container)
@@ -260,7 +264,7 @@ class Hosts:
                 return None
             if code is not None:
                 code.send(site)
-            site.send_secrets(secrets)
+            site.send_secrets({**(site.secrets() or {}), **secrets} if changing else secrets)
             if plan.checkpoint:
                 make_directory(site, plan.checkpoint.dir)
             image = images.ensure(site, plan.nodes[0].container)
@@ -272,6 +276,10 @@ class Hosts:
         outcome = self._on(set(files) - set(self._down), send)
         self.image = images.together(image for image in outcome.done.values() if image is not None)
         return self._failures(outcome)
+
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets than these on the hosts of the job."""
+        self._on([host for host in self._seen if host not in self._down], lambda site: site.leave_secrets(secrets))
 
     def started_with(self) -> Start | None:
         """Return the secrets that hosts of the job have; what they have is the same on all."""
@@ -353,7 +361,7 @@ class Hosts:
             if step.kind == "prepare":
                 continue  # `prepare` has done it
             if step.node is None:
-                control = control_of(self._seen)
+                control = self._before or control_of(self._seen)  # what was observed last
                 self._raise_if_all(self._hand_over([site.host.name], control.generation, control.ledger))
                 continue
             if step.kind != "start" or seen is None or any(c.node == step.node for c in seen.containers):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -33,6 +33,8 @@ class Pending:
     about: Mapping[str, Any]
     plan: Plan
     source: Mapping[str, Any]
+    homes: Mapping[int, str]  # where the nodes were when it was proposed
+    prepared: frozenset[str]  # hosts that have all that the change needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +104,30 @@ class JobDir:
 
         Hosts that the change brings are those of the job at once: whoever supervises it has to reach them for the change.
         """
-        change = {"about": dict(about), "plan": json.loads(dump_plan(plan)), "source": dict(source)}
+        before, now = self.about(), self.plan()
+        homes = {str(node.index): node.host.name for node in now.nodes} if now else {}
+        change = {"about": dict(about), "plan": json.loads(dump_plan(plan)), "source": dict(source), "homes": homes}
         write_json(self.root / PENDING, change, 0o600)
-        before = self.about()
         if before is not None and before.get("reach") != about.get("reach"):
             write_json(self.root / "job.json", {**before, "reach": about.get("reach")}, 0o600)
+
+    def mark_prepared(self, hosts: Iterable[str]) -> None:
+        """Note which hosts have got all that the proposed change needs; without any, nobody else may make it."""
+        change = read_json(self.root / PENDING)
+        if change is not None:
+            write_json(self.root / PENDING, {**change, "prepared": sorted(hosts)}, 0o600)
 
     def pending(self) -> Pending | None:
         """Return what was proposed and not adopted yet, None if there is nothing that this version can read."""
         change = read_json(self.root / PENDING)
         try:
             plan = load_plan(json.dumps(change["plan"]).encode()) if change else None
-            return Pending(change["about"], plan, change["source"]) if change and plan else None
-        except (KeyError, ValueError):
+            if change is None or plan is None:
+                return None
+            homes = {int(node): str(host) for node, host in change["homes"].items()}
+            prepared = frozenset(map(str, change.get("prepared", ())))
+            return Pending(dict(change["about"]), plan, dict(change["source"]), homes, prepared)
+        except (AttributeError, KeyError, TypeError, ValueError):
             return None
 
     def is_changing(self) -> bool:

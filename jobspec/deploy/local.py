@@ -180,13 +180,19 @@ class Local:
             write_atomic(self.work / artefact.path, artefact.content, artefact.mode)
         write_json(self.work / "environ.json", _environ(plan, start.environ), 0o600)
         secrets = self.work / "secrets" / "secrets.json"
-        if start.secrets:
-            write_json(secrets, dict(start.secrets), 0o600)
-        else:
-            secrets.unlink(missing_ok=True)  # of what the job was before
+        # What runs needs its secrets until the change is made.
+        self.leave_secrets({**(read_json(secrets) or {} if self.job.is_changing() else {}), **start.secrets})
         if plan.checkpoint:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
         return {}
+
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets than these in the work directory."""
+        path = self.work / "secrets" / "secrets.json"
+        if secrets:
+            write_json(path, dict(secrets), 0o600)
+        else:
+            path.unlink(missing_ok=True)
 
     def started_with(self) -> Start | None:
         """Return the environment and the secrets of the last `prepare`."""

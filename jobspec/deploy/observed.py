@@ -128,11 +128,12 @@ class Observed:
         return tuple(node for node in self.nodes if node.node in joined)
 
     @property
-    def is_half_stopped(self) -> bool:
-        """Whether the job is to be stopped, and nobody has told its launchers."""
+    def is_half_ended(self) -> bool:
+        """Whether the job is over, as its ledger says, and nobody has told its launchers."""
         control = self.control
-        asked = control.ledger.result is not None and control.ledger.result.phase == "stopped"
-        return asked and control.generation is not None and control.generation.command == "run"
+        return (
+            control.ledger.result is not None and control.generation is not None and control.generation.command == "run"
+        )
 
     def node(self, index: int) -> ObservedNode | None:
         """Return node `index`, or None if nothing of it was seen."""

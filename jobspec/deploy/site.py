@@ -184,6 +184,13 @@ class Site:
                 self.transport, ["sh", "-c", scripts.LINK_SECRETS, "sh", str(self.own), str(self.work)], f"write {path}"
             )
 
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets there than these."""
+        if secrets:
+            self.send_secrets(secrets)
+        else:
+            self.remove([str(self.own / "secrets"), str(self.work / "secrets")])
+
     def secrets(self) -> dict[str, str] | None:
         """Return the values of secrets that the host has, None if it has none."""
         result = self.transport.run(["cat", "--", str(self.own / "secrets" / "secrets.json")])

@@ -62,10 +62,10 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if more:
         hosts = frozenset(world.planned[node] for node in more)
         return Grow(f"there is a host for node {', '.join(map(str, more))} again", hosts)
-    if world.change is not None:
-        return Change(world.change)
     if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
+    if world.change is not None:
+        return Change(world.change)
     return Continue()
 
 

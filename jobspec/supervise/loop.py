@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.carry_out import Execution, carry_out, wanted
+from jobctl.jobspec.deploy.carry_out import Execution, carry_out, runs, wanted
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Result
 from jobctl.jobspec.deploy.deployer import Deployer, Failures, Feed
@@ -160,11 +160,22 @@ class Supervisor:
             with self.deployer.lock("supervisor"):
                 observed = self.deployer.observe()
                 left = isinstance(self._decide(observed, feed), Leave)
-                if left and observed.is_half_stopped and self.deployer.plan is not None:
-                    self.deployer.stop_processes(self.deployer.plan.stop_grace)  # `stop` was killed
+                if left and observed.is_half_ended:  # who wrote down that it is over was killed before it was
+                    self._finish_ending(observed)
                 return left
         except Locked:
             return False
+        except LockLost as lost:
+            self.recorder.once(lost.message, "waiting", lost.message)
+            return False
+
+    def _finish_ending(self, observed: Observed) -> None:
+        """Tell the launchers that the job is over, as its ledger says."""
+        result, plan = observed.control.ledger.result, self.deployer.plan
+        if result is not None and result.phase == "stopped" and plan is not None:
+            self.deployer.stop_processes(plan.stop_grace)
+        elif result is not None:
+            self.deployer.finish(0.0 if result.phase == "failed" else 1.0)
 
     def _decide(self, observed: Observed, feed: Feed) -> Decision:
         plan = self._plan()
@@ -188,7 +199,8 @@ class Supervisor:
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         homes = self.deployer.homes(observed) if may_move else ()
         self._unfit = {host: at for host, at in self._unfit.items() if now - at < UNFIT}
-        whole = self._pending is not None and {*self._places(self._pending.plan).values()} <= {*there}
+        pending = self._pending
+        whole = pending is not None and {*self._places(pending).values()} <= {*there} & pending.prepared
         return World(
             cleared=feed.vitals.cleared(),
             too_few=feed.vitals.too_few(),
@@ -228,7 +240,7 @@ class Supervisor:
                     done = False  # what was seen is over, or was half of it
                 else:
                     done = self._apply(again, now)
-            if done:
+            if done and not isinstance(decision, Repair):  # that one is over when it is not decided again
                 self._retry.done()
             else:
                 self._retry.failed(identity(decision), self.clock.now())
@@ -242,7 +254,11 @@ class Supervisor:
             self._retry.failed(identity(decision), self.clock.now())
             self.recorder.record("waiting", lost.message)
         except (DeployError, PlanError) as error:
-            self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
+            if isinstance(decision, Change | Grow) and runs(observed):  # what runs goes on without it
+                self._retry.failed(identity(decision), self.clock.now())
+                self.recorder.once(error.message, "waiting", f"cannot change the job: {error.message}")
+            else:
+                self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 
     def _apply(self, decision: Decision, now: Observed) -> bool:
         """Carry a decision out; say whether all of it could be done."""
@@ -275,7 +291,7 @@ class Supervisor:
         job, pending = self.deployer.job, self._pending
         if pending is None:
             return self._carry_out(now, decision)
-        places = self._places(pending.plan)
+        places = self._places(pending)
         plan = with_moves(pending.plan, pending.source, self.reach, places) if self.reach else pending.plan
 
         def adopt() -> None:
@@ -285,10 +301,11 @@ class Supervisor:
 
         return self._carry_out(now, decision, self._settle_in(plan, frozenset(places.values())), plan, adopt)
 
-    def _places(self, plan: Plan) -> dict[int, str]:
-        """Return the hosts of the nodes of `plan`: those of the job stay where they are."""
+    def _places(self, pending: Pending) -> dict[int, str]:
+        """Return the hosts of the nodes of a change: as it says, but of a node that has moved since, where that is."""
         homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
-        return {node.index: homes.get(node.index, node.host.name) for node in plan.nodes}
+        moved = {node: host for node, host in homes.items() if pending.homes.get(node, host) != host}
+        return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
 
     def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
         if decision.counts:

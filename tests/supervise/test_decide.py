@@ -173,6 +173,8 @@ def test_a_change_that_waited_for_hosts_is_made_while_all_is_well() -> None:
     assert decide(job(node(0), node(1)), POLICY, NOW, world) == Change("all hosts that the change needs answer")
     broken = job(node(0), node(1, "failed", failure=failure()))
     assert isinstance(decide(broken, POLICY, NOW, world), Restart)
+    over = decide(job(node(0), node(1)), replace(POLICY, max_duration=60.0), 961.0, world)
+    assert isinstance(over, GiveUp)
 
 
 def test_max_duration() -> None:
