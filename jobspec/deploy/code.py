@@ -40,10 +40,17 @@ _PRIVATE = {
 }
 _PRIVATE_NAMES = [(Patterns([name, f"**/{name}"]), why) for name, why in _PRIVATE.items()]
 _ANY_PRIVATE = Patterns(pattern for name in _PRIVATE for pattern in (name, f"**/{name}"))
-_KEY = re.compile(rb"^[ \t]*(?:-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)", re.MULTILINE)
-# What tells people something, and not a process: it is sent, and a change of it alone begins nothing.
+# A key as a file of its own begins a line; that of a cloud's service account is a value in JSON.
+_KEY = re.compile(
+    rb"^[ \t]*(?:-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d)"
+    rb"|\"private_key\"\s*:\s*\"-----BEGIN [A-Z0-9 ]*PRIVATE KEY",
+    re.MULTILINE,
+)
+# What tells people something, and not a process: it is sent, and a change of it alone begins nothing. Only at the top of
+# the code: deeper, and as plain text, files of these names may well be data.
 _NOTES = re.compile(
-    r"(readme|changelog|contributing|licen[cs]e|authors|todo|notes?)(\.(md|rst|txt|org))?", re.IGNORECASE
+    r"(readme|licen[cs]e)(\.(md|rst|txt))?|(changelog|contributing)(\.(md|rst))?|(authors|todo|notes?)\.(md|rst)",
+    re.IGNORECASE,
 )
 
 
@@ -66,6 +73,11 @@ class File:
         return S_IMODE(self.info.st_mode) & 0o777
 
     @property
+    def kind(self) -> int:
+        """What of its mode makes another version of the code, as a mode: see `kind_of`."""
+        return 0o777 if self.is_link else kind_of(self.mode)
+
+    @property
     def size(self) -> int:
         """How many bytes it holds."""
         return 0 if self.is_link else self.info.st_size
@@ -73,7 +85,18 @@ class File:
     @property
     def is_note(self) -> bool:
         """Whether it tells people something, and not a process."""
-        return _NOTES.fullmatch(os.path.basename(self.name)) is not None
+        return _NOTES.fullmatch(self.name) is not None
+
+
+def kind_of(mode: int) -> int:
+    """Return 0600, 0700, 0644 or 0755: whether a file is private, and whether its owner executes it.
+
+    The other bits come from the umask of whoever checked the code out, and from hosts that share it with a container.
+    """
+    executable = bool(mode & 0o100)
+    if mode & 0o077:
+        return 0o755 if executable else 0o644
+    return 0o700 if executable else 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +123,7 @@ class Selection:
 def code_hash(plan: Plan) -> str | None:
     """Return what identifies the code of `plan` (or, without `code`, the script beside the spec).
 
-    Names, modes and contents count; times do not. On target `local`, where nothing is sent, a large file is not read:
+    Names, contents and kinds of files (`kind_of`) count; times do not. On target `local`, where nothing is sent, a large file is not read:
     it is another if its size or time is. None where there is nothing on this machine to watch.
     """
     if plan.code is not None:
@@ -243,7 +266,7 @@ def _hash(files: Iterable[File], *, read: bool) -> str:
         if content is None:
             continue  # a file that goes away, or that nobody may read, is not code that a process runs
         name = os.fsencode(file.name)
-        digest.update(b"%d %s\0%o %s\0" % (len(name), name, file.mode, content.encode()))
+        digest.update(b"%d %s\0%o %s\0" % (len(name), name, file.kind, content.encode()))
     return digest.hexdigest()[:16]
 
 

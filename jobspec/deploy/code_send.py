@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.code import File, code_of, digest_of
+from jobctl.jobspec.deploy.code import File, code_of, digest_of, kind_of
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.transport import TIMEOUT, checked
 from jobctl.jobspec.plan.types import Code, Plan
@@ -38,9 +38,9 @@ class Package:
 
     @cached_property
     def known(self) -> dict[bytes, tuple[int, str]]:
-        """Mode and SHA-256 of each plain file, by its name."""
+        """Kind and SHA-256 of each plain file, by its name."""
         plain = ((file, digest_of(file)) for file in self.files if not file.is_link)
-        return {os.fsencode(file.name): (file.mode, digest) for file, digest in plain if digest is not None}
+        return {os.fsencode(file.name): (file.kind, digest) for file, digest in plain if digest is not None}
 
     def send(self, site: Site) -> None:
         """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
@@ -63,7 +63,7 @@ class Package:
         checked(site.transport, argv, f"write code into {top}", chain([kept], tar), timeout=timeout)
 
     def compressed(self) -> bytes:
-        """Return all of it as a compressed tar file: the same bytes for the same names, modes and contents.
+        """Return all of it as a compressed tar file: the same bytes for the same names, kinds and contents.
 
         What is larger than manifests may carry breaks off there.
         """
@@ -104,7 +104,7 @@ def _header(file: File, timeless: bool) -> bytes | None:
     """Return what stands before a file in an archive, None if it cannot be read."""
     member = tarfile.TarInfo(file.name)
     member.mtime = 0 if timeless else int(file.info.st_mtime)
-    member.mode, member.size = file.mode, file.size
+    member.mode, member.size = file.kind if timeless else file.mode, file.size
     try:
         if file.is_link:
             member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.readlink(file.path), 0o777
@@ -144,16 +144,16 @@ def archive_of(plan: Plan) -> str | None:
 
 
 def _listing(text: bytes) -> dict[bytes, tuple[int, str]]:
-    """Return path to mode and digest from what sha256sum and stat printed; names that they escape are left out."""
+    """Return path to kind and digest from what sha256sum and stat printed; names that they escape are left out."""
     digests: dict[bytes, str] = {}
-    modes: dict[bytes, int] = {}
+    kinds: dict[bytes, int] = {}
     for line in text.splitlines():
         if len(line) > 68 and line[64:68] == b"  ./":
             digests[line[68:]] = line[:64].decode("ascii", "replace")
         mode, space, name = line.partition(b" ./")
         if space and len(mode) <= 4 and mode.isdigit():
-            modes[name] = int(mode, 8)
-    return {name: (modes[name], digest) for name, digest in digests.items() if name in modes}
+            kinds[name] = kind_of(int(mode, 8))
+    return {name: (kinds[name], digest) for name, digest in digests.items() if name in kinds}
 
 
 # Answers `here` if version $2 is below $1; else the name of the newest other one, and digests and modes of its files.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import os
 import tarfile
 from dataclasses import replace
@@ -108,6 +109,14 @@ def test_what_is_private_is_left_out_unless_it_is_included(root: Path) -> None:
     assert "id_rsa" not in names(planned(root, include=(".env",)))
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_the_key_of_a_service_account_is_left_out(root: Path, indent: int | None) -> None:
+    account = {"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nMIIE\n", "client_id": "1"}
+    put(root, "conf/account.json", json.dumps(account, indent=indent))
+    put(root, "conf/model.json", json.dumps({"private_key": None, "layers": 2}, indent=indent))
+    assert names(planned(root)) == ["conf/model.json", "train.py"]
+
+
 def test_what_the_spec_names_is_left_out(root: Path) -> None:
     put(root, "tok.txt")
     put(root, "job.yaml")
@@ -135,21 +144,32 @@ def test_what_jobctl_wrote_is_no_code(root: Path) -> None:
     assert names(planned(root)) == ["results/mine.py", "train.py"]
 
 
+NOTES = ("README", "README.md", "README.txt", "LICENSE", "CHANGELOG.rst", "NOTES.md", "todo.md")
+DATA = ("notes.txt", "notes", "AUTHORS.txt", "data/clinical/notes.txt", "docs/README.md", "corpus/authors", "notes.py")
+
+
 def test_notes_are_sent_and_no_reason_to_begin_anew(root: Path) -> None:
     before = code_hash(planned(root))
-    for name in ("README.md", "notes.txt", "docs/TODO"):
+    for name in NOTES:
         put(root, name)
     assert code_hash(planned(root)) == before
-    assert "README.md" in names(planned(root))
-    put(root, "notes.py")
+    assert {*NOTES} <= {*names(planned(root))}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_what_may_be_data_is_another_version(root: Path, name: str) -> None:
+    before = code_hash(planned(root))
+    put(root, name)
     assert code_hash(planned(root)) != before
 
 
-def test_the_version_covers_names_modes_and_contents(root: Path) -> None:
+def test_the_version_covers_names_kinds_and_contents(root: Path) -> None:
     hashes = [code_hash(planned(root))]
     for change in (
         lambda: put(root, "train.py", "print(2)\n"),
         lambda: (root / "train.py").chmod(0o600),
+        lambda: (root / "train.py").chmod(0o700),
+        lambda: (root / "train.py").chmod(0o755),
         lambda: (root / "train.py").rename(root / "main.py"),
         lambda: os.symlink("main.py", root / "link"),
     ):
@@ -158,6 +178,15 @@ def test_the_version_covers_names_modes_and_contents(root: Path) -> None:
     assert len(set(hashes)) == len(hashes)
     os.utime(root / "main.py", (1, 1))
     assert code_hash(planned(root)) == hashes[-1]
+
+
+def test_another_umask_is_no_other_version(root: Path) -> None:
+    put(root, "run.sh", mode=0o755)
+    before, packed = code_hash(planned(root)), archive_of(planned(root))
+    (root / "train.py").chmod(0o664)
+    (root / "run.sh").chmod(0o775)
+    assert code_hash(planned(root)) == before
+    assert archive_of(planned(root)) == packed
 
 
 def test_a_large_file_is_not_read_where_nothing_is_sent(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +239,8 @@ def test_only_what_changed_is_sent_again(root: Path, tmp_path: Path, monkeypatch
     send(planned(root), tmp_path / "host")
     put(root, "train.py", "print(2)\n")
     (root / "mode.py").chmod(0o600)
+    for path in (tmp_path / "host" / "code").rglob("*.py"):
+        path.chmod(path.stat().st_mode | 0o060)  # as a host does that shares them with the user of a container
     sent: list[str] = []
     real = Package.send
 
@@ -230,7 +261,7 @@ def test_only_what_changed_is_sent_again(root: Path, tmp_path: Path, monkeypatch
     there = send(planned(root), tmp_path / "host")
     assert sorted(sent) == ["mode.py", "train.py"]
     assert {path.name: path.stat().st_mode & 0o777 for path in there.iterdir()} == {
-        "same.py": 0o644,
+        "same.py": 0o664,
         "mode.py": 0o600,
         "train.py": 0o644,
     }

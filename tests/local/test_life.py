@@ -173,7 +173,7 @@ def test_what_is_no_code_restarts_nothing(slow: Any) -> None:
     slow.ok("up")
     spec.write_text(f"# a comment\n{spec.read_text()}")
     (slow.directory / "hosts.txt").write_text("h1\n")
-    (slow.directory / "notes.txt").write_text("later: more\n")
+    (slow.directory / "NOTES.md").write_text("later: more\n")
     slow.ok("report", "-o", "story.html")
     slow.ok("pull", "counter", "results")
     slow.ok("render", "--out", "rendered")
