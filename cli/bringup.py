@@ -199,7 +199,7 @@ def _apply(
     change = change_of(deployer, plan, options, waits=not options.check)
     observed, steps = change.observed, change.steps
     refuse_owner(deployer, observed, options.take_over)
-    refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over)
+    refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over, tell=False)
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
     read = secrets_of(compiled) if options.start is None and (steps or deployer.job.is_changing()) else {}

@@ -191,7 +191,7 @@ def _change(cluster: Cluster, plan: Plan, options: Options, secrets: dict[str, s
         raise Failed(
             f"job `{plan.job}` in {cluster.where()[0]} belongs to {', '.join(others)}, and is left alone",
             5,
-            "give yours another `name`, or `--take-over` if it is yours all the same",
+            "give yours another `name`, or `--take-over` if it is yours nevertheless",
         )
     return change
 

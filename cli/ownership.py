@@ -28,7 +28,7 @@ def refuse_owner(deployer: Handle, observed: Observed, take_over: bool) -> None:
         raise Failed(
             f"job `{name}` belongs to {', '.join(others)}, and is left alone",
             5,
-            "give yours another `name`, or `--take-over` if it is yours all the same",
+            "give yours another `name`, or `--take-over` if it is yours nevertheless",
         )
 
 
@@ -83,15 +83,20 @@ def refuse_other_folder(directory: JobDir, job: str | None, take_over: bool) -> 
         )
 
 
-def refuse_others(deployer: Handle, compiled: Compiled, plan: Plan, *, fresh: bool, take_over: bool) -> None:
-    """End with 5 if `up` would replace a job of another folder, or train where another job writes."""
+def refuse_others(
+    deployer: Handle, compiled: Compiled, plan: Plan, *, fresh: bool, take_over: bool, tell: bool = True
+) -> None:
+    """End with 5 if `up` would replace a job of another folder, or train where another job writes.
+
+    With `tell` it also warns of what only may be so.
+    """
     if take_over:
         return
     before = _spec_of(deployer.job)
     if before is not None and before.exists() and not _same_folder(before, compiled.path):
         _refuse_replacing(deployer, before)
     if not fresh:
-        _refuse_rivals(deployer, compiled, plan)
+        _refuse_rivals(deployer, compiled, plan, tell=tell)
 
 
 def warn_of_refusal(deployer: Handle, compiled: Compiled, plan: Plan) -> None:
@@ -148,42 +153,89 @@ def _lives(observed: Observed) -> bool:
 # Two names, one checkpoint.
 
 
-def _refuse_rivals(deployer: Handle, compiled: Compiled, plan: Plan) -> None:
-    """End with 5 if a job of another name still runs that writes the same checkpoints, or was this one before it was renamed."""
+def _refuse_rivals(deployer: Handle, compiled: Compiled, plan: Plan, *, tell: bool) -> None:
+    """End with 5 if a running job of another name is this one before it was renamed, or writes the same checkpoints.
+
+    A path may mean different directories on different hosts: only a job on a host of this one surely writes the same.
+    Of all others, and of those that do not answer, `tell` says whether to warn.
+    """
     from jobctl.jobspec.deploy.jobdir import readable_jobs
 
     for other in readable_jobs(deployer.job.root.parent.parent):
+        theirs = other.plan()
         if other.name == plan.job:
             continue
-        shared = _shared_checkpoint(plan, other)
-        renamed = not shared and _was_renamed(compiled, plan, other)
-        if not (shared or renamed) or not _still_writes(other, deployer, plan, shared):
+        shared, renamed = _shared_checkpoint(plan, theirs), _was_renamed(compiled, plan, other)
+        if shared is None and not renamed:
             continue
-        why = f"was started from {_spec_of(other)} before its `name` changed" if renamed else f"writes to {shared}"
-        raise Failed(
-            f"job `{other.name}` still runs, and {why}: two jobs would train the same",
+        observed, silent = _look_at(other)
+        if observed is not None and not _is_in_the_way(observed, deployer, plan, shared):
+            continue
+        why = f"it writes to {shared}" if shared else f"it was started from {_spec_of(other)} before its `name` changed"
+        refusal = _refusal(other.name, why, silent)
+        if renamed or (observed is not None and theirs is not None and _share_a_host(plan, theirs)):
+            raise refusal
+        if tell and silent is not None:
+            console.warning(refusal.message)
+        elif tell:
+            console.warning(
+                f"job `{other.name}` still runs and writes to {shared}, on other hosts: is that another disk?"
+            )
+
+
+def _refusal(name: str, why: str, silent: str | None) -> Failed:
+    if silent is not None:
+        return Failed(
+            f"nobody can tell whether job `{name}` still runs ({silent}), and {why}",
             5,
-            f"`jobctl down {other.name}` first, or another `checkpoint` (`per_job: true` gives each job a folder in it),"
-            " or `--take-over` if both are to run",
+            "name another `checkpoint`, or `--take-over` if that job has ended",
         )
+    return Failed(
+        f"job `{name}` still runs, and {why}: both jobs would write the same checkpoints",
+        5,
+        f"`jobctl down {name}` first, or another `checkpoint` (`per_job: true` gives each job a folder in it); a job that"
+        " only reads these mounts them with `volumes` and names no such `checkpoint`; `--take-over` if both are to run",
+    )
 
 
-def _shared_checkpoint(plan: Plan, other: JobDir) -> str | None:
-    """Return the checkpoint directory that both jobs write to, None if there is none."""
-    theirs = other.plan()
+def _look_at(other: JobDir) -> tuple[Observed | None, str | None]:
+    """Return how another job is, or why nobody can tell."""
+    from jobctl.jobs import known_handle
+    from jobctl.jobspec.deploy.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.observed import phase
+
+    try:
+        with closing(known_handle(other)) as handle:
+            observed = handle.observe()
+    except AllUnreachable as failed:
+        return None, "none of its hosts answers" if failed.message else "its cluster does not answer"
+    except (Failed, DeployError) as failed:  # its context has gone from the kubeconfig, say
+        return None, failed.message
+    now, reason = phase(observed)
+    return (None, reason or now) if now == "unknown" else (observed, None)
+
+
+def _shared_checkpoint(plan: Plan, theirs: Plan | None) -> str | None:
+    """Return the checkpoint directory that both jobs have by its path, None if there is none.
+
+    In a cluster a volume says what a path means, and without `shared` each host has its own directory there.
+    """
     if plan.checkpoint is None or theirs is None or theirs.checkpoint is None:
         return None
-    ours, its = os.path.realpath(plan.checkpoint.dir), os.path.realpath(theirs.checkpoint.dir)
-    return plan.checkpoint.dir if ours == its and _meet(plan, theirs) else None
+    same = os.path.realpath(plan.checkpoint.dir) == os.path.realpath(theirs.checkpoint.dir)
+    if not same or "kubernetes" in (plan.target, theirs.target):
+        return None
+    everywhere = plan.checkpoint.shared and theirs.checkpoint.shared and _place(plan.target) == _place(theirs.target)
+    return plan.checkpoint.dir if everywhere or _share_a_host(plan, theirs) else None
 
 
-def _meet(plan: Plan, other: Plan) -> bool:
-    """Say whether a path means the same directory to both jobs, as far as can be told."""
-    if "kubernetes" in (plan.target, other.target):
-        return False  # a volume says what the path means there
-    hosts = [{node.host.name for node in one.nodes} for one in (plan, other)]
-    shared = plan.checkpoint is not None and plan.checkpoint.shared and _place(plan.target) == _place(other.target)
-    return shared or bool(hosts[0] & hosts[1])
+def _share_a_host(plan: Plan, theirs: Plan) -> bool:
+    """Say whether both jobs have a node on one host: hosts files may give one host several names, or one name to several."""
+    if _place(plan.target) != _place(theirs.target):
+        return False
+    ours, its = ({node.host.address for node in one.nodes} for one in (plan, theirs))
+    return plan.target == "local" or bool(ours & its)
 
 
 def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:
@@ -203,19 +255,12 @@ def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:
     return plan.checkpoint is None or (theirs is not None and theirs.checkpoint == plan.checkpoint)
 
 
-def _still_writes(other: JobDir, deployer: Handle, plan: Plan, shared: str | None) -> bool:
-    """Say whether the other job runs, or may, and does not write elsewhere (`--fresh`) than ours would."""
-    from jobctl.jobs import known_handle
+def _is_in_the_way(observed: Observed, deployer: Handle, plan: Plan, shared: str | None) -> bool:
+    """Say whether the other job runs, and does not write elsewhere (`--fresh`) than ours would."""
     from jobctl.jobspec.deploy.choosing import checkpoint_dir
-    from jobctl.jobspec.deploy.errors import DeployError
     from jobctl.jobspec.deploy.observed import phase
     from jobctl.outcome import SETTLED
 
-    try:
-        with closing(known_handle(other)) as handle:
-            observed = handle.observe()
-    except DeployError:
-        return True  # nobody can tell
     if phase(observed)[0] in SETTLED:
         return False
     theirs, ours = observed.control.generation, deployer.observe()

@@ -378,7 +378,7 @@ def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: Ap
         5,
         [
             "error: job `resnet` in test/ml belongs to eve@desk, and is left alone",
-            "hint: give yours another `name`, or `--take-over` if it is yours all the same",
+            "hint: give yours another `name`, or `--take-over` if it is yours nevertheless",
         ],
     )
     assert jobctl("down", "resnet").code == 5

@@ -88,9 +88,8 @@ def rename(jobs: Any, name: str, *more: tuple[str, str]) -> None:
 def test_a_renamed_job_is_not_trained_twice(slow: Any) -> None:
     rename(slow, "other")
     kept = slow.directory / "checkpoints"
-    assert (
-        refused(slow, "up") == f"error: job `counter` still runs, and writes to {kept}: two jobs would train the same"
-    )
+    why = f"error: job `counter` still runs, and it writes to {kept}: both jobs would write the same checkpoints"
+    assert refused(slow, "up") == why
     assert slow.run("up", "--fresh", "--dry-run").returncode == 0
     for how in (
         ["--set", f"checkpoint={kept}/other"],
@@ -109,7 +108,9 @@ def test_a_renamed_job_is_not_trained_twice(slow: Any) -> None:
 
 def test_a_renamed_job_without_a_checkpoint_is_not_trained_twice(slow: Any) -> None:
     rename(slow, "other", (f"checkpoint: {slow.directory}/checkpoints\n", ""))
-    why = f"error: job `counter` still runs, and was started from {slow.directory}/job.yaml before its `name` changed"
+    why = (
+        f"error: job `counter` still runs, and it was started from {slow.directory}/job.yaml before its `name` changed"
+    )
     assert refused(slow, "up").startswith(why)
     # One file for many jobs is something else.
     assert slow.run("up", "--set", "name=third", "--dry-run").stderr.count("refuses") == 0

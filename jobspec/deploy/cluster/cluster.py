@@ -215,7 +215,7 @@ class Cluster:
         belongs = f" and belongs to {whose}" if whose else ", which jobctl did not make"
         raise Foreign(
             f"{self.where()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
-            "give the job another `name`, or `--take-over` if it is yours all the same",
+            "give the job another `name`, or `--take-over` if it is yours nevertheless",
         )
 
     def owners(self, change: Change) -> frozenset[str]:
