@@ -78,10 +78,12 @@ def has_operator(cluster: Cluster | None) -> bool:
 def uses_etcd(cluster: Cluster, spec: Spec) -> bool:
     """Say whether a framework's launchers keep in etcd, below an operator, who takes part.
 
-    Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes back.
+    Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes
+    back, where the spec names an etcd. One that jobctl starts on hosts is not there.
     """
     elastic = spec.nodes.min != spec.nodes.max
-    return has_operator(cluster) and (elastic or (cluster.operator == "paddle-operator" and spec.ps is None))
+    named = spec.etcd is not None and bool(spec.etcd.endpoints)
+    return has_operator(cluster) and (elastic or (named and cluster.operator == "paddle-operator" and spec.ps is None))
 
 
 def _toleration(given: Given) -> Toleration:

@@ -19,9 +19,17 @@ def _says(spec: Spec, key: str) -> bool:
 
 
 def _regroups(spec: Spec) -> bool:
-    """Say whether Paddle's launchers keep in etcd, below an operator, who takes part."""
-    below = operator_of(spec) == "paddle-operator" or (_managed(spec) and is_elastic(spec))
-    return spec.etcd is not None and spec.framework == "paddle" and spec.mode == "collective" and below
+    """Say whether Paddle's launchers keep in etcd, below an operator, who takes part: as `plan.cluster.uses_etcd`."""
+    if spec.etcd is None or spec.framework != "paddle" or spec.mode != "collective":
+        return False
+    fixed = operator_of(spec) == "paddle-operator" and bool(spec.etcd.endpoints)
+    return fixed or (_managed(spec) and is_elastic(spec))
+
+
+def _is_left_out(spec: Spec) -> bool:
+    """Say whether a managed etcd would give a fixed number of nodes fault tolerance if it ran in the cluster."""
+    paddle = operator_of(spec) == "paddle-operator" and spec.framework == "paddle" and spec.mode == "collective"
+    return paddle and spec.etcd is not None and spec.etcd.managed is not None and not is_elastic(spec)
 
 
 def _is_said(spec: Spec, key: str) -> bool:
@@ -95,9 +103,12 @@ RULES: tuple[Rule, ...] = (
          "a pod has to ask for a number of devices", "write `gpu:8`"),
     Rule("kubernetes-ids", WARNING, ("devices", "ids"), lambda s: s.devices.ids is not None,
          "the cluster chooses which devices of a node a pod gets: of these only the number counts"),
-    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and (is_elastic(s) or _regroups(s)),
+    Rule("kubernetes-etcd", ERROR, ("etcd",), lambda s: s.etcd and s.etcd.managed and _managed(s) and is_elastic(s),
          "no etcd is started in the cluster", "name one that runs there: `etcd: {endpoints: [etcd:2379]}`"),
-    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not _regroups(s),
+    Rule("kubernetes-etcd", WARNING, ("etcd",), _is_left_out,
+         "no etcd is started in the cluster, and this job goes without one: a pod that fails ends it",
+         "with one that runs there Paddle's launchers go on: `etcd: {endpoints: [etcd:2379]}`", at_key=True),
+    Rule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not _regroups(s) and not _is_left_out(s),
          "this etcd is not used in a cluster: launchers there agree among themselves, or an operator sees to them", at_key=True),
     Rule("kubernetes-user", ERROR, ("container", "user"),
          lambda s: not re.fullmatch(r"root|[0-9]+(:[0-9]+)?", s.container.user or "root"),

@@ -491,9 +491,12 @@ def test_fault_tolerance_of_a_fixed_number_of_nodes_goes_through_etcd() -> None:
     expected = {"PADDLE_MASTER": "etcd://ETCD:2379", "PADDLE_NNODES": "2", "PADDLE_ELASTIC_LEVEL": "1"}
     assert {name: told.get(name) for name in expected} == expected
     assert told["PADDLE_MAX_RESTART"] == "5"
-    (plain,) = [
-        one
-        for one in objects(of_text(FIXED.replace("etcd: {endpoints: [etcd:2379]}\n", "")))
-        if one["kind"] == "PaddleJob"
-    ]
-    assert "elastic" not in plain["spec"]
+
+
+@pytest.mark.parametrize("etcd", ["", "etcd: {managed: {}}\n"])
+def test_a_fixed_number_of_nodes_goes_without_an_etcd_of_its_own(etcd: str) -> None:
+    """An etcd that jobctl starts on hosts is not in the cluster: the same job.yaml is fit for both."""
+    made = objects(of_text(FIXED.replace("etcd: {endpoints: [etcd:2379]}\n", etcd)))
+    (job,) = [one for one in made if one["kind"] == "PaddleJob"]
+    assert "elastic" not in job["spec"]
+    assert "etcd" not in str(made)
