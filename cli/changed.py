@@ -165,9 +165,8 @@ class _Effects:
         services = {service.name: service.host.name for service in plan.services}
         try:
             spec = Spec.model_validate(with_value(new, path, value_at(old, path)))
-            return plan_of(
-                replace(self.compiled, spec=spec), placement, len(plan.nodes) if plan.elastic else None, services
-            )
+            count = len(plan.nodes) if plan.elastic else None
+            return plan_of(replace(self.compiled, spec=spec), placement, count, services, dict(plan.counted) or None)
         except (ValidationError, Failed):
             return None
 

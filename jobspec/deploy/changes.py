@@ -12,8 +12,13 @@ Path = tuple[str, ...]
 
 HIDDEN = "(not shown)"
 _LONGEST = 200  # characters of a value that are shown
-_SENSITIVE = re.compile(
-    r"token|secret|passw|passphrase|credential|api[-_]?key|private[-_]?key|access[-_]?key", re.IGNORECASE
+_SENSITIVE = re.compile(r"secret|passw|passphrase|credential|(api|private|access)[-_]?key", re.IGNORECASE)
+# Tokens that let nobody in: those that a model reads, and counts of them.
+_WORDS = re.compile(
+    r"(?<![a-z])(max|min|num|n|total|per|eos|bos|pad|unk)[-_.]?tokens?(?![a-z])"
+    r"|(?<![a-z])(new|special|batch|seq|prompt)[-_.]?tokens(?![a-z])"
+    r"|tokens?[-_.]?(per|len|length|count|budget|limit|size)(?![a-z])"
+    r"|token(i[sz]|ed)"
 )
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 _SECONDS = re.compile(r"timeout|window|duration|period")
@@ -35,7 +40,7 @@ class Changed:
     later: bool = False
 
     def __str__(self) -> str:
-        if self.old == self.new == HIDDEN:
+        if self.old == self.new:
             return f"{self.key}: another value, which is not shown"
         return f"{self.key}: {_shown(self.key, self.old)} → {_shown(self.key, self.new)}"
 
@@ -91,11 +96,7 @@ def with_value(spec: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any
 def changed(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], **effect: Any) -> Changed:
     """Return a key's change, with values as people may see them."""
     key = ".".join(path)
-    values = [value_at(spec, path) for spec in (old, new)]
-    if any(_is_sensitive(path, value) for value in values):
-        shown = [None if value is None else HIDDEN for value in values]
-    else:
-        shown = [_public(path, value) for value in values]
+    shown = [_public(path[-1], value_at(spec, path), path=path) for spec in (old, new)]
     return Changed(key, shown[0], shown[1], **effect)
 
 
@@ -105,28 +106,43 @@ def causes(found: Sequence[Changed] | None, nodes: set[int]) -> str:
         return "the spec changed"
     named = [str(one) for one in found if nodes & set(one.nodes)]
     if not named:
-        return "it runs as an earlier `up` said"
+        return "its container was made with other settings, by another version of jobctl or by an `up` that was interrupted"
     return "; ".join(named[:3]) + (f"; and {len(named) - 3} more" if len(named) > 3 else "")
 
 
-def _is_sensitive(path: Path, value: Any) -> bool:
-    if path[0] == "secrets":
-        return False  # names and places of secrets, no values
-    words = [path[-1], *(value if isinstance(value, list) else ())]
-    return any(isinstance(word, str) and _SENSITIVE.search(word) for word in words)
+def _is_sensitive(text: str) -> bool:
+    """Say whether what has this name, or what this text says, may let somebody in."""
+    if _SENSITIVE.search(text):
+        return True
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", text).lower()
+    return "token" in _WORDS.sub("", words)
 
 
-def _public(path: Path, value: Any) -> Any:
+def _public(name: str, value: Any, *, path: Path = ()) -> Any:
+    """Return the value of a key as people may see it; `path` leads to the key that changed."""
+    if path[:1] == ("secrets",):
+        return value  # names and places of secrets, no values
     if path == ("nodes",) and isinstance(value, Mapping):
         least, most = value.get("min"), value.get("max")
         return least if least == most else f"{least}:{most}"
+    if value is not None and _is_sensitive(name):
+        return HIDDEN
     if isinstance(value, str):
         return _IN_URL.sub("…", value)
     if isinstance(value, Mapping):
-        return {key: _public((*path, key), item) for key, item in value.items() if item is not None}
+        return {key: _public(key, item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_public(path, item) for item in value]
+        return list(_elements(value))
     return value
+
+
+def _elements(values: Sequence[Any]) -> Iterator[Any]:
+    """Yield the elements of a list as people may see them: of an option that looks secret its value is not, either."""
+    hides = False
+    for value in values:
+        sensitive = isinstance(value, str) and _is_sensitive(value)
+        yield HIDDEN if hides or sensitive else _public("", value)
+        hides = sensitive and "=" not in value
 
 
 def _shown(key: str, value: Any) -> str:

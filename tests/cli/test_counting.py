@@ -10,8 +10,11 @@ from typing import Any, cast
 
 import pytest
 
+from jobctl.changed import _Effects
 from jobctl.console import Failed
 from jobctl.counting import devices_of, devices_to_check
+from jobctl.jobs import Compiled, plan_of
+from jobctl.jobspec.deploy.changes import with_value
 from jobctl.jobspec.deploy.devices import devices_on
 from jobctl.jobspec.deploy.reach import Reach
 from jobctl.jobspec.deploy.transport import HostError, Result
@@ -132,3 +135,15 @@ def test_what_a_host_has(listing: str, found: Mapping[str, int]) -> None:
             return Result(0, listing.replace(" ", "\n").encode(), b"")
 
     assert devices_on(cast(Any, SimpleNamespace(transport=Transport()))) == found
+
+
+def test_what_a_change_makes_necessary_is_known_where_devices_were_counted(tmp_path: Path) -> None:
+    """A job whose devices nobody counts but its hosts is planned with the old value as it was with the new one."""
+    spec = spec_of("gpu")
+    new = spec.model_dump(mode="json")
+    old = with_value(new, ("recovery", "max_restarts"), 7)
+    compiled = Compiled(spec, tmp_path, tmp_path / "job.yaml", "ssh", hosts_of("a\nb\n"), None, None, None, ())
+    plan = plan_of(compiled, devices={"a": 2, "b": 2})
+    deployer = SimpleNamespace(hashes=lambda plan: {node.index: str(node.container) for node in plan.nodes})
+    effect = _Effects(compiled, plan, cast(Any, deployer)).of(("recovery", "max_restarts"), old, new)
+    assert effect == {"nodes": (), "generation": False, "later": False}

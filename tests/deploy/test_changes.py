@@ -36,7 +36,13 @@ def said(old: str, new: str) -> list[str]:
         ("", BASE.replace("nodes: 2", 'nodes: "2:4"'), ["nodes: 2 → 2:4"]),
         ("checkpoint: /a", "checkpoint: {dir: /b, shared: false}", ["checkpoint.dir: /a → /b", "checkpoint.shared: true → false"]),
         ("env: {API_TOKEN: geheim}", "env: {API_TOKEN: hush}", ["env.API_TOKEN: another value, which is not shown"]),
-        ("args: [--api-key, geheim]", "args: []", ["args: another value, which is not shown"]),
+        ("args: [--api-key, geheim, --lr, 1]", "args: [--lr, 2]",
+         ['args: ["(not shown)", "(not shown)", "--lr", "1"] → ["--lr", "2"]']),
+        ("args: [--hub_token=geheim, --lr, 1]", "args: [--hub_token=geheim, --lr, 2]",
+         ['args: ["(not shown)", "--lr", "1"] → ["(not shown)", "--lr", "2"]']),
+        ("args: [--api-key, geheim]", "args: [--api-key, hush]", ["args: another value, which is not shown"]),
+        ("args: [--tokenizer, gpt2, --lr, 0.1]", "args: [--tokenizer, gpt2, --lr, 0.2]",
+         ['args: ["--tokenizer", "gpt2", "--lr", "0.1"] → ["--tokenizer", "gpt2", "--lr", "0.2"]']),
         ("env: {PROXY: 'http://me:geheim@p:1'}", "env: {PROXY: 'http://me:geheim@p:2'}", ["env.PROXY: http://…@p:1 → http://…@p:2"]),
         ("env: {X: a}", 'env: {X: "\\e[2J"}', ['env.X: a → "\\u001b[2J"']),
         ("env: {X: a}", f"env: {{X: {'b' * 300}}}", [f"env.X: a → {'b' * 199}…"]),
@@ -45,6 +51,33 @@ def said(old: str, new: str) -> list[str]:
 def test_a_change_is_told_by_its_key_and_values(old: str, new: str, lines: list[str]) -> None:
     assert said(old, new) == lines
     assert "geheim" not in " ".join(lines)
+
+
+def test_a_secret_inside_of_a_key_that_was_not_there_is_hidden() -> None:
+    one = {"build": None}
+    other = {"build": {"context": ".", "args": {"HF_TOKEN": "geheim", "LR": "1"}}}
+    line = str(changed(("build",), one, other))
+    assert line == 'build: unset → {"context": ".", "args": {"HF_TOKEN": "(not shown)", "LR": "1"}}'
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HF_TOKEN", "--hub_token", "API_TOKENS", "access-token", "hubToken", "HFTOKEN", "NEW_TOKEN", "adminToken", "TOKEN", "token_file",
+     "MY_SECRET", "PGPASSWORD", "apiKey", "WANDB_API_KEY"],
+)  # fmt: skip
+def test_names_of_secrets_are_hidden(name: str) -> None:
+    one, other = {"env": {name: "geheim"}}, {"env": {name: "hush"}}
+    assert str(changed(("env", name), one, other)) == f"env.{name}: another value, which is not shown"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["TOKENIZERS_PARALLELISM", "--tokenizer", "--max-tokens", "--num_tokens", "maxNewTokens", "tokens_per_batch", "n_tokens",
+     "pad_token_id", "TOKENIZED_DATA", "max_token_length"],
+)  # fmt: skip
+def test_names_of_tokens_of_a_language_are_shown(name: str) -> None:
+    one, other = {"env": {name: "1"}}, {"env": {name: "2"}}
+    assert str(changed(("env", name), one, other)) == f"env.{name}: 1 → 2"
 
 
 def test_what_comes_of_a_change_is_told() -> None:
@@ -61,7 +94,9 @@ def test_the_cause_of_a_restart_is_the_key_that_the_node_depends_on() -> None:
     found = (Changed("a", 1, 2, (0,)), Changed("b", 1, 2, (1,)), Changed("c", 1, 2))
     assert causes(found, {0}) == "a: 1 → 2"
     assert causes(found, {0, 1}) == "a: 1 → 2; b: 1 → 2"
-    assert causes(found, {2}) == "it runs as an earlier `up` said"
+    assert causes(found, {2}) == (
+        "its container was made with other settings, by another version of jobctl or by an `up` that was interrupted"
+    )
     assert causes(None, {0}) == "the spec changed"
     assert causes(tuple(Changed(str(n), 1, 2, (0,)) for n in range(5)), {0}).endswith("2: 1 → 2; and 2 more")
 
