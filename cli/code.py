@@ -23,9 +23,22 @@ def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
     from jobctl.jobspec.deploy.jobdir import state_dir
 
     yield os.path.abspath(spec), _SPEC
-    for path in [*([hosts] if hosts else []), *spec.absolute().parent.glob("hosts*.txt")]:
+    beside = spec.absolute().parent
+    for path in [*([hosts] if hosts else []), beside / "hosts.txt"]:
         yield os.path.abspath(path), _HOSTS
+    for path in beside.glob("hosts*.txt"):
+        if path not in (beside / "hosts.txt", hosts and hosts.absolute()) and _reads_as_hosts(path):
+            yield os.path.abspath(path), "it reads as a hosts file"
     yield str(state_dir(console.environ())), _HISTORY
+
+
+def _reads_as_hosts(path: Path) -> bool:
+    """Say whether a file is a hosts file without doubt: one without an error, with an option or a range."""
+    from jobctl.jobspec.spec.hosts import Host, load_hosts
+
+    loaded = load_hosts(path)
+    says_more = any(host != Host(host.name) for host in loaded.hosts)
+    return not loaded.diagnostics and (says_more or "[" in path.read_text(encoding="utf-8", errors="replace"))
 
 
 _SPEC, _HOSTS, _HISTORY = "the spec", "a hosts file", "jobctl's history"

@@ -249,7 +249,19 @@ def compile_job(
         raise Failed("", 2, details=details, kind="invalid-spec")
     if not quiet:
         say_unused_hosts(checked, where)
+        _say_left_out(checked, where)
     return checked.compiled
+
+
+def _say_left_out(checked: Checked, where: Where) -> None:
+    """Tell what of the code's folder is not sent, where anything is."""
+    from jobctl.code import say_left_out, selection
+
+    if checked.compiled is None or checked.compiled.target == "local":
+        return
+    code = selection(checked.loaded, checked.files[0], where.hosts)
+    if code is not None:
+        say_left_out(code)
 
 
 def say_unused_hosts(checked: Checked, where: Where) -> None:

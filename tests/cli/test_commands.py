@@ -229,6 +229,25 @@ def test_what_jobctl_writes_beside_the_code_is_no_code(jobctl: Any, tmp_path: Pa
     assert _files("one") == _files("two") != {}
 
 
+def test_only_hosts_files_are_no_code_and_what_is_left_out_is_told(jobctl: Any, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(f"{SPEC}code: .\nimage: demo\n")
+    Path("hosts.txt").write_text("a\nb\n")
+    Path("hosts_train.txt").write_text("alpha\nbeta\n")  # data
+    Path("hosts-lab.txt").write_text("gpu[1-4] slots=8\n")
+    Path(".env").write_text("TOKEN=x")
+    ran = jobctl("validate", "--hosts", "hosts.txt", "-o", "json")
+    left_out = {one["path"]: one["reason"] for one in json.loads(ran.out)["code"]["left_out"]}
+    assert left_out == {
+        ".env": "an env file",
+        "hosts-lab.txt": "it reads as a hosts file",
+        "hosts.txt": "a hosts file",
+        "job.yaml": "the spec",
+    }
+    told = "not sent: .env (an env file), hosts-lab.txt (it reads as a hosts file); "
+    assert told in jobctl("validate", "--hosts", "hosts.txt").err
+    assert told in jobctl("render", "--hosts", "hosts.txt", "--out", "one").err  # as `up` does
+
+
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
 def test_a_hosts_file_that_is_not_used_is_told(jobctl: Any, command: str) -> None:
     Path("hosts.txt").write_text("a\n")
