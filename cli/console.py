@@ -43,7 +43,7 @@ class Failed(Exception):
 class _Said:
     """What the command has said so far: whether anything on stdout, and the first error."""
 
-    out: bool = False
+    out: bool = False  # but for lines of a stream, after which an error is one line more
     error: tuple[str, str | None] | None = None
 
 
@@ -192,6 +192,7 @@ def plain(text: str, keep: re.Pattern[str] | None = None) -> str:
 
 def out_json(value: object) -> None:
     """Print one JSON document."""
+    _said.out = True
     _out_json(json.dumps(value, indent=2, ensure_ascii=not _is_utf_8(sys.stdout)))
 
 
@@ -203,7 +204,6 @@ def out_json_line(value: object) -> None:
 
 def _out_json(text: str) -> None:
     """Print JSON; of what a terminal obeys it leaves some characters as they are."""
-    _said.out = True
     text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
     sys.stdout.write(_encodable(text, sys.stdout) + "\n")
 

@@ -79,7 +79,7 @@ def _framework(survey: Survey, host: str, node: Node, environ: Mapping[str, str]
     except subprocess.TimeoutExpired:
         probe, why = None, f"no end within {PATIENCE:g} s"
     if probe is None:
-        text = f"`{node.container.python}` tells nothing of itself: {why}"
+        text = f"cannot check the installation with `{node.container.python}`: {why}"
         yield Finding(host, "framework", "error", text, "framework-broken", "does it start at all?")
         return
     yield from framework_findings(survey, host, node, probe)

@@ -26,7 +26,7 @@ def explain(host: Host, error: Exception, what: str) -> HostError | None:
     def no_route() -> HostError:
         return found(
             "no-route",
-            "there is no way to its address: no route to host",
+            "no route to its address",
             f"is the address right, the host up, and does a firewall or VPN let you through? {try_it}",
         )
 

@@ -216,7 +216,7 @@ RULES: tuple[Rule, ...] = (
     Rule("etcd-either", ERROR, ("etcd", "managed"), lambda s: s.etcd and bool(s.etcd.endpoints) == (s.etcd.managed is not None),
          "`etcd` needs either `endpoints` or `managed`", "endpoints of one that runs, or `managed: {}`"),
     Rule("etcd-user", ERROR, ("etcd", "password"), lambda s: s.etcd and s.etcd.password is not None and s.etcd.user is None,
-         "a password is a user's, and `etcd` names none", "say whose: `user: NAME`", at_key=True),
+         "`etcd.password` needs `etcd.user`", "say whose: `user: NAME`", at_key=True),
     Rule("etcd-user", ERROR, ("etcd", "user"), lambda s: s.etcd and s.etcd.user is not None and s.etcd.password is None,
          "etcd lets no user in without a password", "name the secret that holds it: `password: NAME`", at_key=True),
     Rule("etcd-replicas", ERROR, ("etcd", "managed", "replicas"),

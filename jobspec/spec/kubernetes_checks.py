@@ -126,7 +126,7 @@ RULES: tuple[Rule, ...] = (
          "leave it out: `jobctl down` removes the job; operators `none` and `kubeflow` know such a time", at_key=True),
     Rule("operator-policy", ERROR, ("kubernetes", "intranet"),
          lambda s: s.kubernetes and s.kubernetes.host_network and s.kubernetes.intranet not in (None, "Host"),
-         "paddle-operator tells pods other addresses than those of their nodes this way, and they have the nodes' network",
+         "this `intranet` uses other addresses than the nodes', which does not work with `host_network`",
          "with `host_network` leave it out: it is `Host` then"),
     Rule("two-users", ERROR, ("container", "user"), _names_a_user_twice,
          "who the processes are stands in a security context of `kubernetes` too", "say it in one of the two places"),

@@ -235,7 +235,9 @@ class Code(Part):
     )
     exclude: Texts = Field(default=(), description="Patterns of files that are not sent.")
     include: Texts = Field(
-        default=(), exclude_if=lambda value: not value, description="Patterns of files that are sent in spite of all."
+        default=(),
+        exclude_if=lambda value: not value,
+        description="Patterns of files to send even if they would be left out.",
     )
 
 

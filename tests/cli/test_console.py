@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import typer
 
 from jobctl import console
 
@@ -54,6 +55,23 @@ def test_of_a_log_colours_alone_reach_a_terminal(terminal: Any, monkeypatch: pyt
 def test_a_log_goes_byte_for_byte_where_there_is_no_terminal(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     console.out_log("node0 rank1 | ", HOSTILE.encode() + b"\xff")
     assert capfdbinary.readouterr().out == b"node0 rank1 | " + HOSTILE.encode() + b"\xff\n"
+
+
+@pytest.mark.parametrize(("said", "code"), [(console.out_json_line, "timeout"), (console.out_json, None)])
+def test_a_stream_that_fails_ends_with_a_line_that_says_so(said: Any, code: str | None, capsys: Any) -> None:
+    """What one document has to report it says itself; the lines of a stream know nothing of its end."""
+
+    @console.command
+    def logs(output: Any) -> None:
+        said({"line": "one"})
+        raise console.Failed("the time is over", 124)
+
+    with pytest.raises(typer.Exit):
+        logs(output=SimpleNamespace(value="json"))
+    documents = capsys.readouterr().out
+    last = {"error": {"code": code, "message": "the time is over", "hint": None, "exit_code": 124}}
+    lines = documents.splitlines()
+    assert json.loads(lines[-1]) == last if code else json.loads(documents) == {"line": "one"}
 
 
 def test_json_says_what_was_written_and_nothing_that_a_terminal_obeys(terminal: Any) -> None:

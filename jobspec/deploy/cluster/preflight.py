@@ -184,7 +184,7 @@ class Preflight:
             if error.status not in (403, 404, 405):
                 raise
             # Whoever may do something need not be allowed to ask whether: the job's own requests will tell.
-            message = f"nobody here says what is allowed: {error.cause}"
+            message = f"the API server does not answer permission queries: {error.cause}"
             yield Finding(self.name, "rights", "skipped", message)
             return
         if not missing:
