@@ -82,7 +82,7 @@ def logs(
     else:
         code = stream(deployer, choice, output)
     if code:
-        raise typer.Exit(code)
+        raise Failed("", code)
 
 
 @command
