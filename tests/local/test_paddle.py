@@ -198,7 +198,7 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         (jobs.directory / "count.py").write_text(COUNT)
         jobs.ok("up", "--set", "nodes=1", "--set", "devices=cpu", "--set", "script=count.py")
         start("paddle", COLLECTIVE, f"{more}paddle: {{elastic_timeout: 10s}}\n", steps=100000, delay=0.05, name="p1")
-        jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu")
+        jobs.ok("up", "--set", "nodes=2:3", "--set", "devices=cpu", "--take-over")  # p10 writes no checkpoint
         state = eventually(lambda: goes_on(jobs, 0), 240)
         assert state["replicas"] == "3[2:3]"
         drill = ("drill", "p1", "--yes", "--timeout", "4m", "-o", "json", "--node")
