@@ -94,7 +94,7 @@ def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node
     node.start(command=node.script(COUNTS), hang_timeout=0.5, environ=NO_PY_SPY)
     begin(node, peer)
     eventually(lambda: HELD in peer.heard)
-    assert stopped(node)
+    eventually(lambda: stopped(node))  # a busy kernel takes its time to stop a process
     assert WRITTEN not in peer.heard
     peer.reaches(HELD)
     eventually(lambda: peer.heard.count(WRITTEN) > 2)  # it asks until the other has written its own

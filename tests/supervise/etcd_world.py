@@ -228,6 +228,7 @@ class EtcdLauncher(Launcher):
         self.round_at = 0.0
         self.order: dict[str, Any] | None = None
         self.number = 0
+        self.seen: str | None = None  # the generation that it began last
         self.since: Failed | None = None
 
     def remember(self, lease: str) -> None:
