@@ -41,7 +41,7 @@ class Campaign(Mishaps):
     ) -> None:
         self.timeout, self.patience = ETCD_TIMEOUT if etcd else TIMEOUT, work.patience
         # No framework is in the image: the environment that this runs in, or another, is mounted into the containers.
-        spec = (work.spec + SPEC).replace("PACKAGES", str(made.lent(work.environment or "packages")))
+        spec = (work.spec + work.start + SPEC).replace("PACKAGES", str(made.lent(work.environment or "packages")))
         spec = spec.replace("TIMEOUT", str(self.timeout)).replace("HANG", str(work.hang))
         if etcd:
             spec += f"etcd: {{{{managed: {{{{replicas: 3, image: {ETCD_IMAGE}}}}}}}}}\n"
@@ -72,6 +72,7 @@ class Campaign(Mishaps):
                 raise AssertionError(f"{number}: {kind.__name__} of node {node} on {host.name}: {error}") from error
             self.faults[kind.__name__.replace("_", " ")] += 1
             self.seconds.append(time.monotonic() - began)
+            print(f"{number:4}  {kind.__name__} of node {node} on {host.name}: {self.seconds[-1]:.1f} s", flush=True)
             assert not (self.checkpoints / "TWICE").exists(), (self.checkpoints / "TWICE").read_text()
         self.finish()
 
@@ -125,7 +126,10 @@ def main() -> None:
     parser.add_argument("--elastic", action="store_true", help="a job of 1 to 3 nodes without a spare")
     parser.add_argument("--etcd", action="store_true", help="with an etcd of three members on the same hosts")
     parser.add_argument(
-        "--framework", choices=sorted(WORKS), default="torch", help="what trains; alone torch can be elastic"
+        "--framework",
+        choices=sorted(WORKS),
+        default="torch",
+        help="what trains; `light` needs no framework, and starts at once",
     )
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()

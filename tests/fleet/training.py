@@ -68,6 +68,64 @@ while True:
         break
 dist.destroy_process_group()
 """
+# The same without a framework: rank 0 adds up what the others send. It starts in a tenth of a second.
+LIGHT = """\
+import socket, struct
+rank, world = int(os.environ["NODE_RANK"]), int(os.environ["NNODES"])
+master = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+def read(link, form):
+    data = b""
+    while len(data) < struct.calcsize(form):
+        more = link.recv(struct.calcsize(form) - len(data))
+        if not more:
+            sys.exit("a peer has gone")
+        data += more
+    return struct.unpack(form, data)
+generation, links = int(os.environ["JOBCTL_GENERATION"]), []
+if rank == 0:
+    server = socket.create_server(("", master[1]))
+    while len(links) < world - 1:
+        link = server.accept()[0]
+        try:
+            if read(link, "q") == (generation,):
+                link.sendall(struct.pack("q", generation))
+                links.append(link)
+        except (OSError, SystemExit):
+            pass  # it did not wait
+    server.close()
+while rank and not links:
+    try:
+        link = socket.create_connection(master)
+        link.sendall(struct.pack("q", generation))
+        read(link, "q")
+        links.append(link)
+    except (OSError, SystemExit):  # rank 0 has not begun, or still is the one of the generation before
+        time.sleep(0.05)
+def send(form, *values):
+    for link in links:
+        link.sendall(struct.pack(form, *values))
+def all_reduce(*mine):
+    form = "%dd" % len(mine)
+    if rank:
+        send(form, *mine)
+        return read(links[0], form)
+    added = [sum(each) for each in zip(mine, *[read(link, form) for link in links])]
+    send(form, *added)
+    return added
+step, loss = load()
+step, loss = all_reduce(*([step, loss] if rank == 0 else [0, 0.0]))
+step = int(step)
+while True:
+    wait()
+    votes = all_reduce(1.0, float(rank == 0 and ends()))
+    assert votes[0] == world
+    step, loss = step + 1, math.sin(loss * 1.7 + step)
+    report(step, rank)
+    if rank == 0 and (step % 5 == 0 or votes[1]):
+        save(step, loss)
+    if votes[1]:
+        break
+"""
 # The same with MindSpore; the scheduler does not come back from `init`.
 MINDSPORE = """\
 import mindspore as ms, numpy as np
@@ -185,6 +243,7 @@ class Work:
     train: str
     spec: str
     environment: Name | None = None
+    start: str = "script: counter.py\n"
     hang: int = 8  # seconds; on a busy machine as many interpreters as torch ps has take longer than that to end
     patience: int = 300  # seconds to the tenth step after a fault
     regroups: bool = False  # whether who takes part is the framework's own matter, in an elastic job with etcd
@@ -197,6 +256,7 @@ class Work:
 
 
 WORKS = {
+    "light": Work(LIGHT, "framework: torch\n", start="command: [python3, counter.py]\nper: node\n"),
     "torch": Work(TORCH, "framework: torch\n"),
     "torch-ps": Work(SERVED, "framework: torch\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", hang=30),
     "mindspore": Work(MINDSPORE, "framework: mindspore\n", "mindspore", 20),
@@ -210,7 +270,6 @@ SPEC = f"""\
 name: counter
 image: {IMAGE}
 pull: never
-script: counter.py
 code: .
 nodes: NODES
 checkpoint: {{checkpoints}}
