@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobctl.jobspec.deploy.carry_out import Done, Execution, carry_out
+from jobctl.jobspec.deploy.carry_out import Done, Execution, carry_out, fresh_run
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode
 from jobctl.jobspec.deploy.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Generation, HostRef, Node, Plan
+from jobctl.jobspec.plan.types import Checkpoint, Failure, Generation, HostRef, Node, Plan
 
 from .test_reconcile import PLAN
 
@@ -50,6 +50,7 @@ class World:
     dies: str | None = None  # whose engine goes away when the processes are ended
     image: None = None
     done: list[str] = field(default_factory=list)
+    ledger: Ledger | None = None  # what went with the generation that has begun
 
     def engines(self, hosts: Iterable[str], patience: float) -> Mapping[str, HostError]:
         self.done.append(f"engines of {' '.join(sorted(hosts))} within {patience:g} s")
@@ -76,6 +77,7 @@ class World:
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float) -> Mapping[str, HostError]:
         self.done.append(f"begin {generation.number}")
+        self.ledger = ledger
         return {}
 
 
@@ -139,3 +141,28 @@ def test_a_job_that_has_ended_is_brought_up_as_far_as_its_hosts_can() -> None:
     world = World()
     done = run(world, replace(RUNNING, control=control, nodes=ended), failed={"h1": BROKEN})
     assert (world.done, done.held) == (["adopt", "start node 0 on h0"], False)
+
+
+FAILED = Failure(1, 4.0, 1, "h1", 1, 1, "exit", 7, 60.0)
+
+
+def test_a_failure_is_counted_and_a_persons_wish_begins_a_new_budget() -> None:
+    before = replace(RUNNING, control=replace(RUNNING.control, ledger=Ledger(1.0, "code", (FAILED,))))
+    later, world = replace(FAILED, generation=2), World()
+    run(world, before, failure=later)
+    assert world.ledger == Ledger(1.0, "code", (FAILED, later))
+    run(world, before)
+    assert world.ledger == Ledger(5.0, "code")
+    control, members = before.control, first_generation(TWO).members
+    small = replace(before, control=replace(control, generation=replace(first_generation(TWO), members=members[:1])))
+    run(world, small, replace(CHANGED, anew="a host is back", keep_budget=True))
+    assert world.ledger == Ledger(1.0, "code", (FAILED,))
+
+
+def test_a_fresh_run_trains_where_none_has_trained() -> None:
+    plan = replace(TWO, checkpoint=Checkpoint("/ckpt", True, 2))
+    there = {"/ckpt/fresh-1", "/ckpt/fresh-2"}
+    third = fresh_run(plan, None, there.__contains__)
+    assert third.checkpoint_dir == "/ckpt/fresh-3"
+    assert third.run_id != fresh_run(plan, None, {"/ckpt/fresh-1"}.__contains__).run_id
+    assert fresh_run(replace(TWO, checkpoint=None), None, there.__contains__).checkpoint_dir is None

@@ -133,6 +133,12 @@ def test_a_node_that_is_seen_elsewhere_is_lost_all_the_same() -> None:
     assert isinstance(decision, Wait)
 
 
+def test_no_node_moves_to_a_host_that_was_excluded() -> None:
+    spares = world(cleared=frozenset({1}), homes=("s1", "s2"))
+    ledger = Ledger(900.0, excluded=("s1",))
+    assert decide(job(node(0), lost(1), node(2), ledger=ledger), POLICY, NOW, spares).moves == {1: "s2"}
+
+
 def test_the_job_grows_when_there_are_hosts_again() -> None:
     here = replace(GENERATION, members=GENERATION.members[:2])
     observed = replace(job(node(0), node(1)), control=Control(here, Ledger(900.0)))

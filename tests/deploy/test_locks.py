@@ -1,0 +1,138 @@
+"""Locks: on this machine, and on hosts, of which this machine plays several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy import hostlock, lock
+from jobctl.jobspec.deploy.here import Here
+from jobctl.jobspec.deploy.lock import Locked
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.spec.hosts import Host
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def now(self) -> float:
+        return self.time
+
+    def pause(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def take(path: Path, command: str = "up", wait: float = 1.0) -> None:
+    """Take a lock and let go of it."""
+    clock = Clock()
+    with lock.hold(path, command, wait, clock=clock.now, pause=clock.pause):
+        pass
+
+
+def test_a_lock_is_held_by_one_and_says_by_whom(tmp_path: Path) -> None:
+    path, clock = tmp_path / "lock", Clock()
+    with lock.hold(path, "up"):
+        with (
+            pytest.raises(Locked) as locked,
+            lock.hold(path, "down", 1.0, clock=clock.now, pause=clock.pause),
+        ):
+            pass
+        assert locked.value.holder["command"] == "up"
+        assert 1.0 <= clock.time - 100.0 < 1.1
+    assert lock.read_holder(path) == {}
+
+
+def test_a_lock_is_free_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), lock.hold(tmp_path / "lock", "up"):
+        raise ZeroDivisionError
+    take(tmp_path / "lock")
+
+
+def test_a_lock_that_was_broken_is_taken_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock.hold(path, "up"):
+        lock.break_lock(path)
+        with lock.hold(path, "down", 0.0):
+            assert lock.read_holder(path)["command"] == "down"
+
+
+def test_a_lock_that_its_holder_has_left_behind_names_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text('{"command": "up", "pid": 1, "start_ticks": -5}')  # another process has that pid by now
+    assert lock.read_holder(path) == {}
+    take(path, wait=0.0)
+
+
+# On hosts.
+
+
+class Gone(Here):
+    """A host that does not answer."""
+
+    def dial(self, argv: object) -> object:
+        raise HostError(self.host, "unreachable", "no route to it")
+
+
+def sites(folder: Path, *names: str, gone: str = "") -> list[Site]:
+    """Hosts with a folder each on this machine."""
+    return [
+        Site(Host(name, dir=str(folder / name)), Gone(name) if name == gone else Here(name), "job", "ssh")
+        for name in names
+    ]
+
+
+def test_a_lock_on_hosts_is_held_by_one_and_free_at_once_afterwards(tmp_path: Path) -> None:
+    both = sites(tmp_path, "h1", "h2")
+    with hostlock.hold_on(both, "lock", "up") as held:
+        assert sorted(held.channels) == ["h1", "h2"]
+        with pytest.raises(Locked) as locked, hostlock.hold_on(both, "lock", "down", wait=0.0):
+            pass
+        assert "locked on h1 by `up`" in str(locked.value)
+        hostlock.check(held)
+    with hostlock.hold_on(both, "lock", "down", wait=0.0) as held:
+        hostlock.check(held)
+
+
+def test_who_gets_a_lock_on_some_hosts_only_lets_go_of_these(tmp_path: Path) -> None:
+    first, second = sites(tmp_path, "h1", "h2")
+    with hostlock.hold_on([second], "lock", "up"):
+        with pytest.raises(Locked), hostlock.hold_on([first, second], "lock", "down", wait=0.0):
+            pass
+        with hostlock.hold_on([first], "lock", "other", wait=0.0) as held:
+            hostlock.check(held)
+
+
+def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> None:
+    with hostlock.hold_on(sites(tmp_path, "h1", "h2", gone="h1"), "lock", "up") as held:
+        assert (sorted(held.channels), sorted(held.failed)) == (["h2"], ["h1"])
+        held.lost.add("h1")  # it was known to be gone
+        hostlock.check(held)
+        held.lost.add("h2")
+        with pytest.raises(hostlock.LockLost, match="the lock on h2 was lost"):
+            hostlock.check(held)
+
+
+def test_where_no_host_answers_there_is_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(HostError), hostlock.hold_on(sites(tmp_path, "h1", gone="h1"), "lock", "up"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [("failed sh: 1: cannot create lock: Permission denied", "no-permission"), ("", "lock-failed")],
+)
+def test_what_keeps_a_host_from_locking_is_its_error(answer: str, code: str) -> None:
+    hostlock.check_answer("held", "h1", "/w/lock")
+    with pytest.raises(HostError) as error:
+        hostlock.check_answer(answer, "h1", "/w/lock")
+    assert error.value.code == code
+
+
+def test_a_lock_that_is_taken_says_since_when() -> None:
+    with pytest.raises(Locked, match=r"locked on h1 by `up` \(pid 7 of ml on a\) for 12 s"):
+        hostlock.check_answer('taken 12 {"command": "up", "pid": 7, "user": "ml", "host": "a"}', "h1", "/w/lock")

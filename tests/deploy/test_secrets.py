@@ -1,0 +1,38 @@
+"""Values of secrets: where they are read, and what is kept of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.secrets import SecretMissing, digests, own_key, read_secrets, readable_secrets
+from jobctl.jobspec.spec.model import Secret
+
+
+def test_secrets_come_from_variables_and_files(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from a file\n\n")
+    secrets = [Secret(name="A"), Secret(name="B", env="OTHER"), Secret(name="C", file="token")]
+    values = read_secrets(secrets, tmp_path, {"A": "a ", "B": "no", "OTHER": "b"})
+    assert values == {"A": "a ", "B": "b", "C": "from a file"}
+
+
+@pytest.mark.parametrize("secret", [Secret(name="A"), Secret(name="A", env="B"), Secret(name="A", file="nowhere")])
+def test_a_secret_that_is_missing_is_named(secret: Secret, tmp_path: Path) -> None:
+    environ = {"OTHER": "hush"}
+    with pytest.raises(SecretMissing, match="secret `A`") as missing:
+        read_secrets([secret], tmp_path, environ)
+    assert "hush" not in str(missing.value) + missing.value.hint
+    assert readable_secrets([secret, Secret(name="OTHER")], tmp_path, environ) == environ
+
+
+def test_a_digest_tells_values_apart_with_the_key_only(tmp_path: Path) -> None:
+    key = own_key(tmp_path / "key")
+    assert own_key(tmp_path / "key") == key
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    same = {"A": "x", "B": "x"}
+    found = digests(same, key)
+    assert found == digests(same, key)
+    assert found != digests({**same, "A": "y"}, key)
+    assert found["A"] != found["B"]
+    assert found["A"] != digests(same, b"another key")["A"]

@@ -1,0 +1,109 @@
+"""What all ways to a host share: input in pieces, errors in words, files that arrive whole."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.here import Here
+from jobctl.jobspec.deploy.ports import used_ports
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import _PUT, HostError, Input, Result, checked, problem, put, quote
+from jobctl.jobspec.spec.hosts import Host
+
+
+def site(folder: Path) -> Site:
+    made = Site(Host("h1", dir=str(folder)), Here("h1"), "job", "ssh")
+    made.found(str(folder / "h1" / "job"), str(folder / "h1" / "job"))
+    return made
+
+
+def pieces() -> Iterator[bytes]:
+    yield from (b"one ", b"", b"two")
+
+
+def test_input_comes_in_pieces_and_stays_until_it_is_skipped() -> None:
+    left, read = Input(pieces()), b""
+    while left:
+        assert left.next(3) == left.next(3)
+        read += left.next(3)
+        left.skip(len(left.next(3)))
+    assert read == b"one two"
+    dropped = Input(b"text")
+    dropped.drop()
+    assert not dropped
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "words"),
+    [
+        (b"done", b"first\nlast\n", "last"),
+        (b"told on stdout\n", b" \n", "told on stdout"),
+        (b"", b"it is wrong\nSee 'docker run --help'\n", "it is wrong"),
+        (b"", b"", "exit code 3"),
+    ],
+)
+def test_what_a_command_says_last_is_what_went_wrong(out: bytes, err: bytes, words: str) -> None:
+    assert Result(3, out, err).words == words
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (b"write error: No space left on device", "disk-full"),
+        (b"cannot create directory: read-only file system", "read-only"),
+        (b"Permission denied", "no-permission"),
+        (b"something else", "command-failed"),
+    ],
+)
+def test_a_common_cause_has_a_code_and_a_remedy(words: bytes, code: str) -> None:
+    error = problem("h1", "write it", Result(1, b"", words))
+    assert (error.code, error.host, bool(error.hint)) == (code, "h1", code != "command-failed")
+    assert error.message.startswith("h1: cannot write it: ")
+
+
+def test_a_command_that_fails_is_an_error_where_it_has_to_succeed() -> None:
+    assert checked(Here(), ["printf", "text"], "print") == b"text"
+    with pytest.raises(HostError, match="cannot look: it is dark"):
+        checked(Here(), ["sh", "-c", "echo it is dark >&2; exit 1"], "look")
+
+
+def test_a_program_that_is_not_there_is_a_result_and_a_signal_a_code() -> None:
+    assert Here().run(["/no/such/program"]).code == 127
+    assert Here().run(["sh", "-c", "kill -9 $$"]).code == 137
+
+
+def test_words_of_a_command_stay_words() -> None:
+    words = ["printf", "%s|", "two words", "$HOME", "it's", ""]
+    assert Here().run(["sh", "-c", quote(words)]).out == b"two words|$HOME|it's||"
+
+
+def test_a_file_arrives_whole_with_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "a folder" / "-file"
+    put(Here(), str(path), b"text\n", 0o640)
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"text\n", 0o640)
+    assert [one.name for one in path.parent.iterdir()] == ["-file"]
+
+
+def test_a_file_that_was_cut_off_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("before")
+    done = Here().run(["sh", "-c", _PUT, "sh", str(path), "600", "9"], b"half")
+    assert (done.code, done.words) == (1, "the connection broke off")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("file", "before")]
+
+
+def test_ports_are_taken_by_who_listens_and_by_other_jobs(tmp_path: Path) -> None:
+    for job, text in (("job", '"port": 20001'), ("other", '"port": 20002, "ports": [20003,\n 20004]')):
+        control = tmp_path / "h1" / job / "run" / "control.json"
+        control.parent.mkdir(parents=True)
+        control.write_text(f"{{{text}}}")
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # nobody listens there
+        used = used_ports(site(tmp_path))
+        assert listening.getsockname()[1] in used
+        assert bound.getsockname()[1] not in used
+    assert {20001, 20002, 20003, 20004} & used == {20002, 20003, 20004}

@@ -1,0 +1,98 @@
+"""What a supervisor writes down: what goes on is told once, and progress at times."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.clock import Clock
+from jobctl.jobspec.deploy.history import read_progress
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
+
+from .test_loss import GENERATION, job, node
+
+
+class ByHand(Clock):
+    """A clock that is set by hand."""
+
+    time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError("nothing here waits")
+
+
+class Told:
+    """A recorder with a clock that is set by hand, and what it has written down."""
+
+    def __init__(self, path: Path) -> None:
+        self.job, self.clock = JobDir(path / "jobs" / "job"), ByHand()
+        self.job.create()
+        self.recorder = Recorder(self.job, self.clock, lambda text: None)
+
+    def look(self, step: int, later: float = 0.0) -> None:
+        """See the job at a step, so many seconds after the last look."""
+        self.clock.time += later
+        self.recorder.notice(at(step))
+
+    @property
+    def steps(self) -> list[int]:
+        return [one.step for one in read_progress(self.job.progress)]
+
+    @property
+    def messages(self) -> list[str]:
+        path = self.job.events
+        return [json.loads(line)["message"] for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def at(step: int) -> Observed:
+    return job(*(node(index, progress=step) for index in range(len(GENERATION.members))))
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+def test_progress_is_written_down_at_times(told: Told) -> None:
+    told.look(1)
+    told.look(2, PROGRESS - 1)
+    told.look(3, 1)
+    told.look(3, PROGRESS)  # it stands still
+    assert told.steps == [1, 3]
+
+
+def test_the_first_step_of_a_generation_is_written_down_at_once(told: Told) -> None:
+    told.look(1)
+    late = replace(GENERATION, number=5)
+    nodes = tuple(node(index, progress=2, generation=5) for index in range(3))
+    told.recorder.notice(replace(at(2), control=replace(at(2).control, generation=late), nodes=nodes))
+    assert told.steps == [1, 2]
+
+
+def test_what_goes_on_is_told_once(told: Told) -> None:
+    for _ in range(3):
+        told.recorder.once("waits", "waiting", "it waits")
+    assert told.messages == ["it waits"]
+    told.recorder.once("fails", "failure", "it fails")
+    told.recorder.once("waits", "waiting", "it waits")
+    told.recorder.forget()
+    told.recorder.once("waits", "waiting", "it waits")
+    assert told.messages == ["it waits", "it fails", "it waits", "it waits"]
+
+
+def test_what_nodes_do_is_told_when_it_changes(told: Told) -> None:
+    told.look(1)
+    told.look(2)
+    assert told.messages == [f"node {n} on h{n} runs generation 4" for n in range(3)]
+    gone = replace(at(2), nodes=(*at(2).nodes[:2], node(2, state="failed", reason="it was killed")))
+    told.recorder.notice(gone)
+    assert len(told.messages) == 4
+    assert "it was killed" in told.messages[-1]
