@@ -75,6 +75,14 @@ def test_since_does_not_read_what_was_before(job: Job) -> None:
     assert job.source.count < size * 0.6
 
 
+def test_lines_of_several_processes_are_merged_by_their_times(job: Job) -> None:
+    (job.records / "1.json").write_text(json.dumps({"rank": 4}))
+    job.write("workerlog.0", (0, b"first\n"), (3, b"fourth\n"))
+    job.write("workerlog.1", (1, b"second\nalso second\n"), (2, b"third\n"))
+    assert job.texts() == [b"first", b"second", b"also second", b"third", b"fourth"]
+    assert job.texts(rank=4) == [b"second", b"also second", b"third"]
+
+
 def test_since_is_no_other_choice_than_that_of_all_lines_by_their_times(job: Job) -> None:
     for number in range(40):
         job.write("workerlog.0", (number, b"a%d " % number), (number + 0.5, b"b\nc%d\n" % number))

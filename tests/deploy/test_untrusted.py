@@ -30,7 +30,7 @@ from jobctl.jobspec.deploy.seen import Seen, together
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.deploy.transport import Result as Done
-from jobctl.jobspec.deploy.untrusted import parse_object
+from jobctl.jobspec.deploy.untrusted import as_code, as_moment, as_number, as_text, parse_object
 from jobctl.jobspec.deploy.vitals import Vitals, parse_tick
 from jobctl.jobspec.deploy.watching import _rank
 from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
@@ -224,6 +224,21 @@ def test_numbers_that_are_none() -> None:
         "c": None,
         "d": 0.5,
     }
+
+
+@pytest.mark.parametrize("value", [True, False, -1, 2**63, 1.0, "1", None, [1]])
+def test_what_counts_nothing(value: Any) -> None:
+    assert as_number(value) is None
+
+
+@pytest.mark.parametrize("value", [True, -1.0, 1e11, "1", None])
+def test_what_is_no_moment(value: Any) -> None:
+    assert as_moment(value) is None
+
+
+def test_codes_and_texts_are_taken_as_far_as_they_can_be() -> None:
+    assert [as_code(value) for value in (0, -6, 3221225786, True, 2**40, "1")] == [0, -6, 3221225786, None, None, None]
+    assert [as_text(value) for value in ("ä", "\ud800", 1)] == ["ä", "?", None]
 
 
 KEPT = {

@@ -1,0 +1,162 @@
+"""A job is followed on a host, which this machine plays: launchers are heard and answered, and what they say is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.here import Here
+from jobctl.jobspec.deploy.lock import Locked
+from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.seen import Seen, together
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.vitals import Vitals
+from jobctl.jobspec.deploy.watching import Following, HostFeed, _is_gone, _rank
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.render.payload import control_json
+from jobctl.jobspec.spec.hosts import Host
+
+from .test_carry_out import TWO
+
+FIRST = first_generation(replace(TWO, nodes=TWO.nodes[:1]))
+PATIENCE = 60.0  # seconds for what takes one on an idle machine
+
+
+def following(site: Site, me: str = "me") -> Following:
+    vitals = Vitals(time.monotonic, "token")
+    vitals.expect(FIRST)
+    return Following([site], vitals, me)
+
+
+def eventually(look: Any) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while not (value := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return value
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A host with a job, and without an engine that answers."""
+    host = Host("h0", dir=str(tmp_path / "dir"), docker=f"unix://{tmp_path}/no.sock")
+    made = Site(host, Here("h0"), "job", "ssh")
+    made.send([], ["run", "node-0"])
+    made.hand_over(b"", control_json(FIRST))
+    return made
+
+
+@pytest.fixture
+def followed(site: Site) -> Iterator[Following]:
+    made = following(site)
+    made.start()
+    yield made
+    made.close()
+
+
+def say(site: Site, **line: Any) -> None:
+    """Write a launcher's line into the pipe, as launchers do."""
+    (feed,) = Path(site.work, "run", "feeds").iterdir()
+    text = {"node": 0, "tick": "t1", "generation": FIRST.rendezvous.id, "report": "1.1", "progress": 5, **line}
+    handle = os.open(feed, os.O_WRONLY)
+    os.write(handle, json.dumps(text).encode() + b"\n")
+    os.close(handle)
+
+
+def report(site: Site, **more: Any) -> None:
+    path = Path(site.work, "node-0", "report.json")
+    path.with_suffix(".new").write_text(json.dumps({"state": "running", "generation": 1, **more}))
+    path.with_suffix(".new").replace(path)
+
+
+def test_a_launcher_is_answered(followed: Following, site: Site) -> None:
+    eventually(lambda: not followed.seen()[1])
+    say(site)
+    answer = Path(site.work, "node-0", "answer")
+    assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
+    assert followed.vitals.progress == {0: 5}
+
+
+def test_what_is_no_tick_ends_nothing(followed: Following, site: Site) -> None:
+    eventually(lambda: not followed.seen()[1])
+    say(site, node="none")
+    say(site, tick="t2")
+    answer = Path(site.work, "node-0", "answer")
+    assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t2 ")
+
+
+def test_a_host_is_read_again_when_a_launcher_says_that_its_report_is_new(followed: Following, site: Site) -> None:
+    eventually(lambda: not followed.seen()[1])
+    say(site, report="1.1")
+    eventually(lambda: Path(site.work, "node-0", "answer").exists())
+    report(site, progress=7)
+    say(site, report="1.2")
+    eventually(lambda: followed.seen()[0]["h0"].reports.get(0))
+
+
+def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Following, site: Site) -> None:
+    report(site, progress=7)
+    seen = followed.look("h0")
+    assert (seen.blind, seen.reports[0]["progress"]) == (True, 7)
+
+    def put_together(seen: Any, problems: Any) -> Observed:
+        silent = {host: error.message for host, error in problems.items()}
+        return together(seen, silent, {0: "h0"}, supervised=True)
+
+    eventually(lambda: not followed.seen()[1])
+    feed = HostFeed(followed, put_together)
+    (node,) = feed.observe().nodes
+    assert (node.state, node.alive, node.progress) == ("running", True, 7)
+    say(site, progress=9)
+    eventually(lambda: followed.vitals.progress)
+    assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
+
+
+def test_a_job_is_followed_by_one(site: Site) -> None:
+    first, second = following(site), following(Site(site.host, Here("h0"), "job", "ssh"), "another")
+    first.who = {**first.who, "host": "elsewhere"}
+    first.start()
+    eventually(lambda: not first.seen()[1])
+    with pytest.raises(Locked, match="on elsewhere"):
+        second.start()
+    assert not first.seen()[1]
+    first.close()
+
+
+def test_who_takes_over_waits_for_the_leases_of_the_one_before(site: Site) -> None:
+    (Path(site.own) / "supervisor").write_text("me\n")
+    for me, foreign in (("me", False), ("another", True)):
+        made = following(site, me)
+        made.start()
+        eventually(lambda made=made: not made.seen()[1])
+        assert made.vitals._foreign == foreign
+        made.close()
+
+
+def test_the_one_who_began_first_goes_on() -> None:
+    old, new = {"since": 5.0, "host": "b", "pid": 1}, {"since": 6.0, "host": "a", "pid": 1}
+    assert _rank(old) < _rank(new)
+    assert _rank({**new, "since": 5.0}) < _rank(old)
+
+
+def test_a_supervisor_of_this_machine_that_has_ended_is_gone(followed: Following) -> None:
+    me = followed.who
+    assert _is_gone(me)  # this very process, before
+    assert not _is_gone({**me, "host": "elsewhere"})
+    assert _is_gone({**me, "pid": 1, "start_ticks": -5})
+
+
+def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:
+    made = following(Site(Host("h0", dir=str(tmp_path / "dir")), Here("h0"), "job", "ssh"))
+    made.start()
+    seen, problems = made.seen()
+    made.close()
+    assert (seen["h0"].there, dict(problems)) == (False, {})
+    assert isinstance(seen["h0"], Seen)
