@@ -184,12 +184,22 @@ class Hosts:
         return service_hashes(plan)
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
-        """Return what identifies that which each spare host is to have: code, image and the names of secrets."""
-        homes = {node.host.name for node in plan.nodes}
+        """Return what each spare host is to have: a version of code, image and the names of secrets."""
         node = plan.nodes[0]
         needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
         version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
-        return {host.name: version for host in self.reach.hosts if host.spare and host.name not in homes}
+        return dict.fromkeys(self._idle(plan), version)
+
+    def _idle(self, plan: Plan) -> list[str]:
+        """Return the hosts that nodes may move to: spares, and others that take part and have no node (see `homes`).
+
+        A node has left them for a spare, or they run a member of etcd only.
+        """
+        homes = {node.host.name for node in plan.nodes}
+        serving = {service.host.name for service in plan.services}
+        idle = [host for host in self.reach.hosts if host.trains and host.name not in homes]
+        there = {name for name, seen in self._seen.items() if seen.there}
+        return [host.name for host in idle if host.spare or host.name in serving | there]
 
     # Whose turn it is.
 
@@ -323,9 +333,8 @@ class Hosts:
 
     def _artefacts(self, plan: Plan) -> dict[str, list[Artefact]]:
         """Return the files of each host: its own folder of what `render` prints, and the launcher; of spares only that."""
-        spares = [host.name for host in self.reach.hosts if host.spare]
         homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
-        found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spares)}
+        found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *self._idle(plan))}
         folders = {folder(host): host for host in found}
         for artefact in render(plan, first_generation(plan)):
             where, slash, path = artefact.path.partition("/")

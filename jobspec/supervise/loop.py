@@ -6,7 +6,7 @@ Commands go first: it takes the job's lock only to apply steps, and observes aga
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from jobctl.jobspec.deploy.carry_out import Execution, carry_out, runs, wanted
@@ -239,6 +239,7 @@ class Supervisor:
                 if now.control != observed.control or type(again) is not type(decision):
                     done = False  # what was seen is over, or was half of it
                 else:
+                    self._return_moved(now)
                     done = self._apply(again, now)
             if done and not isinstance(decision, Repair):  # that one is over when it is not decided again
                 self._retry.done()
@@ -314,26 +315,42 @@ class Supervisor:
         self.recorder.record("failure", message, **failure_details(decision.failure, now))
 
     def _move(self, decision: Restart) -> Failures:
-        """Plan the nodes that move on their new hosts, and put there what they need; return which hosts cannot take them.
+        """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.
 
-        Raises DeployError, PlanError.
+        Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
         """
         plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
         if not decision.moves or plan is None or source is None or reach is None:
             return {}
         moved = with_moves(plan, source, reach, decision.moves)
-        self.deployer.plan = moved
+        failed = self._settle_in(moved, frozenset(decision.moves.values()))
+        moves = {node: host for node, host in decision.moves.items() if host not in failed}
+        if moves:
+            self._keep_moves(with_moves(plan, source, reach, moves), moves, "moves from {} to {}")
+        return failed
+
+    def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
+        """Make a plan the job's in which nodes have other hosts."""
+        plan, self.deployer.plan = self.deployer.plan, moved
         self.deployer.job.keep_plan(moved)
-        before = {node.index: node.host.name for node in plan.nodes}
-        for node, host in sorted(decision.moves.items()):
-            self.recorder.record(
-                "moved",
-                f"node {node} moves from {before[node]} to {host}",
-                node=node,
-                host=host,
-                **{"from": before[node]},
+        before = {node.index: node.host.name for node in plan.nodes} if plan else {}
+        for node, host in sorted(moves.items()):
+            said = f"node {node} {words.format(before.get(node), host)}"
+            self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
+
+    def _return_moved(self, now: Observed) -> None:
+        """Plan nodes where they are that were to move, if the hosts for that cannot take them. Raises DeployError, PlanError."""
+        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
+        planned = {node.index: node.host.name for node in plan.nodes} if plan else {}
+        moves = {
+            node: home
+            for node, home in now.control.homes.items()
+            if planned.get(node, home) != home and planned[node] in self._unfit and home not in self._unfit
+        }
+        if moves and plan is not None and source is not None and reach is not None:
+            self._keep_moves(
+                with_moves(plan, source, reach, moves), moves, "does not move: {} cannot take it, it stays on {}"
             )
-        return self._settle_in(moved, frozenset(decision.moves.values()))
 
     def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
         """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""

@@ -108,7 +108,7 @@ def campaign(
     work = WORKS[framework]
     elastic, etcd = elastic or work.regroups, etcd or work.regroups
     size = NODES + (0 if elastic else 1)
-    with fleet(size, lends=work.lends()) as made, tempfile.TemporaryDirectory() as directory:
+    with fleet(size, lends=work.lends()) as made, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
         one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd, work=work)
         try:
             one.run_all(count, only)

@@ -188,14 +188,17 @@ class Mishaps(Jobs):
         return any(one["node"] == node and one["progress"] is not None for one in self.status()["nodes"])
 
     def rank_stands_still(self, host: Host, node: int) -> None:
-        eventually(lambda: self.has_made_a_step(node))  # `hang_timeout` counts from there on
-        before = self.failures()
-        (self.checkpoints / f"stop-{node}").touch()
-        try:
-            eventually(lambda: self.failures() > before)
-        except AssertionError:
-            raise AssertionError(f"node {node} stands still:\n{self.run('events').stdout}") from None
-        (self.checkpoints / f"stop-{node}").unlink()
+        before, stop = self.failures(), self.checkpoints / f"stop-{node}"
+        while self.failures() == before:
+            eventually(lambda: self.has_made_a_step(node))  # `hang_timeout` counts from there on
+            number = self.generation()
+            stop.touch()
+            try:
+                eventually(lambda number=number: self.failures() > before or self.moved_on(number))
+            except AssertionError:
+                raise AssertionError(f"node {node} stands still:\n{self.run('events').stdout}") from None
+            finally:
+                stop.unlink()
 
     # Two at a time.
 

@@ -99,7 +99,7 @@ def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
         text = host.docker("exec", host.containers()[0], "tail", "-n", "1", "counter.py")
         assert text == "# changed\n"
     jobs.spec(SPEC + "# a comment\n")
-    (jobs.code / "hosts-other.txt").write_text("h9 user=trainer\n")
+    (jobs.code / "hosts-other.txt").write_text("h9 addr=10.0.0.9\n")
     assert jobs.steps() == []  # neither is code
     jobs.spec(SPEC + "env: {{NEW: '1'}}\n")
     assert jobs.steps()[0] == "replace node 0 on h1: env.NEW: unset → 1"

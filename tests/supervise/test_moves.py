@@ -1,0 +1,88 @@
+"""Nodes that are to move: which hosts they are planned on when a host cannot take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.jobdir import JobDir
+from jobctl.jobspec.deploy.reach import Reach
+from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.plan.types import Failure, HostRef, Plan
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.supervise import loop
+from jobctl.jobspec.supervise.decisions import Restart
+from jobctl.jobspec.supervise.loop import Supervisor
+from tests.deploy.test_carry_out import RUNNING, TWO, Now
+
+LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
+NO_CODE = HostError("s1", "not-prepared", "the code that runs is not there")
+
+
+def moved(plan: Plan, source: object, reach: object, moves: Mapping[int, str]) -> Plan:
+    """The plan with nodes on other hosts, as the planner makes it."""
+    return replace(
+        plan,
+        nodes=tuple(replace(n, host=HostRef(moves.get(n.index, n.host.name), n.host.address)) for n in plan.nodes),
+    )
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """The supervisor of a job on h0 and h1; `s1` has not got what a node needs."""
+    monkeypatch.setattr(loop, "with_moves", moved)
+    job = JobDir(tmp_path / "jobs" / "job")
+    job.create()
+    reach = Reach(tuple(Host(name) for name in ("h0", "h1", "s1", "s2")))
+    job.remember({"reach": None, "job": "job"}, TWO, {"spec": {}})
+    monkeypatch.setattr(JobDir, "reach", lambda self: reach)
+    deployer: Any = SimpleNamespace(job=job, plan=TWO)
+    deployer.settle_in = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
+    return Supervisor(deployer, Now(), lambda text: None)
+
+
+def homes(supervisor: Supervisor) -> tuple[dict[int, str], dict[int, str]]:
+    """Where nodes are planned, as the supervisor and its successor have it."""
+    plans = (supervisor.deployer.plan, supervisor.deployer.job.plan())
+    first, second = ({node.index: node.host.name for node in plan.nodes} for plan in plans if plan is not None)
+    return first, second
+
+
+def told(supervisor: Supervisor) -> list[str]:
+    """The moves that users are told of."""
+    events = supervisor.deployer.job.root / "events.jsonl"
+    lines = events.read_text().splitlines() if events.exists() else []
+    return [line for line in lines if '"moved"' in line]
+
+
+def test_a_node_stays_planned_where_it_is_if_the_other_host_cannot_take_it(supervisor: Supervisor) -> None:
+    failed = supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}))
+    assert (failed, homes(supervisor), told(supervisor)) == ({"s1": NO_CODE}, ({0: "h0", 1: "h1"},) * 2, [])
+    assert supervisor._unfit == {"s1": 5.0}
+
+
+def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
+    supervisor._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}))
+    assert homes(supervisor) == ({0: "s2", 1: "h1"},) * 2
+    assert [("node 0 moves from h0 to s2" in line) for line in told(supervisor)] == [True]
+
+
+def test_a_node_whose_start_failed_elsewhere_stays_where_it_is(supervisor: Supervisor) -> None:
+    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
+    supervisor._return_moved(RUNNING)
+    assert homes(supervisor) == ({0: "h0", 1: "h1"},) * 2
+    assert "node 1 does not move: s2 cannot take it, it stays on h1" in told(supervisor)[-1]
+
+
+def test_a_node_is_not_sent_back_to_a_host_that_cannot_take_it_either(supervisor: Supervisor) -> None:
+    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    for host in ("s2", "h1"):
+        supervisor._tell_failed({host: HostError(host, "cannot-start", "no")})
+    supervisor._return_moved(RUNNING)
+    assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
