@@ -9,6 +9,7 @@ import argparse
 import queue
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _tried(chosen: list[Mutant], folder: Path, jobs: int):  # type: ignore[no-untyped-def]
+def _tried(chosen: list[Mutant], folder: Path, jobs: int) -> Iterator[tuple[Mutant, tuple[str, float]]]:
     """Yield each bug with what became of it, and seconds."""
     shops: queue.SimpleQueue[Workshop] = queue.SimpleQueue()
     made = [Workshop(folder / str(number)) for number in range(max(1, min(jobs, len(chosen))))]

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from .patches import ROOT, Mutant
 
-LIMIT = 300.0  # seconds for one run; a test that hangs by a bug is no test that catches it
+LIMIT = 300.0  # seconds for the test of one bug; a test that hangs by a bug is no test that catches it
+ALL = 3600.0  # seconds for all tests without a bug
 TIDY = 60.0  # seconds in which a run that is interrupted ends what it has started
 
 _OUTCOME = re.compile(r"^(tests/\S+?\.py::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
@@ -67,7 +68,7 @@ class Workshop:
             check=False,
         )
         try:
-            yield done.stderr.strip() or "git apply failed" if done.returncode else None
+            yield (done.stderr.strip() or "git apply failed").splitlines()[0] if done.returncode else None
         finally:
             for file, content in before.items():
                 (self.tree / file).write_bytes(content)
@@ -77,7 +78,7 @@ class Workshop:
         wanted = sorted(set(tests))
         found = dict.fromkeys(wanted, "its test was not run")
         while wanted:
-            code, out = self._pytest(["-v", *wanted])
+            code, out = self._pytest(["-v", *wanted], ALL)
             absent = set(_NOT_FOUND.findall(out)) & set(wanted)
             if code != 4 or not absent:
                 break
@@ -100,14 +101,14 @@ class Workshop:
         with self.planted(mutant) as misfit:
             if misfit is not None:
                 return f"does not apply: {misfit}"
-            code, out = self._pytest(["-x", mutant.test])
+            code, out = self._pytest(["-x", mutant.test], LIMIT)
         if code is None:
             return f"timed out after {LIMIT:g} s"
         if code in (0, 1):
             return "caught" if code else "NOT CAUGHT"
         return f"unclear: {next(iter(reversed(out.strip().splitlines())), f'pytest ended with {code}')}"
 
-    def _pytest(self, arguments: list[str]) -> tuple[int | None, str]:
+    def _pytest(self, arguments: list[str], limit: float) -> tuple[int | None, str]:
         """Run pytest in the copy; return its exit code, None when it took too long, and what it printed."""
         argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "--tb=no", *arguments]
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("JOBCTL_", "PYTEST_"))}
@@ -116,7 +117,7 @@ class Workshop:
             process = subprocess.Popen(
                 argv, cwd=self.tree, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
-            code = _wait(process, LIMIT if "-x" in arguments else 10 * LIMIT)
+            code = _wait(process, limit)
             out.seek(0)
             return code, out.read()
 

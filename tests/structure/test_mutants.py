@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from mutants.patches import Mutant, mutants
+from mutants.patches import HOME, Hunk, Mutant, mutants
 
 PLANTED = mutants()
 
@@ -21,3 +21,14 @@ def test_no_two_planted_bugs_are_the_same() -> None:
         if seen.setdefault(mutant.hunks, mutant.name) != mutant.name
     ]
     assert twice == []
+
+
+def test_what_keeps_a_bug_from_being_planted_is_told() -> None:
+    here = "tests/structure/test_mutants.py"
+    nowhere, often = Hunk(here, "no such line here\n", "\n"), Hunk(here, "\n", "# \n")
+    lost = Mutant("a/b", HOME, "It is lost.", f"{here}::test_that_is_not_there", (nowhere, often))
+    problems = [problem.partition(":")[2].strip()[:20] for problem in lost.problems()]
+    assert problems[0].startswith("nowhere the lines")
+    assert "times the lines" in problems[1]
+    assert lost.problems()[2] == f"{here}::test_that_is_not_there: there is no such test"
+    assert Mutant("a/b", HOME, "Nothing.", PLANTED[0].test, ()).problems() == ["the patch changes nothing"]
