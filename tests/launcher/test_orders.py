@@ -93,10 +93,11 @@ def test_a_lower_or_equal_number_changes_nothing(node: Any) -> None:
     node.order(5)
     assert wait(lambda: node.log(generation=5))
     before = node.pids("script-0")
-    node.order(4)
-    node.order(5)
-    time.sleep(0.5)
-    assert (node.pids("script-0"), node.report()["generation"]) == (before, 5)
+    for number in (4, 5):
+        node.order(number)
+        heard = len(node.supervisor.lines)
+        assert wait(lambda heard=heard: len(node.supervisor.lines) > heard + 1)  # it has looked at the order by then
+        assert (node.pids("script-0"), node.report()["generation"]) == (before, 5)
 
 
 def test_stop_ends_the_processes_and_keeps_the_launcher(node: Any) -> None:

@@ -366,7 +366,7 @@ def test_processes_in_sessions_of_their_own_get_their_grace(node: Any) -> None:
 
 
 def test_inherited_variables_are_scrubbed_and_proxies_passed_by(node: Any) -> None:
-    names = ["PADDLE_X", "POD_IP", "POD_IPS", "MINE", "NO_PROXY", "no_proxy"]
+    names = ["PADDLE_X", "PADDLE_Y", "POD_IP", "POD_IPS", "MINE", "NO_PROXY", "no_proxy"]
     process = node.start(
         command=node.script(f"import os; print({{name: os.environ.get(name) for name in {names!r}}})"),
         scrub=["PADDLE_*", "POD_IP"],
@@ -382,7 +382,7 @@ def test_inherited_variables_are_scrubbed_and_proxies_passed_by(node: Any) -> No
     )
     node.order()
     assert process.wait(PATIENCE) == 0
-    found = {"PADDLE_X": "kept", "POD_IP": None, "POD_IPS": "1", "MINE": None}
+    found = {"PADDLE_X": "kept", "PADDLE_Y": None, "POD_IP": None, "POD_IPS": "1", "MINE": None}
     assert eval(node.log()) == {**found, "NO_PROXY": "a,b,127.0.0.1", "no_proxy": "a,b,127.0.0.1"}
 
 
