@@ -42,6 +42,19 @@ def test_a_generation_is_handed_over(work: Path) -> None:
     }
 
 
+def test_a_hand_over_that_breaks_off_changes_nothing(work: Path) -> None:
+    assert hand_over(work, b"old", b"old", 0).wait() == 0
+    process = subprocess.Popen(
+        ["sh", "-c", scripts.HAND_OVER, "sh", str(work / "run"), "3", "9", "0"], stdin=-1, stderr=-1
+    )
+    said = process.communicate(b"newhalf")[1]
+    assert (process.returncode, said) == (1, b"the connection broke off\n")
+    assert {path.name: path.read_text() for path in (work / "run").iterdir()} == {
+        "ledger.json": "old",
+        "control.json": "old",
+    }
+
+
 @pytest.mark.parametrize("state", ["waiting", "setup"])
 def test_it_stays_until_launchers_have_begun(work: Path, state: str) -> None:
     (work / "node-1" / "report.json").write_text(json.dumps({"node": 1, "state": state}))

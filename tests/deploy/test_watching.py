@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.seen import Seen, together
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.vitals import Vitals
-from jobctl.jobspec.deploy.watching import Following, HostFeed, _is_gone, _rank
+from jobctl.jobspec.deploy.watching import Following, HostFeed, HostFollowed, _is_gone, _rank
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
@@ -54,7 +54,9 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def followed(site: Site) -> Iterator[Following]:
+def followed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Following]:
+    """The host as it is followed, by its channel alone: without its engine nobody has it read again and again."""
+    monkeypatch.setattr(HostFollowed, "_hear_engine", lambda self: None)
     made = following(site)
     made.start()
     yield made

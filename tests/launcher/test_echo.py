@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,30 @@ def test_a_progress_bar_is_said_at_times(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_line_that_fills_a_part_is_one(tmp_path: Path) -> None:
     full = b"x" * (Echo.AT_ONCE - len(b"rank3 | \n"))
     assert echoed(tmp_path, full, b"\n") == [b"rank3 | " + full]
+
+
+def test_a_line_that_comes_whole_and_is_long_is_said_in_parts(tmp_path: Path) -> None:
+    room = Echo.AT_ONCE - len(b"rank3 | \n")
+    text = b"".join(b"%d " % number for number in range(room))
+    lines = echoed(tmp_path, text + b"\n")
+    assert b"".join(line.removeprefix(b"rank3 | ") for line in lines) == text
+    assert max(map(len, lines)) == Echo.AT_ONCE - 1
+
+
+# Runs as the guard of a process does, which has the signals of its own process.
+PUMP = """\
+import os, subprocess, sys
+from jobctl.jobspec import launcher
+reading, writing = os.pipe()
+child = subprocess.Popen(["sh", "-c", "printf 'last words'; kill -9 $$"], stdout=writing)
+os.close(writing)
+child.wait()
+print(launcher.pump(reading, child, launcher.LogFile(sys.argv[1])))
+"""
+
+
+def test_what_was_printed_last_is_kept_although_its_process_has_ended(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PUMP, str(tmp_path / "log")], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, (tmp_path / "log").read_text()) == ("137\n", "last words")

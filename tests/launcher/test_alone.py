@@ -1,0 +1,106 @@
+"""What launchers with etcd decide by themselves about a failure, and in which order members are: without any process."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec import launcher
+from jobctl.jobspec.launcher import FIRST_DELAY, LONGEST_DELAY, SETTLE, Failed
+
+LAUNCH = {"node": 1, "host": "a"}
+
+
+def failed(**how: Any) -> Failed:
+    """A node that has failed 5 s after its start, at no step, with code 1."""
+    failure = {"at": 105.0, "rank": 1, "exit_code": 1, "kind": "exit", "log": "workerlog.1", "tail": ["out of luck"]}
+    report = {"generation": 2, "progress": None, "started_at": 100.0, "reason": "rank 1 exited with code 1"}
+    more = {key: how.pop(key) for key in ("progress", "started_at") if key in how}
+    return Failed({**report, **more, "failure": {**failure, **how}}, LAUNCH, 0.0)
+
+
+def order(*failures: dict[str, Any], **alone: Any) -> dict[str, Any]:
+    known = {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": list(failures), **alone}
+    return {
+        "job": "job",
+        "number": 2,
+        "command": "run",
+        "rendezvous": {"address": "127.0.0.1", "port": 1},
+        "alone": known,
+    }
+
+
+EARLIER = {**failed().failure, "generation": 1, "rank": 0, "exit_code": 7}
+
+
+def test_restarts_are_used_up_at_their_number() -> None:
+    assert failed().final(order(EARLIER, restarts=2)) is None
+    assert failed().final(order(EARLIER, restarts=1)) == "the restarts of `recovery.max_restarts` are used up"
+
+
+@pytest.mark.parametrize(
+    ("how", "alone", "why"),
+    [
+        ({"kind": "setup"}, {}, "what cannot be started is not retried"),
+        ({}, {"rules": [{"log": None, "exit": 1, "do": "fail"}]}, "a rule says not to retry here"),
+        ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "fail"}]}, "a rule says not to retry here"),
+        ({}, {"rules": [{"log": "of luck$", "exit": 2, "do": "fail"}]}, None),
+        ({}, {"rules": [{"log": None, "exit": 1, "do": "restart"}]}, None),
+    ],
+)
+def test_what_is_not_retried(how: dict[str, Any], alone: dict[str, Any], why: str | None) -> None:
+    assert failed(**how).final(order(**alone)) == why
+
+
+@pytest.mark.parametrize(
+    ("now", "repeated"),
+    [
+        ({}, True),
+        ({"exit_code": 2}, False),
+        ({"rank": 0}, False),
+        ({"progress": 5}, False),
+        ({"started_at": 45.0}, False),
+    ],
+)
+def test_the_same_again_before_any_progress_is_a_bug(now: dict[str, Any], repeated: bool) -> None:
+    why = "failed the same way again, before any progress" if repeated else None
+    assert failed(**now).final(order(failed().failure)) == why
+
+
+def test_what_is_killed_from_outside_is_no_bug() -> None:
+    killed = failed(exit_code=137, kind="signal")
+    assert killed.final(order(killed.failure)) is None
+
+
+def test_the_pause_grows_without_progress() -> None:
+    assert [failed().delay(order(*[EARLIER] * count)) for count in (0, 1, 2, 3, 99)] == [
+        SETTLE,
+        FIRST_DELAY,
+        2 * FIRST_DELAY,
+        4 * FIRST_DELAY,
+        LONGEST_DELAY,
+    ]
+
+
+def test_nothing_is_begun_beside_a_supervisor_without_a_lease_or_without_a_node() -> None:
+    def waits(**how: Any) -> str | None:
+        said = {"supervised": False, "has": True, "gone": set(), **how}
+        kept: Any = SimpleNamespace(
+            supervised=lambda now: said["supervised"], has=lambda now: said["has"], gone=said["gone"]
+        )
+        return failed().waits(order(), kept, 0.0)
+
+    assert waits() is None
+    assert waits(supervised=True) == "leaves it to the supervisor"
+    assert waits(has=False) == "has no lease, and so begins nothing"
+    assert waits(gone={2, 0}) == "waits for node 0, 2, which has no lease"
+
+
+def test_members_are_in_the_order_of_their_ranks() -> None:
+    members = [
+        {"node": node, "rank": rank, "roles": [role], "address": f"10.0.0.{node}", "ports": [7000 + node]}
+        for node, rank, role in ((0, 2, "server"), (1, 0, "server"), (2, 1, "trainer"))
+    ]
+    assert launcher.endpoints({"members": members}, "server") == ["10.0.0.1:7001", "10.0.0.0:7000"]
