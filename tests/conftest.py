@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.tools.apiservers import full, mini
+
+__all__ = ["full", "mini"]  # fixtures of several folders: real API servers
+
 # An example takes as long as it takes: a machine that has others to serve may stand still in the middle of any.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")

@@ -13,11 +13,16 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.cluster import removal
 from jobctl.main import main
+from kube.backend import CAPABILITIES, SERVERS
+from kube.fake import Fake
+from kube.real import Real
 from kube.server import ApiServer
 from kube.store import CORE, KUBEFLOW_PADDLE, PADDLE, PYTORCH, RUNTIME, TRAIN_JOB
 from kube.world import World
 
+KINDS = (*CORE, PADDLE, KUBEFLOW_PADDLE, PYTORCH, TRAIN_JOB, RUNTIME)
 SPEC = """\
 name: resnet
 framework: torch
@@ -64,10 +69,40 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "real: a test that says something of API servers, and runs against all of them")
+    config.addinivalue_line("markers", "needs(...): what a server has to have for a test, of backend.CAPABILITIES")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have a test that is marked `real` run against each server; all others, against the fake one."""
+    if "api" in metafunc.fixturenames and metafunc.definition.get_closest_marker("real") is not None:
+        metafunc.parametrize("api", SERVERS, indirect=True)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the servers that have not what a test needs."""
+    unable = [item for item in items if not _is_able(item)]
+    config.hook.pytest_deselected(items=unable)
+    items[:] = [item for item in items if item not in set(unable)]
+
+
+def _is_able(item: pytest.Item) -> bool:
+    server = (
+        item.callspec.params.get("api", "fake")
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else "fake"
+    )
+    return all(server in CAPABILITIES[name] for mark in item.iter_markers("needs") for name in mark.args)
+
+
 @pytest.fixture
-def api(certificate: Path) -> Iterator[ApiServer]:
+def api(request: pytest.FixtureRequest, certificate: Path) -> Iterator[ApiServer]:
+    """The API server of a test. A real one is the same for all tests of a worker, in a namespace for each."""
     pytest.importorskip("kubernetes")
-    server = ApiServer(certificate, (*CORE, PADDLE, KUBEFLOW_PADDLE, PYTORCH, TRAIN_JOB, RUNTIME))
+    which = getattr(request, "param", "fake")
+    backend = Fake(KINDS) if which == "fake" else Real(request.getfixturevalue(which))
+    server = ApiServer(certificate, backend)
     yield server
     server.close()
 
@@ -98,6 +133,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: ApiServer) -> Pat
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if api.backend.which in CAPABILITIES["no-collector"]:  # it is known that nobody else begins
+        monkeypatch.setattr(removal, "COLLECTED", 0.1)
+        monkeypatch.setattr(removal, "AGAIN", 0.1)
     (tmp_path / "job.yaml").write_text(SPEC)
     return tmp_path
 

@@ -6,7 +6,7 @@ import copy
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -88,6 +88,36 @@ def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield path, value
 
 
+@dataclass(frozen=True)
+class Manager:
+    """Who has set a field: by applying, or by changing just that."""
+
+    name: str
+    applies: bool = True
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f'"{self.name}"' if self.applies else f'"{self.name}" using {self.version}'
+
+
+@dataclass(frozen=True)
+class Change:
+    """What became of an object, and how it was before; None where it is new."""
+
+    version: int
+    event: str
+    served: Served
+    namespace: str
+    thing: Object
+    before: Object | None
+
+    def seen(self, was: bool, is_chosen: bool) -> str | None:
+        """Return what a watch tells of it that chose it before or does now, None for nothing."""
+        if self.event == "DELETED" or not is_chosen:
+            return "DELETED" if was else None
+        return "MODIFIED" if was else "ADDED"
+
+
 @dataclass
 class Record:
     """One object, who has set which of its fields, and where it is."""
@@ -95,7 +125,7 @@ class Record:
     served: Served
     namespace: str
     thing: Object
-    owners: dict[tuple[str, ...], str] = field(default_factory=dict)
+    owners: dict[tuple[str, ...], Manager] = field(default_factory=dict)
 
 
 class Store:
@@ -104,26 +134,25 @@ class Store:
     def __init__(self, served: tuple[Served, ...] = CORE) -> None:
         self.served = list(served)
         self.records: dict[tuple[str, str, str, str], Record] = {}
-        self.changes: list[tuple[int, str, Served, str, Object]] = []
+        self.changes: list[Change] = []
+        self.told: dict[str, Object] = {}  # what was last told of an object, by its uid
         self.version = 100
         self.forgotten = 100  # changes up to this one are not known any more
         self.changed = threading.Condition()
         self.lingering = 0.05  # seconds that what is deleted in the foreground takes to go
         self.collects = True  # whether anybody ends what hangs on objects that are deleted in the foreground
-        self.made: list[Callable[[Record], None]] = []  # controllers, told of what is created
-        self.altered: list[Callable[[Record], None]] = []  # and of what is changed in part
 
-    def find(self, group: str, version: str, plural: str) -> Served:
-        for one in self.served:
-            if (one.group, one.version, one.plural) == (group, version, plural):
-                return one
-        raise Refused(404, "NotFound", "the server could not find the requested resource")
+    def find(self, group: str, version: str, plural: str) -> Served | None:
+        """Return what is served at a path, None for nothing."""
+        return next(
+            (one for one in self.served if (one.group, one.version, one.plural) == (group, version, plural)), None
+        )
 
     def get(self, served: Served, namespace: str, name: str) -> Record:
         record = self.records.get(self._key(served, namespace, name))
         if record is None:
             message = f'{served.resource} "{name}" not found'
-            raise Refused(404, "NotFound", message, {"name": name, "group": served.group, "kind": served.plural})
+            raise Refused(404, "NotFound", message, _named(served, name))
         return record
 
     def _key(self, served: Served, namespace: str, name: str) -> tuple[str, str, str, str]:
@@ -143,6 +172,20 @@ class Store:
 
     # Changing.
 
+    def create(self, served: Served, namespace: str, thing: Object) -> Object:
+        """Create an object. Raises Refused 409 if there is one of its name."""
+        with self.changed:
+            self._refuse_without_namespace(served, namespace)
+            name = thing["metadata"]["name"]
+            if self._key(served, namespace, name) in self.records:
+                raise Refused(409, "AlreadyExists", f'{served.resource} "{name}" already exists', _named(served, name))
+            return self.put(served, namespace, {k: v for k, v in thing.items() if k != "status"})
+
+    def _refuse_without_namespace(self, served: Served, namespace: str) -> None:
+        if served.namespaced and ("", "namespaces", "", namespace) not in self.records:
+            message = f'namespaces "{namespace}" not found'
+            raise Refused(404, "NotFound", message, {"name": namespace, "kind": "namespaces"})
+
     def put(self, served: Served, namespace: str, thing: Object, manager: str = "test") -> Object:
         """Create or replace an object, as a controller or a person does."""
         with self.changed:
@@ -157,33 +200,32 @@ class Store:
             whole = {"apiVersion": served.api_version, "kind": served.kind, **copy.deepcopy(thing), "metadata": meta}
             record = Record(served, namespace, whole, before.owners if before else {})
             for path, _ in leaves({k: v for k, v in thing.items() if k not in ("status", "metadata")}):
-                record.owners[path] = manager
+                record.owners[path] = Manager(manager, False, served.api_version)
             self.records[key] = record
             self._note("MODIFIED" if before else "ADDED", record)
             return copy.deepcopy(record.thing)
 
-    def patch(self, served: Served, namespace: str, name: str, **status: Any) -> None:
+    def patch(self, served: Served, namespace: str, name: str, status: Object) -> Object:
         """Set parts of an object's status."""
         with self.changed:
             record = self.get(served, namespace, name)
             record.thing = {**record.thing, "status": {**record.thing.get("status", {}), **status}}
             self._note("MODIFIED", record)
+            return copy.deepcopy(record.thing)
 
     def apply(
         self, served: Served, namespace: str, name: str, body: Object, manager: str, *, force: bool, dry_run: bool
     ) -> tuple[Object, bool]:
         """Apply on the server's side; return the object, and whether it is new. Raises Refused 409 for conflicts."""
         with self.changed:
-            if served.namespaced and ("", "namespaces", "", namespace) not in self.records:
-                message = f'namespaces "{namespace}" not found'
-                raise Refused(404, "NotFound", message, {"name": namespace, "kind": "namespaces"})
+            self._refuse_without_namespace(served, namespace)
             if body["metadata"].get("namespace", namespace) != namespace:
                 message = "the namespace of the provided object does not match the namespace sent on the request"
                 raise Refused(400, "BadRequest", message)
             before = self.records.get(self._key(served, namespace, name))
             record = copy.deepcopy(before) if before else self._new(served, namespace, name)
             said = {k: v for k, v in body.items() if k not in ("apiVersion", "kind", "status")}
-            self._merge(record, said, manager, force)
+            self._merge(record, said, Manager(manager), force)
             self._refuse_immutable(before, record)
             if before is not None and before.thing == record.thing:
                 before.owners |= record.owners
@@ -191,31 +233,32 @@ class Store:
             if not dry_run:
                 self.records[self._key(served, namespace, name)] = record
                 self._note("MODIFIED" if before else "ADDED", record)
-            made = copy.deepcopy(record)
-        if before is None and not dry_run:
-            for controller in self.made:
-                controller(made)
-        return made.thing, before is None
+            return copy.deepcopy(record.thing), before is None
 
     def merge(self, served: Served, namespace: str, name: str, body: Object, manager: str) -> Object:
-        """Change parts of an object (RFC 7386), and tell controllers."""
+        """Change parts of an object (RFC 7386). Raises Refused where it is another by now, or has been changed."""
         with self.changed:
             record = self.get(served, namespace, name)
-            uid = (body.get("metadata") or {}).get("uid")
-            if uid not in (None, record.thing["metadata"]["uid"]):
-                raise Refused(409, "Conflict", "the UID in the precondition does not match")
-            record.thing = copy.deepcopy(record.thing)
+            record.thing, meta = copy.deepcopy(record.thing), record.thing["metadata"]
+            said = body.get("metadata") or {}
+            if said.get("uid") not in (None, meta["uid"]):
+                words = f'Invalid value: "{said["uid"]}": field is immutable'
+                causes = [{"reason": "FieldValueInvalid", "message": words, "field": "metadata.uid"}]
+                raise Refused(
+                    422, "Invalid", f'{served.kind} "{name}" is invalid: metadata.uid: {words}', {"causes": causes}
+                )
+            if said.get("resourceVersion") not in (None, meta["resourceVersion"]):
+                message = f'Operation cannot be fulfilled on {served.resource} "{name}": the object has been modified'
+                raise Refused(409, "Conflict", message, _named(served, name))
             for path, value in leaves(body):
-                _set(record.thing, path, value)
-                record.owners[path] = manager
-            if "deletionTimestamp" in record.thing["metadata"] and not record.thing["metadata"].get("finalizers"):
+                if _at(record.thing, path) != value:
+                    _set(record.thing, path, value)
+                    record.owners[path] = Manager(manager, False, served.api_version)
+            if "deletionTimestamp" in meta and not record.thing["metadata"].get("finalizers"):
                 self._remove(record)
-                return record.thing
-            self._note("MODIFIED", record)
-            changed = copy.deepcopy(record)
-        for controller in self.altered:
-            controller(changed)
-        return changed.thing
+            else:
+                self._note("MODIFIED", record)
+            return copy.deepcopy(record.thing)
 
     def _new(self, served: Served, namespace: str, name: str) -> Record:
         meta = {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": stamp()}
@@ -226,7 +269,7 @@ class Store:
             thing["spec"] = {"type": "ClusterIP", "sessionAffinity": "None"}
         return Record(served, namespace, thing)
 
-    def _merge(self, record: Record, said: Object, manager: str, force: bool) -> None:
+    def _merge(self, record: Record, said: Object, manager: Manager, force: bool) -> None:
         fields = {
             path: value
             for path, value in leaves(said)
@@ -241,12 +284,13 @@ class Store:
             causes = [
                 {
                     "reason": "FieldManagerConflict",
-                    "message": f'conflict with "{record.owners[path]}"',
+                    "message": f"conflict with {record.owners[path]}",
                     "field": "." + ".".join(path),
                 }
                 for path in conflicts
             ]
-            message = f"Apply failed with {len(causes)} conflict(s)"
+            told = "; ".join(f"{one['message']}: {one['field']}" for one in causes)
+            message = f"Apply failed with {len(causes)} conflict{'s' if len(causes) > 1 else ''}: {told}"
             raise Refused(409, "Conflict", message, {"causes": causes})
         gone = [path for path, owner in record.owners.items() if owner == manager and path not in fields]
         for path in gone:
@@ -263,23 +307,28 @@ class Store:
             message = f'Job.batch "{now.thing["metadata"]["name"]}" is invalid: spec.template: Invalid value: field is immutable'
             raise Refused(422, "Invalid", message)
 
-    def delete(
-        self, served: Served, namespace: str, name: str, *, uid: str | None = None, foreground: bool = False
-    ) -> None:
-        """Delete an object: at once, or after what hangs on it."""
+    def delete(self, served: Served, namespace: str, name: str, how: Object) -> Object:
+        """Delete an object: at once, or after what hangs on it and whoever else holds it. Return what is told of that."""
         with self.changed:
             record = self.get(served, namespace, name)
-            if uid is not None and record.thing["metadata"]["uid"] != uid:
-                raise Refused(409, "Conflict", "the UID in the precondition does not match")
-            if not foreground:
+            meta = record.thing["metadata"]
+            uid = (how.get("preconditions") or {}).get("uid")
+            if uid not in (None, meta["uid"]):
+                message = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})"
+                raise Refused(409, "Conflict", message, _named(served, name))
+            foreground = how.get("propagationPolicy") == "Foreground"
+            held = [*(meta.get("finalizers") or ()), *(["foregroundDeletion"] if foreground else ())]
+            if not held:
                 self._remove(record)
-                return
-            if "deletionTimestamp" not in record.thing["metadata"]:
-                record.thing["metadata"] |= {"deletionTimestamp": stamp(), "finalizers": ["foregroundDeletion"]}
+                details = {**_named(served, name), "uid": meta["uid"]}
+                return {"kind": "Status", "apiVersion": "v1", "status": "Success", "details": details}
+            if "deletionTimestamp" not in meta:
+                record.thing = copy.deepcopy(record.thing)
+                record.thing["metadata"] |= {"deletionTimestamp": stamp(), "finalizers": list(dict.fromkeys(held))}
                 self._note("MODIFIED", record)
-                if not self.collects:
-                    return
-                threading.Timer(self.lingering, self._finalize, [record]).start()
+                if foreground and self.collects:
+                    threading.Timer(self.lingering, self._finalize, [record]).start()
+            return copy.deepcopy(record.thing)
 
     def _finalize(self, record: Record) -> None:
         with self.changed:
@@ -303,9 +352,13 @@ class Store:
 
     def _note(self, event: str, record: Record) -> None:
         self.version += 1
-        record.thing["metadata"]["resourceVersion"] = str(self.version)
-        change = (self.version, event, record.served, record.namespace, copy.deepcopy(record.thing))
-        self.changes.append(change)
+        meta = record.thing["metadata"]
+        meta["resourceVersion"] = str(self.version)
+        thing = copy.deepcopy(record.thing)
+        before = self.told.pop(meta["uid"], None)
+        if event != "DELETED":
+            self.told[meta["uid"]] = thing
+        self.changes.append(Change(self.version, event, record.served, record.namespace, thing, before))
         self.changed.notify_all()
 
     def forget(self) -> None:
@@ -315,6 +368,10 @@ class Store:
             self.forgotten = self.version
             self.changes = []
             self.changed.notify_all()
+
+
+def _named(served: Served, name: str) -> Object:
+    return {"name": name, "group": served.group, "kind": served.plural}
 
 
 def chosen(thing: Object, selector: str) -> bool:

@@ -79,7 +79,7 @@ def test_kinds_that_are_not_served(jobctl: Any, api: ApiServer, served: Any, cod
     ],
 )
 def test_clusters_that_are_too_old(jobctl: Any, api: ApiServer, version: str, spec: str, wrong: list[str]) -> None:
-    api.version = version
+    api.backend.version = version
     Path("job.yaml").write_text(spec)
     told = [("api", "cluster-too-old", f"Kubernetes {version} {why}") for why in wrong]
     assert findings(jobctl(*CHECK), "error") == told
@@ -171,7 +171,7 @@ def test_quota(jobctl: Any, api: ApiServer) -> None:
         "metadata": {"name": "gpus"},
         "status": {"hard": {"requests.nvidia.com/gpu": "16", "pods": "50"}, "used": {"requests.nvidia.com/gpu": "8"}},
     }
-    api.store.put(api.served("ResourceQuota"), "ml", quota)
+    api.create("ResourceQuota", quota)
     message = "quota gpus: requests.nvidia.com/gpu: the job asks for 16, and 8 of 16 are left"
     assert findings(jobctl(*CHECK), "error") == [("quota", "quota-exceeded", message)]
 
@@ -181,7 +181,7 @@ def test_a_job_that_is_up_needs_no_second_share_of_a_quota(jobctl: Any, world: W
     assert jobctl("up", "--target", "kubernetes").code == 0
     used = {"requests.nvidia.com/gpu": "16", "pods": "2"}
     quota = {"metadata": {"name": "gpus"}, "status": {"hard": {"requests.nvidia.com/gpu": "16"}, "used": used}}
-    api.store.put(api.served("ResourceQuota"), "ml", quota)
+    api.create("ResourceQuota", quota)
     assert findings(jobctl(*CHECK), "error") == []
     assert jobctl("up", "--set", "args=[--more]").code == 0
     message = "quota gpus: requests.nvidia.com/gpu: the job asks for 24, and 16 of 16 are left"

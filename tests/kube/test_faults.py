@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ from jobctl.jobspec.deploy.cluster.api import Api, connect
 from jobctl.jobspec.deploy.cluster.kinds import POD
 from jobctl.jobspec.deploy.cluster.mirror import Mirror
 from jobctl.jobspec.deploy.errors import DeployError
-from kube.server import TOKEN, ApiServer
+from kube.handler import TOKEN
+from kube.server import ApiServer
 from kube.world import World
 
 UP = ("up", "--target", "kubernetes")
@@ -162,15 +165,17 @@ def test_without_the_package_the_extra_is_named(here: Path) -> None:
 
 
 @pytest.fixture
-def mirror(api: ApiServer, tmp_path: Path) -> Mirror:
+def mirror(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    monkeypatch.setattr("jobctl.jobspec.deploy.cluster.mirror.IDLE", 1e9)  # however seldom this test gets to look
     made = Mirror(client(api, tmp_path), POD, "jobctl.dev/job=resnet")
     made.objects()  # a second look begins to watch
-    return made
+    yield made
+    made.close()
 
 
 def put(api: ApiServer, name: str, job: str = "resnet") -> None:
-    pod = {"metadata": {"name": name, "labels": {"jobctl.dev/job": job}}, "spec": {}}
-    api.store.put(api.served("Pod"), "ml", pod)
+    spec = {"containers": [{"name": "node", "image": "busybox"}]}
+    api.create("Pod", {"metadata": {"name": name, "labels": {"jobctl.dev/job": job}}, "spec": spec})
 
 
 def eventually(mirror: Mirror, names: list[str], seconds: float = 120.0) -> None:
@@ -180,25 +185,26 @@ def eventually(mirror: Mirror, names: list[str], seconds: float = 120.0) -> None
         time.sleep(0.02)
 
 
+@pytest.mark.real
 def test_a_watch_tells_what_comes_changes_and_goes(api: ApiServer, mirror: Mirror) -> None:
     put(api, "a")
     put(api, "b")
     put(api, "of-another", "other")
     eventually(mirror, ["a", "b"])
-    api.store.delete(api.served("Pod"), "ml", "a")
+    api.delete("Pod", "a")
     eventually(mirror, ["b"])
     lists = sum("watch=true" not in request for request in api.requests if "/pods" in request)
     assert lists == 2
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_watch_that_is_cut_goes_on_from_where_it_was(api: ApiServer, mirror: Mirror, after: int) -> None:
     api.fail("watch", "pods", "cut", times=2, after=after)
     eventually(mirror, [])
     for number in range(6):
         put(api, f"pod-{number}")
-        time.sleep(0.2)
-    eventually(mirror, [f"pod-{number}" for number in range(6)])
+        eventually(mirror, [f"pod-{n}" for n in range(number + 1)])
     lists = sum("watch=true" not in request for request in api.requests if "/pods" in request)
     assert (lists, [fault.times for fault in api.faults]) == (2, [0])  # nothing was listed anew
 
@@ -212,6 +218,7 @@ def test_a_version_that_is_forgotten_is_listed_anew(api: ApiServer, mirror: Mirr
     eventually(mirror, ["b"])
 
 
+@pytest.mark.real
 def test_a_watch_that_is_refused_as_gone_is_listed_anew(api: ApiServer, mirror: Mirror) -> None:
     api.fail("watch", "pods", 410)
     eventually(mirror, [])
@@ -220,6 +227,31 @@ def test_a_watch_that_is_refused_as_gone_is_listed_anew(api: ApiServer, mirror: 
     assert [fault.times for fault in api.faults] == [0]
 
 
+@pytest.mark.real
+def test_a_watch_that_hears_it_has_fallen_behind_lists_anew(api: ApiServer, mirror: Mirror) -> None:
+    """The 410 comes within the stream, whose status was 200."""
+    behind = api.fail("watch", "pods", "expired")
+    eventually(mirror, [])
+    put(api, "a")
+    eventually(mirror, ["a"])
+    assert behind.times == 0
+
+
+@pytest.mark.real
+def test_a_slow_list_hides_nothing_that_came_meanwhile(api: ApiServer, mirror: Mirror) -> None:
+    slow = api.fail("list", "pods", "slow")
+    put(api, "before")
+    looking = threading.Thread(target=mirror.objects)
+    looking.start()
+    assert slow.met.wait(120)
+    put(api, "meanwhile")
+    slow.gate.set()
+    looking.join(120)
+    put(api, "after")
+    eventually(mirror, ["after", "before", "meanwhile"])
+
+
+@pytest.mark.real
 def test_who_may_not_watch_may_still_list(api: ApiServer, mirror: Mirror) -> None:
     api.denied.add(("watch", "pods"))
     eventually(mirror, [])
@@ -239,10 +271,13 @@ def test_what_a_watch_has_ended_with_is_forgotten_at_the_next_look(
     assert [pod["metadata"]["name"] for pod in mirror.objects()] == ["a"]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_lists_are_read_in_pages(api: ApiServer, tmp_path: Path, forgotten: bool) -> None:
+def test_lists_are_read_in_pages(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
+) -> None:
     """One of which the server forgets the beginning is read anew."""
-    api.page = 3
+    monkeypatch.setattr("jobctl.jobspec.deploy.cluster.api.PAGE", 3)
     if forgotten:
         api.fail("list", "pods", 410, skip=1)
     for number in range(8):

@@ -126,11 +126,11 @@ def test_a_pod_that_comes_later_is_followed_too(jobctl: Any, world: World, api: 
     api.print(ZERO, "here")
 
     def work() -> None:
-        job = api.store.records["batch", "jobs", "ml", "resnet"]
+        job = api.get("Job", "resnet")
         world.end(ONE, 1)
         labels = {"batch.kubernetes.io/job-completion-index": "1"}
         time.sleep(1.1)
-        world.pod("resnet-1-fghij", job.thing["spec"]["template"], labels, job)
+        world.pod("resnet-1-fghij", job["spec"]["template"], labels, job)
         api.print("resnet-1-fghij", "in its place")
         time.sleep(1.0)
         for pod in (ZERO, "resnet-1-fghij"):
@@ -163,7 +163,6 @@ def test_up_follow_streams_and_ends_with_the_result(jobctl: Any, world: World, a
 
 def test_events_of_jobctl_and_of_the_cluster(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
-    api.store.lingering = 0
     world.event("e1", ONE, "FailedScheduling", "0/3 nodes are available", count=3)
     world.event("e2", "resnet-big-0", "Killing", "of another job")
     ran = jobctl("events", "resnet", "-o", "json")

@@ -6,89 +6,101 @@ import copy
 from typing import Any
 
 from kube.server import ApiServer
-from kube.store import Object, Record, stamp
+from kube.store import Object, Refused, Served, stamp
+
+MAINS = ("Job", "PaddleJob", "PyTorchJob", "TrainJob")
 
 
 class World:
-    """What goes on in the namespace `ml`. With `queues`, Kueue takes what has its label."""
+    """What goes on in the namespace of a test, all of it through the API. With `queues`, Kueue takes what has its label."""
 
     def __init__(self, api: ApiServer, *, runs: bool = True) -> None:
         self.api, self.runs, self.queues = api, runs, False
-        api.store.made.append(self.made)
-        api.store.altered.append(self.altered)
+        api.made.append(self.made)
+        api.altered.append(self.altered)
 
-    def made(self, record: Record) -> None:
+    def served(self, thing: Object) -> Served:
+        return self.api.served(thing["kind"], thing["apiVersion"].rpartition("/")[0])
+
+    def made(self, thing: Object) -> None:
         """Make the pods of what was created; what Kueue queues is suspended first."""
-        if record.served.kind not in ("Job", "PaddleJob", "PyTorchJob", "TrainJob"):
+        if thing["kind"] not in MAINS:
             return
-        if self.queues and "kueue.x-k8s.io/queue-name" in record.thing["metadata"]["labels"]:
-            self.suspend(record, True)
-            self.condition(record.served.kind, record.thing["metadata"]["name"], "Suspended", "Job suspended")
+        if self.queues and "kueue.x-k8s.io/queue-name" in thing["metadata"]["labels"]:
+            self.suspend(thing, True)
+            self.condition(thing["kind"], thing["metadata"]["name"], "Suspended", "Job suspended")
         else:
-            self._pods(record)
+            self._pods(thing)
 
-    def suspend(self, record: Record, value: bool) -> None:
+    def suspend(self, thing: Object, value: bool) -> None:
         """Suspend a Job or TrainJob, as Kueue does, or have it go on."""
-        name = record.thing["metadata"]["name"]
-        self.api.store.merge(record.served, "ml", name, {"spec": {"suspend": value}}, "kueue")
+        name = thing["metadata"]["name"]
+        self.altered(self.api.merge(self.served(thing), name, {"spec": {"suspend": value}}, "kueue"))
 
-    def altered(self, record: Record) -> None:
+    def altered(self, thing: Object) -> None:
         """End all pods of what was suspended; make them again where it goes on."""
-        spec, name = record.thing["spec"], record.thing["metadata"]["name"]
-        suspended = (spec.get("runPolicy") or spec).get("suspend")
+        if thing["kind"] not in MAINS or "deletionTimestamp" in thing["metadata"]:
+            return
+        suspended = (thing["spec"].get("runPolicy") or thing["spec"]).get("suspend")
         told = {"type": "Suspended", "status": str(bool(suspended)), "reason": "x", "message": "Job suspended"}
-        self.api.store.patch(record.served, "ml", name, conditions=[told])
+        self.api.status(self.served(thing), thing["metadata"]["name"], conditions=[_at(told)])
         if suspended:
-            self.api.store.drop_owned(record)
+            self._drop_owned(thing)
         else:
-            self._pods(record)
+            self._pods(thing)
 
-    def _pods(self, record: Record) -> None:
-        name, spec, group = record.thing["metadata"]["name"], record.thing.get("spec", {}), record.served.group
-        if record.served.kind == "Job":
+    def _drop_owned(self, thing: Object) -> None:
+        """Remove what was made for an object, and for that."""
+        uid = thing["metadata"]["uid"]
+        for kind in ("Job", "Pod"):
+            for other in self.api.list(kind):
+                if any(owner["uid"] == uid for owner in other["metadata"].get("ownerReferences") or ()):
+                    self._drop_owned(other)
+                    self.api.delete(kind, other["metadata"]["name"])
+
+    def _pods(self, thing: Object) -> None:
+        name, spec, group = thing["metadata"]["name"], thing.get("spec", {}), self.served(thing).group
+        if thing["kind"] == "Job":
             for index in range(int(spec.get("completions") or 1)):
                 labels = {"batch.kubernetes.io/job-completion-index": str(index)}
-                self.pod(f"{name}-{index}-abcde", spec["template"], labels, record)
+                self.pod(f"{name}-{index}-abcde", spec["template"], labels, thing)
         elif group == "batch.paddlepaddle.org":
             for role in ("ps", "worker"):
                 for index in range(int((spec.get(role) or {}).get("replicas") or 0)):
-                    self.pod(f"{name}-{role}-{index}", spec[role]["template"], {}, record)
-            self.api.store.patch(record.served, record.namespace, name, phase="Starting")
+                    self.pod(f"{name}-{role}-{index}", spec[role]["template"], {}, thing)
+            self.api.status(self.served(thing), name, phase="Starting")
         elif group == "kubeflow.org":
-            self._replicas(record)
+            self._replicas(thing)
         else:
-            self._train_job(record)
+            self._train_job(thing)
 
-    def _replicas(self, record: Record) -> None:
+    def _replicas(self, thing: Object) -> None:
         """Make the pods of a job of Kubeflow's: a master first, whose rank is 0; of torch all are told their rank."""
-        name, spec = record.thing["metadata"]["name"], record.thing["spec"]
+        name, spec = thing["metadata"]["name"], thing["spec"]
         replicas = spec.get("pytorchReplicaSpecs") or spec["paddleReplicaSpecs"]
         rank = 0
-        for role, replica in replicas.items():
+        for role, replica in sorted(replicas.items()):
             for index in range(replica["replicas"]):
                 its = {"replica-type": role.lower(), "replica-index": str(index), "job-name": name}
                 labels = {f"training.kubeflow.org/{key}": value for key, value in its.items()}
                 template = copy.deepcopy(replica["template"])
-                if record.served.kind == "PyTorchJob":
+                if thing["kind"] == "PyTorchJob":
                     template["spec"]["containers"][0].setdefault("env", []).append({"name": "RANK", "value": str(rank)})
-                self.pod(f"{name}-{role.lower()}-{index}", template, labels, record)
+                self.pod(f"{name}-{role.lower()}-{index}", template, labels, thing)
                 rank += 1
 
-    def _train_job(self, record: Record) -> None:
+    def _train_job(self, thing: Object) -> None:
         """Make the Job of a TrainJob (that of its JobSet), and that Job's pods."""
-        name = record.thing["metadata"]["name"]
-        runtime = self.api.store.get(
-            self.api.served("TrainingRuntime"), "ml", record.thing["spec"]["runtimeRef"]["name"]
-        )
-        (replicated,) = runtime.thing["spec"]["template"]["spec"]["replicatedJobs"]
-        count = record.thing["spec"]["trainer"]["numNodes"]
-        meta = {"name": f"{name}-{replicated['name']}-0", "ownerReferences": [_owner(record)]}
-        spec = {**replicated["template"]["spec"], "completions": count}
-        job = self.api.store.put(self.api.served("Job"), "ml", {"metadata": meta, "spec": spec})
-        self._pods(Record(self.api.served("Job"), "ml", job))
+        name = thing["metadata"]["name"]
+        runtime = self.api.get("TrainingRuntime", thing["spec"]["runtimeRef"]["name"])
+        (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        count = thing["spec"]["trainer"]["numNodes"]
+        meta = {"name": f"{name}-{replicated['name']}-0", "ownerReferences": [_owner(thing)]}
+        spec = {**replicated["template"]["spec"], "completions": count, "parallelism": count}
+        self._pods(_whole(self.api.create("Job", {"metadata": meta, "spec": spec}), self.api.served("Job")))
 
-    def pod(self, name: str, template: Object, labels: dict[str, str], owner: Record) -> None:
-        """Make one pod, as a controller does."""
+    def pod(self, name: str, template: Object, labels: dict[str, str], owner: Object) -> None:
+        """Make one pod, as a controller does. It ends at once when it is told to: no kubelet is there that would say so."""
         meta = template.get("metadata") or {}
         pod = {
             "metadata": {
@@ -96,26 +108,35 @@ class World:
                 "labels": {**(meta.get("labels") or {}), **labels},
                 "ownerReferences": [_owner(owner)],
             },
-            "spec": template["spec"],
+            "spec": {**template["spec"], "terminationGracePeriodSeconds": 0},
             "status": {"phase": "Pending"},
         }
-        self.api.store.put(self.api.served("Pod"), "ml", pod)
+        self.api.create("Pod", pod)
         if self.runs:
             self.run(name)
 
     def pods(self) -> list[Object]:
-        return self.api.store.list(self.api.served("Pod"), "ml")
+        return self.api.list("Pod")
 
     def thing(self, name: str) -> Object:
-        return self.api.store.get(self.api.served("Pod"), "ml", name).thing
+        return self.api.get("Pod", name)
 
     def run(self, name: str, restarts: int = 0) -> None:
         """Have a pod run on a node."""
-        pod = self.thing(name)
-        number = sorted(other["metadata"]["name"] for other in self.pods()).index(name)
-        spec = {**pod["spec"], "nodeName": f"worker-{number}"}
-        self.api.store.put(self.api.served("Pod"), "ml", {**pod, "spec": spec})
+        number = [other["metadata"]["name"] for other in self.pods()].index(name)
+        self._bind(name, f"worker-{number}")
         self._status(name, "Running", {"running": {"startedAt": stamp()}}, restarts)
+
+    def _bind(self, name: str, node: str) -> None:
+        """Choose a node for a pod, as the scheduler does."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        try:
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            self.api.ask("POST", "Pod", name, "binding", body)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+            self.api.merge("Pod", name, {"spec": {"nodeName": node}})  # this server knows no bindings
 
     def end(self, name: str, code: int = 0, message: str = "") -> None:
         """Have a pod end."""
@@ -140,48 +161,63 @@ class World:
     def wait_for_scheduler(self, name: str, message: str) -> None:
         """Have no room for a pod."""
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-        self.api.store.patch(self.api.served("Pod"), "ml", name, phase="Pending", conditions=[condition])
+        self.api.status("Pod", name, phase="Pending", conditions=[condition])
 
     def waiting(self, name: str, reason: str, message: str) -> None:
         """Have a pod's container not start."""
-        pod = self.thing(name)
-        self.api.store.put(self.api.served("Pod"), "ml", {**pod, "spec": {**pod["spec"], "nodeName": "worker-9"}})
+        self._bind(name, "worker-9")
         self._status(name, "Pending", {"waiting": {"reason": reason, "message": message}}, 0)
 
     def _status(self, name: str, phase: str, state: Object, restarts: int) -> None:
-        container = self.thing(name)["spec"]["containers"][0]["name"]
-        told = [{"name": container, "state": state, "restartCount": restarts, "containerID": "containerd://4f3c"}]
-        self.api.store.patch(self.api.served("Pod"), "ml", name, phase=phase, containerStatuses=told)
+        container = self.thing(name)["spec"]["containers"][0]
+        told = {
+            "name": container["name"],
+            "state": state,
+            "restartCount": restarts,
+            "containerID": "containerd://4f3c",
+            "image": container.get("image", ""),
+            "imageID": "",
+            "ready": phase == "Running",
+        }
+        self.api.status("Pod", name, phase=phase, containerStatuses=[told])
 
     def condition(self, kind: str, name: str, condition: str, message: str = "", group: str | None = None) -> None:
         """Have a controller say how a job stands."""
-        one: dict[str, Any] = {"type": condition, "status": "True", "message": message, "reason": condition}
-        self.api.store.patch(self.api.served(kind, group), "ml", name, conditions=[one])
+        one = {"type": condition, "status": "True", "message": message, "reason": condition}
+        self.api.status(self.api.served(kind, group), name, conditions=[_at(one)])
 
     def event(self, name: str, about: str, reason: str, message: str, count: int = 1, at: float | None = None) -> None:
         """Tell an event of a pod."""
-        self.api.store.put(
-            self.api.served("Event"),
-            "ml",
-            {
-                "metadata": {"name": name},
-                "involvedObject": {"kind": "Pod", "name": about},
-                "reason": reason,
-                "message": message,
-                "type": "Warning",
-                "count": count,
-                "lastTimestamp": stamp(at),
-                "source": {"component": "default-scheduler"},
-            },
-        )
+        event = {
+            "metadata": {"name": name},
+            "involvedObject": {"kind": "Pod", "name": about, "namespace": self.api.namespace},
+            "reason": reason,
+            "message": message,
+            "type": "Warning",
+            "count": count,
+            "firstTimestamp": stamp(at),
+            "lastTimestamp": stamp(at),
+            "source": {"component": "default-scheduler"},
+        }
+        self.api.create("Event", event)
 
 
-def _owner(record: Record) -> Object:
+def _at(condition: dict[str, Any]) -> Object:
+    """Return a condition with its time, which some kinds ask for."""
+    return {**condition, "lastTransitionTime": stamp()}
+
+
+def _whole(thing: Object, served: Served) -> Object:
+    return {"apiVersion": served.api_version, "kind": served.kind, **thing}
+
+
+def _owner(thing: Object) -> Object:
     """Return what says that a controller made something for an object."""
     return {
-        "apiVersion": record.served.api_version,
-        "kind": record.served.kind,
-        "name": record.thing["metadata"]["name"],
-        "uid": record.thing["metadata"]["uid"],
+        "apiVersion": thing["apiVersion"],
+        "kind": thing["kind"],
+        "name": thing["metadata"]["name"],
+        "uid": thing["metadata"]["uid"],
         "controller": True,
+        "blockOwnerDeletion": True,
     }

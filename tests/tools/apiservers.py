@@ -1,58 +1,91 @@
-"""Real API servers for tests, where `JOBCTL_KUBE` names the folder that has them.
+"""Real API servers for tests, where `JOBCTL_KUBE` names the folder that has them: each is started once by a worker.
 
 `mini-VERSION.xz` is today's server with strict decoding, server-side apply and CRDs, but without the rules of built-in
 types; `kube-apiserver-VERSION.xz` is an old one with all of these. `start-mini`, `start-1.20` and `stop` run them.
+The kinds of the operators are there where `JOBCTL_CRDS` names the folder with their CRDs.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import lzma
 import os
 import shutil
+import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from etcd import find_etcd, free_ports
+from urllib3.exceptions import HTTPError
 
 from jobctl.jobspec.deploy.cluster.api import Api, connect
+from tests.tools.etcd import find_etcd, free_ports
 
+READY = 300.0  # seconds within which a server is ready that was started
 SERVED = 60.0  # seconds within which a kind that was just defined is served
+# Of the controller manager. Pods are made by tests, and need no token.
+CONTROLLERS = "--controllers=garbagecollector,namespace"
+GPUS = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "pods": "110"}
 
 
 class RealServer:
     """One server, from its start to its end. `which` is `mini` or `full`."""
 
     def __init__(self, which: str, directory: Path) -> None:
-        self.home, self.directory = _home(), directory
+        self.which, self.home, self.directory = which, _home(), directory
         find_etcd()
         directory.mkdir()
         binary = _unpacked(self.home, "mini-" if which == "mini" else "kube-apiserver-", directory)
         argv = [self.home / "start-mini", binary] if which == "mini" else [self.home / "start-1.20", binary.parent]
-        # The scripts take this port and the two after it.
-        subprocess.run(["bash", *argv, directory, str(_three_ports())], check=True, capture_output=True, timeout=180)
+        # The scripts take this port and the three after it.
+        subprocess.run(
+            ["bash", *argv, directory, str(_ports_in_a_row(4))], check=True, capture_output=True, timeout=600
+        )
         self.kubeconfig = directory / "kubeconfig"
         self.api: Api = connect(None, None, {"KUBECONFIG": str(self.kubeconfig)})
+        self._wait()
 
-    def __enter__(self) -> RealServer:
-        return self
+    def _wait(self) -> None:
+        """Wait until it is ready: the scripts give up after two minutes, on a machine that has others to serve."""
+        deadline = time.monotonic() + READY
+        while True:
+            with contextlib.suppress(HTTPError):
+                if self.ask("GET", "/readyz")[0] == 200:
+                    return
+            logs = "".join(path.read_text(errors="replace")[-2000:] for path in self.directory.glob("logs/*.log"))
+            assert time.monotonic() < deadline, f"the API server is not ready:\n{logs}"
+            time.sleep(0.1)
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End it."""
         self.api.close()
         subprocess.run(["bash", self.home / "stop", self.directory], check=True, timeout=60)
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """Return the status of an answer and what it says."""
+    def request(self, method: str, path: str, body: Any, headers: Mapping[str, str], *, stream: bool = False) -> Any:
+        """Return the open answer to a request."""
         url = f"{self.api.client.configuration.host}{path}"
-        answer = self.api.client.rest_client.pool_manager.request(method, url, json=body)
+        pool = self.api.client.rest_client.pool_manager
+        more: dict[str, Any] = {} if body is None else {"json": body}
+        timeout = None if stream else 120.0
+        headers = {"Accept": "application/json", "Content-Type": "application/json", **headers}
+        return pool.request(method, url, headers=headers, preload_content=False, timeout=timeout, retries=False, **more)
+
+    def ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, content: str = "application/json"
+    ) -> tuple[int, Any]:
+        """Return the status of an answer and what it says."""
+        answer = self.request(method, path, body, {"Content-Type": content})
+        data = answer.read()
+        answer.release_conn()
         try:
-            return answer.status, answer.json()
+            return answer.status, json.loads(data)
         except ValueError:  # where it knows no such path
-            return answer.status, {"message": answer.data.decode()}
+            return answer.status, {"message": data.decode()}
 
     def define(self, crd: Path) -> None:
         """Have the server serve a kind, and wait until it does."""
@@ -67,12 +100,66 @@ class RealServer:
             assert time.monotonic() < deadline, f"{path} is not served"
             time.sleep(0.1)
 
-    def create(self, thing: Mapping[str, Any], namespace: str = "default") -> tuple[int, str]:
-        """Return what the server says of an object that it is asked to create, without doing it."""
-        kind = self.api.kind_of(thing)
-        path = f"{kind.root}/namespaces/{namespace}/{kind.plural}?dryRun=All&fieldValidation=Strict"
-        status, said = self.ask("POST", path, thing)
-        return status, said.get("message", "")
+    def make_namespace(self, name: str, *accounts: str) -> None:
+        """Make a namespace, and accounts of pods in it that need no token: no controller makes those here."""
+        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        for account in ("default", *accounts):
+            made = {"metadata": {"name": account}, "automountServiceAccountToken": False}
+            self.ask("POST", f"/api/v1/namespaces/{name}/serviceaccounts", made)
+
+    def furnish(self) -> None:
+        """Make what pods name, and what they run on."""
+        for space in ("default", "research"):
+            self.make_namespace(space, "trainer")
+        self.ask("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 1000})
+        runtime = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
+        self.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", runtime)
+        for number in range(3):
+            node = {"metadata": {"name": f"worker-{number}"}}
+            self.ask("POST", "/api/v1/nodes", node)
+            merge = "application/merge-patch+json"
+            self.ask("PATCH", f"/api/v1/nodes/worker-{number}/status", {"status": {"allocatable": GPUS}}, merge)
+
+    def collect(self) -> None:
+        """Have the controller manager collect garbage. It looks once at which kinds there are, so it comes after them."""
+        binary = _unpacked(self.home, "kube-controller-manager-", self.directory)
+        ports = free_ports(1)
+        argv = [binary, f"--kubeconfig={self.kubeconfig}", CONTROLLERS, "--leader-elect=false", "--port=0"]
+        argv += ["--bind-address=127.0.0.1", f"--secure-port={ports[0]}", f"--cert-dir={self.directory}/cm"]
+        with (self.directory / "logs" / "cm.log").open("wb") as log:
+            process = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+        (self.directory / "cm.pid").write_text(str(process.pid))  # `stop` ends it
+
+
+def crds() -> list[Path]:
+    """Return the CRDs of the operators, none where JOBCTL_CRDS names no folder."""
+    folder = os.environ.get("JOBCTL_CRDS")
+    return [crd for crd in sorted(Path(folder).glob("*.yaml")) if "v1beta1" not in crd.name] if folder else []
+
+
+def _started(which: str, factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    server = RealServer(which, factory.mktemp("kube") / which)
+    try:
+        for crd in crds():
+            server.define(crd)
+        server.furnish()
+        if which == "full":
+            server.collect()
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def mini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """Today's server."""
+    yield from _started("mini", tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """The old server with all rules of pods. It has no Indexed Jobs and drops what it does not know."""
+    yield from _started("full", tmp_path_factory)
 
 
 def _home() -> Path:
@@ -93,16 +180,14 @@ def _unpacked(home: Path, prefix: str, directory: Path) -> Path:
     return binary
 
 
-def _three_ports() -> int:
-    """Return a port that is free together with the two after it."""
+def _ports_in_a_row(count: int) -> int:
+    """Return a port that is free together with those after it."""
     while True:
         port = free_ports(1)[0]
-        if port < 65000 and all(_is_free(port + more) for more in (1, 2)):
+        if port < 65000 and all(_is_free(port + more) for more in range(1, count)):
             return port
 
 
 def _is_free(port: int) -> bool:
-    import socket
-
     with socket.socket() as one:
         return one.connect_ex(("127.0.0.1", port)) != 0

@@ -85,7 +85,7 @@ class Api:
         return self._ask("PATCH", call, query, manifest, APPLY)
 
     def merge(self, thing: Object, change: Object) -> None:
-        """Change what `change` says of an object, and nothing else. Raises ApiError 409 if it is another by now."""
+        """Change what `change` says of an object, and nothing else. Raises ApiError (`is_another`) if it is another by now."""
         key, uid = key_of(thing), thing["metadata"]["uid"]
         call = Call("patch", self.kind_of(thing), self.namespace, key.name)
         whole = {**change, "metadata": {**change.get("metadata", {}), "uid": uid}}
@@ -316,6 +316,8 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
         file = environ.get("KUBECONFIG") or "~/.kube/config"
         name, inside = _context(file, context)
         config.load_kube_config(config_file=file, context=name, client_configuration=configuration)
+        # Settled here: the client would look for it in the environment again at every request, in the thread of each watch.
+        configuration.proxy = configuration.proxy
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "KUBECONFIG names it, default ~/.kube/config; `kubectl config view` shows what is read"
         raise ConfigError(f"no cluster is known: {error}", hint) from error

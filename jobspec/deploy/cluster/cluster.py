@@ -33,6 +33,7 @@ from jobctl.jobspec.deploy.cluster.kinds import (
     labels_of,
     suspension,
 )
+from jobctl.jobspec.deploy.cluster.kinds import JOB as PLAIN_JOB
 from jobctl.jobspec.deploy.cluster.manifests import is_main, manifests, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.cluster.mirror import JobMirror, Mirror, find_all_of
 from jobctl.jobspec.deploy.cluster.preflight import Preflight
@@ -163,9 +164,16 @@ class Cluster:
         try:
             return read()
         except ApiError as error:
-            if error.status == 404 or (error.status == 403 and kind not in BUILT_IN and self.kinds is None):
+            if error.status == 404 or (error.status == 403 and not self._may_have(kind)):
                 return []
             raise
+
+    def _may_have(self, kind: Kind) -> bool:
+        """Say whether the job may consist of a kind, as far as this is known: below an operator it has no Jobs of its own."""
+        if self.kinds is not None:
+            return True  # no others are looked for
+        below = self.plan.cluster.operator if self.plan is not None and self.plan.cluster is not None else "none"
+        return kind in BUILT_IN and not (kind is PLAIN_JOB and below != "none")
 
     def pods(self) -> list[Pod]:
         """Return the job's pods."""

@@ -24,6 +24,9 @@ _CAUSES: tuple[tuple[str, int | None], ...] = (
 
 MAIN_OF_OPERATORS = (*(kind for kind in MAIN if kind is not JOB), TRAINING_RUNTIME)
 
+# What a server says of a field that it does not know: of one that is applied, and of one that is created.
+_UNKNOWN = re.compile(r"(\.\S+): field not declared in schema|unknown field \"([^\"]+)\"")
+_OLDER = "the cluster, or its operator, is older than what jobctl writes for: `jobctl check` says what it needs"
 _VERB = re.compile(r" cannot ([a-z]+) resource ")
 
 
@@ -55,6 +58,12 @@ class ApiError(HostError):
     ) -> None:
         super().__init__(server, _code(status), message, hint)
         self.status, self.reason, self.details = status, reason, details
+
+    @property
+    def is_another(self) -> bool:
+        """Say whether the object that was meant is another by now, or has been changed."""
+        named = [cause.get("field") for cause in self.details.get("causes") or ()]
+        return self.status == 409 or (self.status == 422 and "metadata.uid" in named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +135,13 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
             "install its operator, or choose another `kubernetes.operator`" if call.kind in MAIN_OF_OPERATORS else None
         )
         return f"cannot {call}: the cluster does not serve {call.kind.api_version} {call.kind.kind}", hint
+    unknown = _UNKNOWN.search(words)
+    if unknown is not None:
+        field = (unknown[1] or unknown[2]).removeprefix(".")
+        return (
+            f"cannot {call}: the cluster knows no field `{field}` of {call.kind.api_version} {call.kind.kind}",
+            _OLDER,
+        )
     if status == 409 and reason == "Conflict" and call.verb == "patch":
         return (
             f"cannot {call}: {_conflicts(words, details)}",

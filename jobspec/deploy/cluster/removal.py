@@ -128,7 +128,7 @@ class Removal:
         try:
             self.api.merge(thing, {"metadata": {"finalizers": rest, "resourceVersion": meta["resourceVersion"]}})
         except ApiError as error:
-            if error.status not in (403, 404, 409):  # nobody may; it has gone; or somebody else was quicker
+            if error.status not in (403, 404) and not error.is_another:  # nobody may; it has gone; somebody was quicker
                 raise
 
     def _made(self) -> Iterator[Object]:

@@ -1,0 +1,59 @@
+"""What servers refuse, in our words; and what the client must not do with every request."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.cluster.api import connect
+from jobctl.jobspec.deploy.cluster.kinds import JOB
+from jobctl.jobspec.deploy.cluster.problems import ApiError, Call, problem_of
+from kube.server import ApiServer
+
+PATCH = Call("patch", JOB, "ml", "resnet")
+
+
+def problem(status: int, **said: object) -> ApiError:
+    return problem_of(PATCH, status, json.dumps(said).encode(), "test")
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (
+            500,
+            "failed to create typed patch object (/resnet; batch/v1, Kind=Job): .spec.typo: field not declared in schema",
+        ),
+        (500, "failed to create typed patch object: .spec.typo: field not declared in schema"),
+        (400, 'Job in version "v1" cannot be handled as a Job: strict decoding error: unknown field "spec.typo"'),
+    ],
+)
+def test_a_field_that_the_cluster_does_not_know_is_named(status: int, words: str) -> None:
+    told = problem(status, message=words)
+    assert (
+        told.message
+        == "test: cannot patch Job resnet in namespace ml: the cluster knows no field `spec.typo` of batch/v1 Job"
+    )
+    assert "older" in (told.hint or "")
+
+
+def test_an_object_that_is_another_by_now_is_known_by_its_uid() -> None:
+    uid = {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]}
+    image = {"causes": [{"reason": "FieldValueInvalid", "field": "spec.image"}]}
+    assert problem(422, reason="Invalid", details=uid).is_another
+    assert problem(409, reason="Conflict").is_another
+    assert not problem(422, reason="Invalid", details=image).is_another
+
+
+def test_requests_leave_the_environment_alone(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watches ask in threads of their own, and another thread may change it meanwhile."""
+    made = connect(None, None, {"KUBECONFIG": str(api.kubeconfig(tmp_path / "config"))})
+
+    def looked() -> dict[str, str]:
+        raise AssertionError("it looks for a proxy again")
+
+    monkeypatch.setattr("kubernetes.client.configuration.getproxies", looked)
+    assert made.headers()["authorization"].startswith("Bearer ")
+    assert made.raw("/version")["major"] == "1"
