@@ -76,6 +76,10 @@ def test_of_two_hosts_apart_the_later_one_gives_way() -> None:
     ]
 
 
+def test_of_a_link_that_is_cut_one_way_the_end_that_is_not_reached_is_to_blame() -> None:
+    assert reached(a={}, b={"a": "timed out"}) == [("a", "error", "b cannot reach it (timed out)"), ("b", "ok", None)]
+
+
 def test_a_host_with_another_fault_hides_nobody() -> None:
     assert reached(a={"b": "refused"}, b=None, c={"b": "refused"}) == [("a", "ok", None), ("c", "ok", None)]
 

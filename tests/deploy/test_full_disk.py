@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobctl.console import command
-from jobctl.jobspec.deploy.files import told_of
+from jobctl.jobspec.deploy.files import append_line, told_of
 from jobctl.jobspec.deploy.hostlock import check_answer
 from jobctl.jobspec.deploy.scripts import LOCK
 from jobctl.jobspec.deploy.site import Site
@@ -61,3 +61,14 @@ def test_engines_and_tools_say_it_in_their_way(words: str) -> None:
     found = site.cannot_start("start node 0", result), problem("h1", "write into /w", result)
     assert [error.code for error in found] == ["disk-full", "disk-full"]
     assert all("/var/lib/docker/overlay2/x" in error.message for error in found)
+
+
+def test_a_line_that_broke_off_spoils_none_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    append_line(path, "first")
+    with path.open("a") as file:
+        file.write("sec")  # the disk was full
+    append_line(path, "third")
+    append_line(path, "fourth")
+    assert path.read_text() == "first\nsec\nthird\nfourth\n"
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -53,7 +53,7 @@ def started() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     made: list[subprocess.Popen[bytes]] = []
 
     def start(script: str, **more: str) -> subprocess.Popen[bytes]:
-        argv = ["sh", "-c", f"{script}; echo ready; while :; do sleep 1000; done"]
+        argv = ["sh", "-c", f"{script}; echo ready; while :; do sleep 0.02; done"]
         process = subprocess.Popen(argv, env={**os.environ, **more}, stdout=subprocess.PIPE, start_new_session=True)
         made.append(process)
         assert process.stdout is not None
@@ -80,8 +80,8 @@ def reaping(process: subprocess.Popen[bytes]) -> Callable[[float], None]:
 
 
 def test_a_process_is_told_to_end_and_killed_after_its_grace(started: Any) -> None:
-    willing, stubborn = started(":"), started("trap '' TERM")
-    for process, grace, code in ((willing, 1e9, -signal.SIGTERM), (stubborn, 3.0, -signal.SIGKILL)):
+    willing, stubborn = started("trap 'sleep 0.1; exit 3' TERM"), started("trap '' TERM")
+    for process, grace, code in ((willing, 1e9, 3), (stubborn, 3.0, -signal.SIGKILL)):
         processes.end(process.pid, start_ticks(process.pid), grace, clock=Ticking(), pause=reaping(process))
         assert process.wait() == code
 

@@ -135,6 +135,19 @@ def test_the_first_hosts_of_the_file_are_used_and_spares_are_not() -> None:
     assert plan.recovery.on_host_loss == "replace"
 
 
+def test_a_node_stays_where_its_checkpoints_are() -> None:
+    """A spare does not have them."""
+    plan = make("nodes: 2\ncheckpoint: {dir: /c, shared: false}", "a\nb\nc spare\n")
+    assert plan.recovery.on_host_loss == "wait"
+
+
+def test_what_jobctl_tells_torchrun_stands_behind_the_users_options() -> None:
+    """Of two it goes by the last, and who the members are is not the user's to say."""
+    start = make("torch: {torchrun: [--nnodes=9, --max-restarts=9]}").nodes[0].launch.start
+    ours = min(start.index("--nnodes"), start.index("--max-restarts"))
+    assert max(start.index("--nnodes=9"), start.index("--max-restarts=9")) < ours
+
+
 @pytest.mark.parametrize(("nodes", "count"), [("'2:4'", 3), ("'1:2'", 2)])
 def test_a_range_takes_as_many_as_the_hosts_allow(nodes: str, count: int) -> None:
     plan = make(f"nodes: {nodes}", "h[1-3]\n")
