@@ -243,9 +243,9 @@ class Work:
     train: str
     spec: str
     environment: Name | None = None
-    start: str = "script: counter.py\n"
     hang: int = 8  # seconds; on a busy machine as many interpreters as torch ps has take longer than that to end
     patience: int = 300  # seconds to the tenth step after a fault
+    start: str = "script: counter.py\n"
     regroups: bool = False  # whether who takes part is the framework's own matter, in an elastic job with etcd
 
     def lends(self) -> dict[str, Path]:
@@ -263,7 +263,7 @@ WORKS = {
     "paddle": Work(PADDLE, "framework: paddle\n", "paddle", 20),
     "paddle-ps": Work(PADDLE_SERVED, "framework: paddle\nmode: ps\nps: {{servers: 2, trainers: 3}}\n", "paddle-ps", 30),
     "paddle-elastic": Work(
-        PADDLE, "framework: paddle\npaddle: {{elastic_timeout: 10s}}\n", "paddle", 30, 300, regroups=True
+        PADDLE, "framework: paddle\npaddle: {{elastic_timeout: 10s}}\n", "paddle", 30, regroups=True
     ),
 }
 SPEC = f"""\
