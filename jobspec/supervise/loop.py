@@ -97,8 +97,9 @@ class Supervisor:
             try:
                 left = self._look(feed)
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
-                self.recorder.once(error.code, "waiting", error.message, host=error.host)
-                left = None
+                left = None if self.deployer.job.about() is not None else Leave("the job is down")
+                if left is None:
+                    self.recorder.once(error.code, "waiting", error.message, host=error.host)
             except (
                 OSError
             ) as error:  # a full disk, mostly: nothing can be kept, and so nothing begun, until there is room

@@ -73,9 +73,7 @@ class Mishaps(Jobs):
 
     def moved_on(self, since: int) -> bool:
         """Say whether a generation after `since` has begun."""
-        events = self.directory / "state/jobs/counter/events.jsonl"
-        begun = [json.loads(line) for line in events.read_text().splitlines() if '"generation"' in line]
-        return any(event.get("event") == "generation" and event["generation"] > since for event in begun)
+        return self.generation() > since
 
     def failures(self) -> int:
         """How many failures were told of."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.loop import Supervisor
 from tests.deploy.test_carry_out import RUNNING, TWO, Now
@@ -84,3 +86,16 @@ def test_a_change_of_another_version_is_left_alone(job: JobDir, content: str) ->
     assert job.pending() is None
     job.adopt()
     assert job.plan() == TWO
+
+
+def test_a_supervisor_whose_job_is_forgotten_ends_though_no_host_answers(job: JobDir) -> None:
+    """It must not bring the folder back that somebody has removed."""
+    silent = HostError("h0", "no-route", "no route to it")
+
+    def hear() -> Observed:
+        shutil.rmtree(job.root)
+        raise silent
+
+    feed: Any = SimpleNamespace(vitals=None, observe=hear, wait=lambda seconds: None)
+    assert watching(job).run(feed) == "the job is down"
+    assert not job.root.exists()
