@@ -25,6 +25,7 @@ command -v dpkg-query >/dev/null && install_packages git shellcheck dash etcd-se
 if [ "${JOBCTL_FLEET:-}" = required ]; then
   install_packages docker.io docker-registry openssh-server openssh-client iproute2 iputils-ping e2fsprogs mmdebstrap faketime tar
 fi
+if [ -n "${JOBCTL_KUBE:-}" ]; then install_packages curl openssl; fi
 # A browser is large, and looks at one page: where it is missing, that is skipped.
 if [ "${JOBCTL_TOOLS:-}" = required ]; then install_packages chromium; fi
 if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then install_packages python3-venv; fi

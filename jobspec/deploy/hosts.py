@@ -184,22 +184,26 @@ class Hosts:
         return service_hashes(plan)
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
-        """Return what each spare host is to have: a version of code, image and the names of secrets."""
+        """Return what identifies that which each spare host is to have: code, image and the names of secrets."""
+        homes = {node.host.name for node in plan.nodes}
         node = plan.nodes[0]
         needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
         version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
-        return dict.fromkeys(self._idle(plan), version)
+        return {host.name: version for host in self.reach.hosts if host.spare and host.name not in homes}
 
-    def _idle(self, plan: Plan) -> list[str]:
-        """Return the hosts that nodes may move to: spares, and others that take part and have no node (see `homes`).
+    def _idle(self, plan: Plan) -> frozenset[str]:
+        """Return the hosts beside spares that a node may move to: they take part in the job, and have no node (`homes`).
 
         A node has left them for a spare, or they run a member of etcd only.
         """
+        shared = plan.checkpoint is None or plan.checkpoint.shared
+        if plan.recovery.on_host_loss != "replace" or not shared:
+            return frozenset()
         homes = {node.host.name for node in plan.nodes}
-        serving = {service.host.name for service in plan.services}
-        idle = [host for host in self.reach.hosts if host.trains and host.name not in homes]
         there = {name for name, seen in self._seen.items() if seen.there}
-        return [host.name for host in idle if host.spare or host.name in serving | there]
+        there |= {service.host.name for service in plan.services}
+        idle = (host for host in self.reach.hosts if host.trains and not host.spare and host.name in there - homes)
+        return frozenset(host.name for host in idle if host.name not in self.reach.left)
 
     # Whose turn it is.
 
@@ -262,16 +266,29 @@ class Hosts:
         secrets = {name: start.secrets[name] for name in names}
         changing = self.job.is_changing()  # what runs needs its secrets until the change is made
 
-        spares = self.spares(plan)
+        spares, idle = self.spares(plan), self._idle(plan)
         trains = {node.host.name for node in plan.nodes} | set(spares)
+        serves = {service.host.name for service in plan.services}
 
         def send(site: Site) -> Image | None:
+            name = site.host.name
+            if name in trains or name in serves:
+                serve(site)
+            if name in trains:
+                return equip(site)
+            if name in idle:  # what it cannot take is no error: it is needed only if a node moves there
+                with contextlib.suppress(HostError):
+                    serve(site)
+                    equip(site)
+            return None
+
+        def serve(site: Site) -> None:
             site.send(files[site.host.name], _directories(plan, site), secrets=bool(secrets) or changing)
             for service in plan.services:
                 if service.host.name == site.host.name:
                     images.ensure(site, service.container)
-            if site.host.name not in trains:
-                return None
+
+        def equip(site: Site) -> Image | None:
             if code is not None:
                 code.send(site)
             site.send_secrets({**(site.secrets() or {}), **secrets} if changing else secrets)
@@ -307,7 +324,7 @@ class Hosts:
         at = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
         at |= observed.control.homes
         taken = Counter(at.values())
-        trains = [host for host in self.reach.hosts if host.trains]
+        trains = [host for host in self.reach.hosts if host.trains and host.name not in self.reach.left]
         ready = [host for host in trains if (seen := self._seen.get(host.name)) is not None and seen.there]
         return tuple(
             host.name
@@ -333,8 +350,9 @@ class Hosts:
 
     def _artefacts(self, plan: Plan) -> dict[str, list[Artefact]]:
         """Return the files of each host: its own folder of what `render` prints, and the launcher; of spares only that."""
+        spares = [host.name for host in self.reach.hosts if host.spare]
         homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
-        found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *self._idle(plan))}
+        found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spares, *sorted(self._idle(plan)))}
         folders = {folder(host): host for host in found}
         for artefact in render(plan, first_generation(plan)):
             where, slash, path = artefact.path.partition("/")

@@ -20,15 +20,20 @@ class SshOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """All hosts of a job's hosts file (spares too), and SSH's options."""
+    """All hosts of a job's hosts file (spares too), and SSH's options.
+
+    `left` names hosts that are in the file no more. The job may still run on them, but no node is to move there.
+    """
 
     hosts: tuple[Host, ...]
     ssh: SshOptions = SshOptions()
+    left: tuple[str, ...] = ()
 
     def with_hosts(self, others: tuple[Host, ...]) -> Reach:
         """Return this with those of `others` that it does not know: a job may still run on them."""
         known = {host.name for host in self.hosts}
-        return Reach((*self.hosts, *(host for host in others if host.name not in known)), self.ssh)
+        more = tuple(host for host in others if host.name not in known)
+        return Reach((*self.hosts, *more), self.ssh, (*self.left, *(host.name for host in more)))
 
 
 def dump_reach(reach: Reach) -> dict[str, Any]:
@@ -38,13 +43,14 @@ def dump_reach(reach: Reach) -> dict[str, Any]:
         "hosts": [asdict(host) for host in reach.hosts],
         "ssh_config": str(config.absolute()) if config else None,
         "accept_new": reach.ssh.accept_new,
+        "left": list(reach.left),
     }
 
 
 def load_reach(data: object) -> Reach:
     """Return what `dump_reach` wrote. Raises ValueError for what it has not."""
     kept = load(_Kept, data)
-    return Reach(kept.hosts, SshOptions(Path(kept.ssh_config) if kept.ssh_config else None, kept.accept_new))
+    return Reach(kept.hosts, SshOptions(Path(kept.ssh_config) if kept.ssh_config else None, kept.accept_new), kept.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +60,4 @@ class _Kept:
     hosts: tuple[Host, ...]
     ssh_config: str | None
     accept_new: bool
+    left: tuple[str, ...] = ()

@@ -57,6 +57,8 @@ def is_over(deployer: Deployer) -> bool:
 
     To be asked by a supervisor that was one until just now: a command that has seen it then leaves none behind.
     """
+    if not deployer.job.root.exists():
+        return True
     try:
         with deployer.lock("supervisor"):
             return deployer.job.plan() is None or over(deployer.observe()) is not None
@@ -97,7 +99,7 @@ class Supervisor:
             try:
                 left = self._look(feed)
             except HostError as error:  # a host, or the way to it, that is not there now: the job goes on without us
-                left = None if self.deployer.job.about() is not None else Leave("the job is down")
+                left = None if self.deployer.job.root.exists() else Leave("the job is down")
                 if left is None:
                     self.recorder.once(error.code, "waiting", error.message, host=error.host)
             except (
@@ -240,7 +242,8 @@ class Supervisor:
                 if now.control != observed.control or type(again) is not type(decision):
                     done = False  # what was seen is over, or was half of it
                 else:
-                    self._return_moved(now)
+                    if isinstance(again, Restart | Rejoin | Repair):
+                        self._return_moved(now, again)
                     done = self._apply(again, now)
             if done and not isinstance(decision, Repair):  # that one is over when it is not decided again
                 self._retry.done()
@@ -332,26 +335,34 @@ class Supervisor:
 
     def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
         """Make a plan the job's in which nodes have other hosts."""
-        plan, self.deployer.plan = self.deployer.plan, moved
+        plan = self.deployer.plan
         self.deployer.job.keep_plan(moved)
+        self.deployer.plan = moved
         before = {node.index: node.host.name for node in plan.nodes} if plan else {}
         for node, host in sorted(moves.items()):
             said = f"node {node} {words.format(before.get(node), host)}"
             self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
 
-    def _return_moved(self, now: Observed) -> None:
-        """Plan nodes where they are that were to move, if the hosts for that cannot take them. Raises DeployError, PlanError."""
+    def _return_moved(self, now: Observed, decision: Decision) -> None:
+        """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
         plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        planned = {node.index: node.host.name for node in plan.nodes} if plan else {}
+        if plan is None or source is None or reach is None:
+            return
+        out = {*self._unfit, *now.unreachable, *reach.left}
+        elsewhere = decision.moves if isinstance(decision, Restart) else {}
+        planned = {node.index: node.host.name for node in plan.nodes}
         moves = {
             node: home
             for node, home in now.control.homes.items()
-            if planned.get(node, home) != home and planned[node] in self._unfit and home not in self._unfit
+            if planned.get(node, home) != home and planned[node] in self._unfit and home not in out
         }
-        if moves and plan is not None and source is not None and reach is not None:
-            self._keep_moves(
-                with_moves(plan, source, reach, moves), moves, "does not move: {} cannot take it, it stays on {}"
-            )
+        moves = {node: home for node, home in moves.items() if node not in elsewhere}
+        if not moves:
+            return
+        try:
+            self._keep_moves(with_moves(plan, source, reach, moves), moves, "does not leave {1}: {0} cannot take it")
+        except (DeployError, PlanError) as error:  # its place is taken by now, for example
+            self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
 
     def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
         """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""

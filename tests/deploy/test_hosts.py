@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -35,6 +36,13 @@ def hosts(tmp_path: Path) -> Hosts:
         site.transport = Here(name)
         site.send([], ["run", *([] if name == "s0" else [f"node-{name[1]}"])])
     return made
+
+
+class Unasked(Here):
+    """A host that nobody is to ask."""
+
+    def run(self, *args: object, **how: object) -> NoReturn:
+        raise AssertionError(f"{self.host} is asked")
 
 
 def look(hosts: Hosts, **without: HostError) -> None:
@@ -119,7 +127,7 @@ def test_the_ledger_is_kept_on_hosts_that_have_a_part(hosts: Hosts) -> None:
 def test_where_a_path_is_looked_for_is_a_host_that_answers(hosts: Hosts, tmp_path: Path) -> None:
     look(hosts, h0=HostError("h0", "unreachable", "no route to it"))
     (tmp_path / "there").touch()
-    hosts.sites["h0"].transport = Here("nowhere")
+    hosts.sites["h0"].transport = Unasked("h0")
     assert hosts.exists(str(tmp_path / "there"))
     assert not hosts.exists(str(tmp_path / "not-there"))
 

@@ -1,41 +1,82 @@
-"""Which hosts get what a node needs that may move there."""
+"""Which hosts a node may move to, and which of them have what it needs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from jobctl.jobspec.deploy import hosts, images
 from jobctl.jobspec.deploy.control import NOTHING
+from jobctl.jobspec.deploy.deployer import Start
 from jobctl.jobspec.deploy.hosts import Hosts
 from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.reach import Reach
+from jobctl.jobspec.deploy.reach import Reach, dump_reach, load_reach
 from jobctl.jobspec.deploy.seen import Seen
+from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import HostRef, Plan, Service
 from jobctl.jobspec.spec.hosts import Host
 
 from .test_carry_out import RUNNING, TWO
 
-HOSTS = (Host("h0"), Host("h1"), Host("left"), Host("etcd"), Host("spare", spare=True), Host("idle"))
+HOSTS = tuple(Host(name) for name in ("h0", "h1", "freed", "etcd", "idle"))
+MOVES = replace(TWO, recovery=replace(TWO.recovery, on_host_loss="replace"), checkpoint=None)
+MEMBER = Service("etcd-0", "etcd", HostRef("etcd", "10.0.0.9"), TWO.nodes[0].container, ("etcd",), "/d", "D", 2379)
 
 
-def deployer(tmp_path: Path, plan: Plan = TWO) -> Hosts:
-    return Hosts(JobDir(tmp_path / "jobs" / "job"), "compose", Reach(HOSTS), plan)
+def deployer(tmp_path: Path, plan: Plan = MOVES, gone: tuple[str, ...] = ()) -> Hosts:
+    """The deployer of a job that `freed` has a work directory of; hosts `gone` are in the hosts file no more."""
+    file = Reach((*(host for host in HOSTS if host.name not in gone), Host("spare", spare=True)))
+    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "compose", file.with_hosts(HOSTS), plan)
+    there = {"h0", "h1", "freed", "spare"}
+    made._seen = {host.name: Seen((), NOTHING, {}, there=host.name in there) for host in made.reach.hosts}
+    return made
 
 
-def test_hosts_that_a_node_may_move_to_have_what_it_needs(tmp_path: Path) -> None:
+def test_a_host_that_a_node_has_left_gets_what_a_node_needs(tmp_path: Path) -> None:
     made = deployer(tmp_path)
-    assert list(made.spares(TWO)) == ["spare"]
-    made._seen = {"left": Seen((), NOTHING, {}, there=True), "idle": Seen((), NOTHING, {}, there=False)}
-    assert list(made.spares(TWO)) == ["left", "spare"]  # node 0 or 1 has left it for a spare
+    assert (list(made.spares(MOVES)), made._idle(MOVES)) == (["spare"], {"freed"})
 
 
-def test_so_has_a_host_that_only_etcd_runs_on(tmp_path: Path) -> None:
-    member = Service("etcd-0", "etcd", HostRef("etcd", "10.0.0.9"), TWO.nodes[0].container, ("etcd",), "/d", "D", 2379)
-    served = replace(TWO, services=(member,))
-    assert list(deployer(tmp_path, served).spares(served)) == ["etcd", "spare"]
+def test_so_does_a_host_that_runs_only_etcd(tmp_path: Path) -> None:
+    served = replace(MOVES, services=(MEMBER,))
+    assert deployer(tmp_path, served)._idle(served) == {"freed", "etcd"}
 
 
-def test_no_node_moves_to_a_host_that_is_not_prepared_for_it(tmp_path: Path) -> None:
+def test_where_no_node_moves_other_hosts_get_nothing(tmp_path: Path) -> None:
+    waits = replace(MOVES, recovery=replace(TWO.recovery, on_host_loss="wait"), services=(MEMBER,))
+    assert deployer(tmp_path, waits)._idle(waits) == set()
+
+
+def test_no_node_moves_to_a_host_that_is_in_the_hosts_file_no_more(tmp_path: Path) -> None:
+    assert deployer(tmp_path).homes(RUNNING) == ("spare", "freed")
+    made = deployer(tmp_path, gone=("freed",))
+    assert (made.reach.left, made._idle(MOVES), made.homes(RUNNING)) == (("freed",), set(), ("spare",))
+
+
+def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = deployer(tmp_path)
-    made._seen = {host.name: Seen((), NOTHING, {}, there=host.name != "idle") for host in HOSTS}
-    assert set(made.homes(RUNNING)) <= set(made.spares(TWO))
+    asked: list[str] = []
+
+    def ensure(site: Site, container: object) -> None:
+        asked.append(site.host.name)
+        raise HostError(site.host.name, "image-missing", "no such image")
+
+    monkeypatch.setattr(hosts, "check", lambda held: None)
+    monkeypatch.setattr(images, "ensure", ensure)
+    for name in ("send", "send_secrets", "give", "note_prepared"):
+        monkeypatch.setattr(Site, name, lambda self, *args, **how: None)
+    assert sorted(made.prepare(MOVES, Start({}, {}))) == ["h0", "h1", "spare"]
+    assert sorted(asked) == ["freed", "h0", "h1", "spare"]
+
+
+def test_what_has_left_is_kept_with_the_job() -> None:
+    reach = Reach((Host("h0"),)).with_hosts((Host("h0"), Host("h1")))
+    assert load_reach(dump_reach(reach)) == reach
+    assert reach.with_hosts((Host("h2"),)).left == ("h1", "h2")
+    old = {key: value for key, value in dump_reach(reach).items() if key != "left"}
+    assert load_reach(old).left == ()

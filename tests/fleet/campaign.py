@@ -129,7 +129,7 @@ def main() -> None:
         "--framework",
         choices=sorted(WORKS),
         default="torch",
-        help="what trains; `light` needs no framework, and starts at once",
+        help="what trains; `light` needs no framework, and starts at once; only it and torch can be elastic",
     )
     parser.add_argument("--only", default="", metavar="WORD", help="nothing but what has this in its name")
     options = parser.parse_args()

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import HostRef, Plan
-from jobctl.jobspec.supervise.loop import Supervisor
+from jobctl.jobspec.supervise.loop import Supervisor, is_over
 from tests.deploy.test_carry_out import RUNNING, TWO, Now
 
 
@@ -97,5 +97,7 @@ def test_a_supervisor_whose_job_is_forgotten_ends_though_no_host_answers(job: Jo
         raise silent
 
     feed: Any = SimpleNamespace(vitals=None, observe=hear, wait=lambda seconds: None)
-    assert watching(job).run(feed) == "the job is down"
+    supervisor = watching(job)
+    assert supervisor.run(feed) == "the job is down"
+    assert is_over(supervisor.deployer)
     assert not job.root.exists()

@@ -13,10 +13,11 @@ import pytest
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.reach import Reach
 from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import loop
-from jobctl.jobspec.supervise.decisions import Restart
+from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import Supervisor
 from tests.deploy.test_carry_out import RUNNING, TWO, Now
 
@@ -75,14 +76,38 @@ def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
 def test_a_node_whose_start_failed_elsewhere_stays_where_it_is(supervisor: Supervisor) -> None:
     supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
     supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
-    supervisor._return_moved(RUNNING)
+    supervisor._return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "h1"},) * 2
-    assert "node 1 does not move: s2 cannot take it, it stays on h1" in told(supervisor)[-1]
+    assert "node 1 does not leave h1: s2 cannot take it" in told(supervisor)[-1]
+
+
+def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(*given: object) -> Plan:
+        raise PlanError("no-room", "no room")
+
+    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
+    monkeypatch.setattr(loop, "with_moves", taken)
+    supervisor._return_moved(RUNNING, Repair(""))
+    assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
+
+
+def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_more(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
+    supervisor._return_moved(replace(RUNNING, unreachable={"h1": "not heard"}), Repair(""))
+    monkeypatch.setattr(JobDir, "reach", lambda self: Reach((Host("h0"), Host("h1")), left=("h1",)))
+    supervisor._return_moved(RUNNING, Repair(""))
+    assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
 
 
 def test_a_node_is_not_sent_back_to_a_host_that_cannot_take_it_either(supervisor: Supervisor) -> None:
     supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
     for host in ("s2", "h1"):
         supervisor._tell_failed({host: HostError(host, "cannot-start", "no")})
-    supervisor._return_moved(RUNNING)
+    supervisor._return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2

@@ -42,13 +42,17 @@ class RealServer:
         directory.mkdir()
         binary = _unpacked(self.home, "mini-" if which == "mini" else "kube-apiserver-", directory)
         argv = [self.home / "start-mini", binary] if which == "mini" else [self.home / "start-1.20", binary.parent]
-        # The scripts take this port and the three after it.
-        subprocess.run(
-            ["bash", *argv, directory, str(_ports_in_a_row(4))], check=True, capture_output=True, timeout=600
-        )
         self.kubeconfig = directory / "kubeconfig"
-        self.api: Api = connect(None, None, {"KUBECONFIG": str(self.kubeconfig)})
-        self._wait()
+        try:
+            # The scripts take this port and the three after it.
+            start = ["bash", *map(str, argv), str(directory), str(_ports_in_a_row(4))]
+            done = subprocess.run(start, check=False, capture_output=True, text=True, timeout=600)
+            assert done.returncode == 0, done.stderr
+            self.api: Api = connect(None, None, {"KUBECONFIG": str(self.kubeconfig)})
+            self._wait()
+        except BaseException:
+            self._stop()
+            raise
 
     def _wait(self) -> None:
         """Wait until it is ready: the scripts give up after two minutes, on a machine that has others to serve."""
@@ -64,6 +68,9 @@ class RealServer:
     def close(self) -> None:
         """End it."""
         self.api.close()
+        self._stop()
+
+    def _stop(self) -> None:
         subprocess.run(["bash", self.home / "stop", self.directory], check=True, timeout=60)
 
     def request(self, method: str, path: str, body: Any, headers: Mapping[str, str], *, stream: bool = False) -> Any:
