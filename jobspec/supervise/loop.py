@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.carry_out import Execution, carry_out, runs, wanted
 from jobctl.jobspec.deploy.clock import Clock
 from jobctl.jobspec.deploy.control import Result
 from jobctl.jobspec.deploy.deployer import Deployer, Failures, Feed
+from jobctl.jobspec.deploy.engine import AWAY
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.hostlock import LockLost
 from jobctl.jobspec.deploy.jobdir import Pending
@@ -46,6 +47,9 @@ LOOK = 0.5  # seconds between two looks where nothing is heard of any change: si
 SOON = 0.1  # the same while something has failed, and settles
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
+AWAY_FOR = 10.0  # seconds, the same of one that only did not answer: when it is back, it may take one
+# Codes of hosts that do not answer, or whose engines do not.
+UNANSWERED = frozenset({"no-route", "unreachable", "connection-refused", "lost", "silent", *AWAY})
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
 
 
@@ -89,7 +93,7 @@ class Supervisor:
         self._repeats = False  # whether what is done now was told when it was tried before
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
-        self._unfit: dict[str, float] = {}  # hosts that could not take a node, and when that was
+        self._unfit: dict[str, float] = {}  # hosts that could not take a node, and until when they are left alone
 
     def run(self, feed: Feed) -> str:
         """Watch until there is nothing left to do; return why. Raises HostsChanged."""
@@ -201,7 +205,7 @@ class Supervisor:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         homes = self.deployer.homes(observed) if may_move else ()
-        self._unfit = {host: at for host, at in self._unfit.items() if now - at < UNFIT}
+        self._unfit = {host: until for host, until in self._unfit.items() if now < until}
         pending = self._pending
         whole = pending is not None and {*self._places(pending).values()} <= {*there} & pending.prepared
         return World(
@@ -374,7 +378,9 @@ class Supervisor:
         for host, error in failed.items():
             if self._failed.get(host) != error.message:
                 self.recorder.record("host-failed", error.message, host=host)
-            self._unfit[host], self._failed[host] = self.clock.now(), error.message
+            away = getattr(error, "code", None) in UNANSWERED
+            self._unfit[host] = self.clock.now() + (AWAY_FOR if away else UNFIT)
+            self._failed[host] = error.message
 
     def _carry_out(
         self,
