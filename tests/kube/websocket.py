@@ -47,10 +47,7 @@ class Channels:
         """Return the next message with its channel, None when the client has closed."""
         message = b""
         while True:
-            try:
-                head = self.reader.read(2)
-            except ValueError:  # closed at this end, since the command has ended
-                return None
+            head = self.reader.read(2)
             if len(head) < 2:
                 return None
             size = head[1] & 0x7F
@@ -119,8 +116,15 @@ def _drain(channels: Channels, files: dict[int, int]) -> None:
                 del files[number]
 
 
+def _received(channels: Channels) -> bytes | None:
+    try:
+        return channels.receive()
+    except ValueError:  # the command has ended, and its connection with it
+        return None
+
+
 def _feed(channels: Channels, process: Any, master: int | None, v5: bool) -> None:
-    while (message := channels.receive()) is not None:
+    while (message := _received(channels)) is not None:
         channel, data = message[0], message[1:]
         if channel == 0 and master is not None:
             os.write(master, data)
