@@ -1,4 +1,4 @@
-"""The API server that jobctl sees: a proxy in front of a cluster, be it the fake one or a real one.
+"""The API server that jobctl sees: a proxy in front of a cluster, the fake one or a real one.
 
 What goes wrong, goes wrong here (`fail`, `denied`), and so do the parts of a kubelet that no API server has: logs that are
 followed, exec over websockets. All else is the cluster's (backend.py).
