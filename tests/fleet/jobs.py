@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.tools import commands
+
 from .fleet import Fleet
 from .machine import IMAGE
 
@@ -93,9 +95,7 @@ class Jobs:
 
     def run(self, *args: str, timeout: float = 400.0) -> subprocess.CompletedProcess[str]:
         """Run `jobctl` to its end."""
-        process = self.popen(*args)
-        out, err = process.communicate(timeout=timeout)
-        return subprocess.CompletedProcess(args, process.returncode, out, err)
+        return commands.run(args, self.code, self.environ, timeout)
 
     def ok(self, *args: str) -> str:
         """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pytest
 
 from jobctl.jobspec.deploy.processes import start_ticks
+from tests.tools import commands
 
 T = TypeVar("T")
 
@@ -92,9 +93,7 @@ class Jobs:
 
     def run(self, *args: str, timeout: float = 2 * PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run `jobctl` to its end."""
-        process = self.popen(*args)
-        out, err = process.communicate(timeout=timeout)
-        return subprocess.CompletedProcess(args, process.returncode, out, err)
+        return commands.run(args, self.directory, self.environ, timeout)
 
     def ok(self, *args: str) -> str:
         """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""

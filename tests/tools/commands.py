@@ -1,0 +1,155 @@
+"""Run `jobctl` as a process of its own, without its imports: half a second of CPU a command, which tests run by the thousand.
+
+A process that has imported all of jobctl forks one for each command. That one has its own environment, directory and standard
+streams, and ends as any interpreter does. Tests of how long imports take, and of signals, start real ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+HEAVY = ("docker", "fabric", "jinja2", "paramiko", "psutil", "yaml")  # imported by commands when they need them
+
+
+def run(
+    argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run `jobctl` with `argv` to its end. Raises TimeoutExpired, with what it has printed, after it was killed."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
+        null = stack.enter_context(open(os.devnull, "rb"))
+        link = stack.enter_context(socket.socket(socket.AF_UNIX))
+        link.connect(str(_server()))
+        order = json.dumps({"argv": argv, "cwd": str(cwd), "environ": dict(environ)}).encode()
+        socket.send_fds(link, [b"%16d" % len(order)], [file.fileno() for file in (null, *files)])
+        link.sendall(order)
+        code = _answer(link, time.monotonic() + timeout)
+        out, err = (_text(file) for file in files)
+    if code is None:
+        raise subprocess.TimeoutExpired(argv, timeout, out, err)
+    return subprocess.CompletedProcess(argv, code, out, err)
+
+
+def _answer(link: socket.socket, deadline: float) -> int | None:
+    """Return the exit code that the server tells, None if the command had to be killed."""
+    with link.makefile("r") as lines:
+        pid = int(lines.readline())
+        if select.select([link], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return int(lines.readline())
+        os.kill(pid, signal.SIGKILL)
+        lines.readline()
+    return None
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode(errors="replace")).replace("\r\n", "\n")
+
+
+@functools.cache
+def _server() -> Path:
+    """Start the process that forks, and return its socket. It ends with this one."""
+    path = Path(tempfile.mkdtemp(prefix="jobctl-commands-")) / "socket"
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("JOBCTL_")}
+    argv = [sys.executable, __file__, str(path)]
+    process = subprocess.Popen(argv, env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return path
+
+
+# What follows runs in that process.
+
+
+def _serve(path: Path) -> Callable[[], None]:
+    """Fork a process for each request, and return what that one has to do; exit with whoever started this one."""
+    import gc
+    import importlib
+
+    import jobctl
+
+    _import_all(jobctl)
+    for name in HEAVY:
+        importlib.import_module(name)
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(path))
+    server.listen(64)
+    running: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor that tells of its end: pid, and who waits
+    gc.collect()
+    gc.freeze()
+    print("ready", flush=True)
+    while True:
+        ready, _, _ = select.select([0, server, *running], [], [])
+        if 0 in ready:
+            path.unlink()
+            path.parent.rmdir()
+            sys.exit()
+        for ended in set(ready) & set(running):
+            pid, link = running.pop(ended)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            os.close(ended)
+            with link, contextlib.suppress(OSError):
+                link.sendall(b"%d\n" % code)
+        if server in ready:
+            link, _ = server.accept()
+            head, files, _, _ = socket.recv_fds(link, 16, 3)
+            with link.makefile("rb") as text:
+                order = json.loads(text.read(int(head)))
+            pid = os.fork()
+            if pid == 0:
+                for descriptor in running:
+                    os.close(descriptor)
+                for other in (server, link, *(other for _, other in running.values())):
+                    other.close()
+                return functools.partial(_become, order, files)
+            for file in files:
+                os.close(file)
+            link.sendall(b"%d\n" % pid)
+            running[os.pidfd_open(pid)] = pid, link
+
+
+def _import_all(package: Any) -> None:
+    import importlib
+    import pkgutil
+
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
+def _become(order: dict[str, Any], files: list[int]) -> None:
+    """Become the command."""
+    from jobctl.main import main
+
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        errors = "backslashreplace" if name == "stderr" else None
+        stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    os.chdir(order["cwd"])
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    time.tzset()
+    sys.argv = ["jobctl", *order["argv"]]
+    main()
+
+
+if __name__ == "__main__":
+    _serve(Path(sys.argv[1]))()
