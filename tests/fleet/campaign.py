@@ -57,7 +57,7 @@ class Campaign(Mishaps):
 
     def run_all(self, count: int, only: str = "") -> None:
         """Let `count` faults happen, one after the other; `only`: none but those whose names have this in them."""
-        up = self.up("--skip-check")
+        up = self.up()
         assert up.returncode == 0, up.stderr
         self.trains_on()
         kinds = [kind for kind in self.kinds(etcd=self.etcd) if only in kind.__name__]

@@ -103,9 +103,18 @@ class Jobs:
         assert done.returncode == 0, f"{done.stderr}\n{self.run('events').stdout}"
         return done.stdout
 
-    def up(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Bring the job up on the fleet."""
-        return self.run("up", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config), *args)
+    def up(self, *args: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+        """Bring the job up on the fleet; `check`: after the preflight, which takes as long again."""
+        return self.run("up", *self.where, *([] if check else ["--skip-check"]), *args)
+
+    def begin_up(self, **how: Any) -> subprocess.Popen[str]:
+        """Start `jobctl up` on the fleet, without the preflight, and return at once."""
+        return self.popen("up", *self.where, "--skip-check", **how)
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        """The options that name the hosts."""
+        return "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config)
 
     def status(self) -> dict[str, Any]:
         """Return `status -o json`, whatever it exits with."""

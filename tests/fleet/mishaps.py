@@ -250,12 +250,8 @@ class Mishaps(Jobs):
         assert done.returncode in codes, (args, done.returncode, done.stdout, done.stderr)
         return done
 
-    def here(self) -> tuple[str, ...]:
-        """Return the options that name the hosts."""
-        return "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config)
-
     def up_again(self, host: Host, node: int) -> None:
-        self.command("up", *self.here())
+        self.command("up", *self.where)
 
     def edit(self) -> None:
         """Change the spec."""
@@ -267,21 +263,21 @@ class Mishaps(Jobs):
 
     def up_edited(self, host: Host, node: int) -> None:
         self.edit()
-        self.command("up", *self.here())
+        self.command("up", *self.where)
 
     def edited_while_an_engine_restarts(self, host: Host, node: int) -> None:
         self.edit()
         host.stop_engine()
         time.sleep(self.chance.uniform(0.0, 3.0))
         quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        up = self.popen("up", *self.here(), "--skip-check", **quiet)
+        up = self.begin_up(**quiet)
         time.sleep(self.chance.uniform(2.0, 12.0))
         host.start_engine()
         host.wait_for_engine()
         assert up.wait(400) in (0, 4), up.returncode
 
     def checked(self, host: Host, node: int) -> None:
-        self.command("check", "job.yaml", *self.here())
+        self.command("check", "job.yaml", *self.where)
 
     def restarted(self, host: Host, node: int) -> None:
         self.command("restart", *self.chance.choice([(), ("--node", str(node))]))
@@ -293,16 +289,16 @@ class Mishaps(Jobs):
 
     def stopped_and_up(self, host: Host, node: int) -> None:
         self.command("stop")
-        self.command("up", *self.here())
+        self.command("up", *self.where)
 
     def down_from_elsewhere(self, host: Host, node: int) -> None:
         """Take it down as somebody does who knows its hosts only, while its supervisor lives; then bring it up."""
         mine = self.environ["JOBCTL_STATE_DIR"]
         self.environ["JOBCTL_STATE_DIR"] = str(self.directory / f"elsewhere-{self.change}")
         try:
-            self.command("down", "counter", *self.here())
+            self.command("down", "counter", *self.where)
         finally:
             self.environ["JOBCTL_STATE_DIR"] = mine
         left = self.files()
         assert not left, left
-        self.command("up", *self.here())
+        self.command("up", *self.where)

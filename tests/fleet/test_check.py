@@ -19,13 +19,13 @@ from .machine import IMAGE, sh
 def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
     made = Jobs(tmp_path, hosts)
     yield made
-    made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    made.run("down", *made.where)
     assert (made.containers(), made.files()) == ([[], []], [])
 
 
 def check(jobs: Jobs, *args: str) -> tuple[int, list[dict[str, Any]]]:
     """Return the exit code and all findings that are not `ok`."""
-    done = jobs.run("check", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "-o", "json", *args)
+    done = jobs.run("check", *jobs.where, "-o", "json", *args)
     report = json.loads(done.stdout)
     assert report["ok"] == (done.returncode == 0)
     return done.returncode, [finding for finding in report["findings"] if finding["verdict"] != "ok"]
@@ -39,7 +39,7 @@ def found(jobs: Jobs, *args: str) -> list[tuple[str, str, str]]:
 
 
 def test_all_is_well(jobs: Jobs) -> None:
-    done = jobs.run("check", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+    done = jobs.run("check", *jobs.where)
     assert (done.returncode, done.stderr.endswith(" verdicts on 2 hosts: all fit\n")) == (0, True), done.stderr
     here = jobs.run("check", "job.yaml")  # without hosts, of this machine
     assert (here.returncode, here.stderr.endswith("1 verdict on 1 host: all fit\n")) == (0, True), here.stderr
@@ -111,7 +111,7 @@ def test_devices_of_another_job(jobs: Jobs) -> None:
     try:
         jobs.spec(SPEC + "devices: gpu:2\n")
         assert ("h2", "idle", "devices-busy") in found(jobs)
-        listing = jobs.ok("list", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "-o", "json")
+        listing = jobs.ok("list", *jobs.where, "-o", "json")
         assert json.loads(listing)["hosts"][1]["jobs"] == [
             {"job": "busy", "node": 0, "name": None, "owner": "ann@desk", "devices": ["gpu:1", "gpu:2"]},
             {"job": "busy", "node": None, "name": "etcd-0", "owner": "ann@desk", "devices": []},
@@ -188,7 +188,7 @@ def test_volumes_and_their_rights(jobs: Jobs, tmp_path: Path) -> None:
 def test_a_checkpoint_directory_that_is_not_shared(jobs: Jobs) -> None:
     jobs.spec(SPEC.replace("{checkpoints}", "/root/checkpoints"))  # each host has a home of its own
     assert found(jobs) == [(host, "checkpoint", "checkpoint-not-shared") for host in ("h1", "h2")]
-    up = jobs.up()
+    up = jobs.up(check=True)
     assert (up.returncode, jobs.containers()) == (3, [[], []]), up.stderr
 
 
@@ -210,7 +210,7 @@ def test_devices_that_nobody_has_counted(jobs: Jobs) -> None:
     render = jobs.run("render", "--hosts", "hosts.txt")
     assert (render.returncode, "`check`, `plan` and `up` count them" in render.stderr) == (2, True), render.stderr
     for command in ("plan", "up"):
-        done = jobs.run(command, "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+        done = jobs.run(command, *jobs.where)
         assert (done.returncode, "no host has a device of kind `gpu`" in done.stderr) == (3, True), done.stderr
     assert {(host, name) for host, name, _ in found(jobs)} == {("h1", "container"), ("h2", "container")}
 

@@ -25,7 +25,7 @@ VALUE = "s3cr3t-9f8e7d6c5b4a"
 def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
     made = Jobs(tmp_path, hosts)
     yield made
-    down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    down = made.run("down", *made.where)
     assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
@@ -37,7 +37,7 @@ def test_a_secret_is_nowhere_but_in_one_file(jobs: Jobs, target: str) -> None:
     (jobs.code / "counter.py").write_text(script + (jobs.code / "counter.py").read_text())
     jobs.spec(SPEC + "secrets: [TOKEN]\n")
     jobs.environ["TOKEN"] = VALUE
-    texts = [jobs.up("--target", target, "-o", "json"), jobs.run("plan", "--explain"), jobs.run("status", "-o", "json")]
+    texts = [jobs.up("--target", target, "-o", "json", check=True), jobs.run("plan", "--explain"), jobs.run("status", "-o", "json")]
     del jobs.environ["TOKEN"]
     assert [done.returncode for done in texts] == [0, 0, 0], texts[0].stderr
     eventually(lambda: (jobs.checkpoints / "seen").exists())
@@ -167,7 +167,7 @@ def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs, target: s
 def test_run_has_what_the_job_would_have(jobs: Jobs) -> None:
     jobs.spec(SPEC + "secrets: [TOKEN]\nenv: {{PLAIN: 'a b'}}\n")
     jobs.environ["TOKEN"] = VALUE
-    where = ("--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--node", "1")
+    where = (*jobs.where, "--node", "1")
     script = "hostname; pwd; ls counter.py; echo $PLAIN; echo ${#TOKEN}; cat; exit 3"
     process = jobs.popen("run", *where, "--", "sh", "-c", script, stdin=subprocess.PIPE)
     out, err = process.communicate("typed", timeout=180)

@@ -69,7 +69,7 @@ def run(tmp_path: Path, four: Fleet) -> Iterator[Callable[..., WithEtcd]]:
             host.power_on()
     for one in made:
         print(one.run("events").stdout)  # pytest shows it where the test has failed
-        down = one.run("down", "--hosts", "hosts.txt", "--ssh-config", str(four.ssh_config))
+        down = one.run("down", *one.where)
         assert (down.returncode, one.containers(), one.files()) == (0, [[], [], [], []], []), down.stderr
 
 
@@ -89,7 +89,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
         (None, "etcd-2", "h2", "running"),
     ]
     # Whose label is no number hinders nobody who looks at the hosts, and can be read.
-    hosts = ("--hosts", "hosts.txt", "--ssh-config", str(job.fleet.ssh_config))
+    hosts = (*job.where)
     checked, listed = job.run("check", *hosts, "-o", "json"), job.run("list", *hosts, "-o", "json")
     assert (checked.returncode, listed.returncode) == (0, 0), checked.stdout + checked.stderr + listed.stderr
     names = [(one["node"], one["name"]) for one in json.loads(listed.stdout)["hosts"][0]["jobs"]]
@@ -138,7 +138,7 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     """Nobody else could say that it is dead; the new launcher waits for its lease."""
     job = run(change=("nodes: 2", "nodes: 1"))
     (job.checkpoints / "hold").touch()
-    up = job.up("--skip-check")
+    up = job.up()
     assert up.returncode == 0, up.stderr
     path = job.checkpoints / "checkpoint-0"
     eventually(path.exists)

@@ -34,13 +34,13 @@ SCHEDULES = int(os.environ.get("JOBCTL_TEST_SCHEDULES", "1"))
 def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
     made = Jobs(tmp_path, hosts)
     yield made
-    down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    down = made.run("down", *made.where)
     assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
 def is_as_wanted(jobs: Jobs) -> None:
     """One more `up`, and the job runs: a container of each node, each once, and no launcher that knows another run."""
-    up = jobs.up("-o", "json", "--skip-check")
+    up = jobs.up("-o", "json")
     assert up.returncode == 0, up.stderr
     eventually(lambda: jobs.phase() == "running")
     assert jobs.containers() == [["jobctl-counter-0"], ["jobctl-counter-1"]]
@@ -55,11 +55,7 @@ def test_up_killed_at_any_moment(jobs: Jobs) -> None:
         if number % 4 == 3:
             jobs.run("down")
         (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
-        process = jobs.popen(
-            *("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         delay = chance.uniform(0.2, 5.0)
         with_time = time.monotonic() + delay
         while process.poll() is None and time.monotonic() < with_time:
@@ -76,11 +72,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
             jobs.run("down")
         (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
         victim = chance.choice(jobs.fleet.hosts)
-        process = jobs.popen(
-            *("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check"),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.3, 4.0))
         victim.pull_cable()
         try:
@@ -91,11 +83,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
 
 
 def test_engine_killed_during_up(jobs: Jobs) -> None:
-    process = jobs.popen(
-        *("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check"),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     victim = jobs.fleet[1]
     eventually(lambda: victim.containers() or process.poll() is not None)
     victim.kill_engine()
@@ -149,7 +137,7 @@ def test_a_change_while_an_engine_restarts(jobs: Jobs) -> None:
         victim = jobs.fleet.hosts[-1]
         victim.stop_engine()
         time.sleep(chance.uniform(0.0, 4.0))
-        up = jobs.popen("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check")
+        up = jobs.begin_up()
         time.sleep(chance.uniform(2.0, 10.0))
         restart_engine(victim)
         out, err = up.communicate(timeout=400)
@@ -170,7 +158,7 @@ def test_a_job_goes_on_as_it_was_while_a_change_waits(jobs: Jobs) -> None:
     try:
         eventually(lambda: jobs.phase() == "degraded")
         jobs.spec(SPEC + "env: {{CHANGE: new}}\n")
-        up = jobs.up("--skip-check")
+        up = jobs.up()
         assert (up.returncode, victim.name in up.stderr) == (4, True), up.stderr
         state = jobs.status()
         assert (state["generation"], state["supervised"], state["nodes"][0]["state"]) == (1, True, "running")
@@ -182,7 +170,7 @@ def test_a_job_goes_on_as_it_was_while_a_change_waits(jobs: Jobs) -> None:
 
 def is_up(jobs: Jobs) -> None:
     """Bring the job up, and wait until it runs."""
-    up = jobs.up("--skip-check")
+    up = jobs.up()
     assert up.returncode == 0, up.stderr
     eventually(lambda: jobs.phase() == "running")
 
@@ -200,7 +188,7 @@ def restart_engine(host: Host) -> None:
 
 
 def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
-    assert jobs.up("--skip-check").returncode == 0
+    assert jobs.up().returncode == 0
     dead = jobs.fleet[1]
     dead.power_off()
     down = jobs.run("down")
@@ -213,7 +201,7 @@ def test_down_with_a_dead_host_is_finished_later(jobs: Jobs) -> None:
 
 def test_a_dead_host_does_not_keep_the_others_from_coming_up(jobs: Jobs) -> None:
     jobs.fleet[1].power_off()
-    up = jobs.up()
+    up = jobs.up(check=True)
     assert (up.returncode, "h2: " in up.stderr, jobs.fleet[0].containers()) == (4, True, ["jobctl-counter-0"]), (
         up.stderr
     )
@@ -227,9 +215,9 @@ def test_no_host_answers(jobs: Jobs) -> None:
     for host in jobs.fleet.hosts:
         host.pull_cable()
     try:
-        up = jobs.up()
+        up = jobs.up(check=True)
         assert (up.returncode, up.stderr.count("error: ")) == (3, 3), up.stderr
-        assert jobs.run("status", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config)).returncode == 3
+        assert jobs.run("status", *jobs.where).returncode == 3
     finally:
         for host in jobs.fleet.hosts:
             host.plug_cable()
@@ -238,7 +226,7 @@ def test_no_host_answers(jobs: Jobs) -> None:
 def test_a_lost_link_is_no_failure(jobs: Jobs) -> None:
     """The job goes on while its controller cannot see a host; what nobody can see is called so."""
     jobs.spec(SPEC + "recovery: {{host_timeout: 300s}}\n")
-    assert jobs.up("--skip-check").returncode == 0
+    assert jobs.up().returncode == 0
     jobs.fleet[1].pull_cable()
     try:
         status = eventually(lambda: (s := jobs.status())["nodes"][1]["reachable"] is False and s)
@@ -255,7 +243,7 @@ def test_a_lost_link_is_no_failure(jobs: Jobs) -> None:
 
 def test_two_ups_at_once(jobs: Jobs) -> None:
     first, second = (
-        jobs.popen("up", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config), "--skip-check")
+        jobs.begin_up()
         for _ in range(2)
     )
     codes = sorted((first.wait(timeout=300), second.wait(timeout=300)))
@@ -272,7 +260,7 @@ def test_a_held_lock_names_its_holder(jobs: Jobs) -> None:
         named = r"locked on h1 by `up elsewhere` \(pid \d+ of .* on .*\) for \d+ s"
         with pytest.raises(Locked, match=named), hold_on([site], "lock", "up", wait=0.3):
             pass
-        assert jobs.up("--skip-check", "--break-lock").returncode == 0
+        assert jobs.up("--break-lock").returncode == 0
     with hold_on([site], "lock", "up", wait=10.0):  # sooner than it would expire
         pass
     site.transport.close()

@@ -27,12 +27,12 @@ def target(request: pytest.FixtureRequest) -> str:
 def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
     made = Jobs(tmp_path, hosts)
     yield made
-    down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+    down = made.run("down", *made.where)
     assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
 
 
 def test_a_whole_life(jobs: Jobs, target: str) -> None:
-    up = jobs.up("--target", target)
+    up = jobs.up("--target", target, check=True)
     assert up.returncode == 0, up.stderr
     assert up.stderr.splitlines() == [
         "start node 0 on h1: not running",
@@ -129,7 +129,7 @@ def test_another_owner_is_left_alone(jobs: Jobs, tmp_path: Path) -> None:
     before = jobs.containers()
     jobs.environ |= {"LOGNAME": "somebody", "JOBCTL_STATE_DIR": str(tmp_path / "other")}
     for command in ("up", "down"):
-        done = jobs.run(command, "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+        done = jobs.run(command, *jobs.where)
         assert (done.returncode, "belongs to root@" in done.stderr) == (5, True), done.stderr
     assert jobs.containers() == before
     assert jobs.up("--take-over", "--no-supervise").returncode == 0
@@ -140,7 +140,7 @@ def test_another_owner_is_left_alone(jobs: Jobs, tmp_path: Path) -> None:
 def down_elsewhere(jobs: Jobs, state: Path) -> None:
     """Take the job down from another state directory, while the supervisor of this one lives; nothing is left, nor comes back."""
     elsewhere = Elsewhere(jobs, state)
-    done = elsewhere.run("down", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+    done = elsewhere.run("down", *jobs.where)
     assert (done.returncode, jobs.containers(), jobs.files()) == (0, [[], []], []), done.stderr
     eventually(lambda: not jobs.status()["supervised"])  # it sees that the job has gone
     assert (jobs.containers(), jobs.files()) == ([[], []], [])

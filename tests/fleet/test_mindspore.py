@@ -101,7 +101,7 @@ def test_lenet_ends_the_same_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
     finally:
         if "sshd" not in hosts[0].processes:
             hosts[0].power_on()
-        down = job.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+        down = job.run("down", *job.where)
         assert (down.returncode, [one for one in job.containers() if one], job.files()) == (0, [], []), down.stderr
 
 
@@ -122,7 +122,7 @@ def test_two_jobs_side_by_side_while_a_cable_is_out(tmp_path: Path, hosts: Fleet
         jobs.append(job)
     try:
         for job in jobs:
-            up = job.up("--skip-check")
+            up = job.up()
             assert up.returncode == 0, up.stderr
         for job in jobs:
             trains(job, 1, 5)
@@ -144,7 +144,7 @@ def test_two_jobs_side_by_side_while_a_cable_is_out(tmp_path: Path, hosts: Fleet
     finally:
         hosts[1].plug_cable()
         for job in jobs:
-            down = job.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+            down = job.run("down", *job.where)
             assert down.returncode == 0, down.stderr
         assert ([one for one in jobs[0].containers() if one], jobs[0].files()) == ([], [])
 
@@ -159,7 +159,7 @@ def test_a_schedulers_port_that_is_taken(tmp_path: Path, hosts: Fleet) -> None:
     listener.start("listener", ["python3", "-m", "http.server", "22345"])
     eventually(lambda: ":22345 " in listener.run("ss", "-ltn"))
     try:
-        done = job.run("check", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config), "-o", "json")
+        done = job.run("check", *job.where, "-o", "json")
     finally:
         listener.processes.pop("listener").kill()
     taken = [(f["host"], f["code"]) for f in json.loads(done.stdout)["findings"] if f["check"] == "ports"]

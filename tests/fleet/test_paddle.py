@@ -70,7 +70,7 @@ class Learner(Jobs):
 
     def lacks(self, *options: str) -> list[tuple[str, str, str]]:
         """What `check` says of the framework in the image."""
-        fleet = ("--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
+        fleet = self.where
         found = json.loads(self.run("check", "job.yaml", *fleet, "-o", "json", *options).stdout)
         return [(f["verdict"], f["code"], f["message"]) for f in found["findings"] if f["check"] == "framework"]
 
@@ -100,7 +100,7 @@ class Learner(Jobs):
 
     def run_id(self) -> str:
         """The run's id, as `plan` tells it."""
-        done = self.run("plan", "--explain", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
+        done = self.run("plan", "--explain", *self.where)
         return re.findall(r"run id (\S+)", done.stdout)[0]
 
     def table(self, node: int) -> list[str]:
@@ -110,7 +110,7 @@ class Learner(Jobs):
 
     def down(self) -> None:
         """Take it down, and see that nothing is left."""
-        done = self.run("down", "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config))
+        done = self.run("down", *self.where)
         left = [name for names in self.containers() for name in names if f"-{self.name}-" in name]
         files = [path for path in self.files() if self.name in path.parts]
         assert (done.returncode, left, files) == (0, [], []), done.stderr

@@ -98,7 +98,7 @@ class Run(Jobs):
     def begin(self) -> None:
         """Bring it up, and return once it has trained past a checkpoint; only `ends_well` lets it end."""
         (self.checkpoints / "hold").touch()
-        up = self.up("--skip-check")
+        up = self.up()
         assert up.returncode == 0, up.stderr
         eventually(lambda: self.step() > 2 * EVERY)
 
@@ -161,7 +161,7 @@ def run(tmp_path: Path, three: Fleet) -> Iterator[Callable[..., Run]]:
             host.power_on()
     for one in made:
         print(one.run("events").stdout)  # pytest shows it where the test has failed
-        down = one.run("down", "--hosts", "hosts.txt", "--ssh-config", str(three.ssh_config))
+        down = one.run("down", *one.where)
         assert (down.returncode, one.containers(), one.files()) == (0, [[], [], []], []), down.stderr
 
 
@@ -223,7 +223,7 @@ def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run])
     job.begin()
     with (job.code / "hosts.txt").open("a") as hosts:  # which lies in the folder of the code
         hosts.write(f"h3 addr={job.fleet[2].address} spare\n")
-    up = job.up("--skip-check")
+    up = job.up()
     added = "prepare h3: a spare that has not got what a node needs"
     assert (up.returncode, up.stderr.splitlines()[0], job.status()["generation"]) == (0, added, 1)
     (job.checkpoints / "end-0").touch()  # so that none is left to tell that it does not answer node 1
@@ -234,7 +234,7 @@ def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run])
     assert (state["nodes"][1]["host"], state["generation"], job.resumed()[-1] >= 2 * EVERY) == ("h3", 2, True)
     moved = next(e for e in job.events() if e["event"] == "moved")
     assert (moved["node"], moved["host"], moved["from"]) == (1, "h3", "h2")
-    assert job.up("--skip-check").returncode in (0, 4)  # and nothing is moved back
+    assert job.up().returncode in (0, 4)  # and nothing is moved back
     assert job.status()["nodes"][1]["host"] == "h3"
 
 

@@ -48,7 +48,7 @@ def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
         log_in(tmp_path)
         push(hosts, tmp_path)
         yield made
-        down = made.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+        down = made.run("down", *made.where)
         assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
     finally:
         for host in hosts.hosts:
@@ -85,7 +85,7 @@ def push(hosts: Fleet, home: Path) -> None:
 
 
 def test_an_image_is_pulled_with_the_users_credentials(jobs: Jobs) -> None:
-    check = jobs.run("check", "--hosts", "hosts.txt", "--ssh-config", str(jobs.fleet.ssh_config))
+    check = jobs.run("check", *jobs.where)
     assert check.returncode == 0, check.stderr
     up = jobs.up()
     assert up.returncode == 0, up.stderr
@@ -101,9 +101,9 @@ def test_an_image_is_pulled_with_the_users_credentials(jobs: Jobs) -> None:
 
 def test_without_credentials_or_a_tag(jobs: Jobs) -> None:
     jobs.spec(SPEC.replace(IMAGE, NAME.replace("torch:1", "torch:2")).replace("pull: never", "pull: missing"))
-    done = jobs.up()
+    done = jobs.up(check=True)
     assert (done.returncode, "is the tag right?" in done.stderr) == (3, True), done.stderr
     shutil.rmtree(jobs.directory / ".docker")
-    done = jobs.up()
+    done = jobs.up(check=True)
     assert (done.returncode, "`docker login` here" in done.stderr) == (3, True), done.stderr
     assert jobs.containers() == [[], []]

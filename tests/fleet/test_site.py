@@ -133,7 +133,7 @@ def job(request: pytest.FixtureRequest, hosts: Fleet) -> Iterator[Job]:
     assert [list((host.home / ".jobctl").glob("*/*")) for host in hosts.hosts] == [[], []]
 
 
-def test_a_job_runs_to_its_end_on_two_hosts(job: Job, hosts: Fleet) -> None:
+def test_what_render_prints_is_sent_and_runs_to_its_end(job: Job, hosts: Fleet) -> None:
     job.up()
     eventually(lambda: job.are("running"))
     first, second = job.on_all(Site.observe)
@@ -143,35 +143,21 @@ def test_a_job_runs_to_its_end_on_two_hosts(job: Job, hosts: Fleet) -> None:
     ]
     assert first.control.generation is not None
     assert first.control.generation.number == 1
+    for host, seen in zip(hosts.hosts, (first, second), strict=True):
+        work = host.home / ".jobctl" / host.name / "demo"
+        for artefact in job.artefacts(host.name):
+            assert (work / artefact.path).read_bytes() == artefact.content
+            assert (work / artefact.path).stat().st_mode & 0o777 == artefact.mode
+        texts = [one.content.decode() for one in job.artefacts(host.name) if one.path != "launcher.py"]
+        assert all(c.artefact and c.artefact in text for c, text in zip(seen.containers, texts, strict=True))
+    job.up()  # once more changes nothing
+    assert [seen.containers for seen in job.on_all(Site.observe)] == [first.containers, second.containers]
     for host in hosts.hosts:
         host.docker("exec", host.containers()[0], "touch", "/jobctl/node/go")
     eventually(lambda: job.are("succeeded"))
     eventually(lambda: not any(c.running for seen in job.on_all(Site.observe) for c in seen.containers))
     log = (hosts[1].home / ".jobctl" / "h2" / "demo" / "node-1" / "logs" / "1" / "workerlog.0").read_text()
     assert log == f"node 1 of 2 {hosts[0].address}\n"
-
-
-def test_what_lies_on_the_host_is_what_render_prints(job: Job, hosts: Fleet) -> None:
-    job.up()
-    for host in hosts.hosts:
-        work = host.home / ".jobctl" / host.name / "demo"
-        for artefact in job.artefacts(host.name):
-            assert (work / artefact.path).read_bytes() == artefact.content
-            assert (work / artefact.path).stat().st_mode & 0o777 == artefact.mode
-
-
-def test_starting_twice_changes_nothing(job: Job) -> None:
-    job.up()
-    before = [seen.containers for seen in job.on_all(Site.observe)]
-    job.up()
-    assert [seen.containers for seen in job.on_all(Site.observe)] == before
-
-
-def test_the_artefact_hash_tells_what_runs(job: Job) -> None:
-    job.up()
-    labels = [c.artefact for seen in job.on_all(Site.observe) for c in seen.containers]
-    texts = [a.content.decode() for host in job.sites for a in job.artefacts(host) if a.path != "launcher.py"]
-    assert all(label and label in text for label, text in zip(labels, texts, strict=True))
 
 
 def test_nothing_there_is_nothing_seen(job: Job) -> None:
@@ -218,8 +204,7 @@ def test_an_image_that_is_not_there(hosts: Fleet) -> None:
     site.transport.close()
 
 
-@pytest.mark.parametrize("target", ["compose", "ssh"])
-def test_the_example_trains_on_two_hosts(hosts: Fleet, target: Target, tmp_path: Path) -> None:
+def test_the_example_trains_on_two_hosts(hosts: Fleet, tmp_path: Path) -> None:
     """torch is not in the image: the environment of these tests is mounted into the containers."""
     pytest.importorskip("torch", reason="the extra `examples` is not installed")
     pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
@@ -239,7 +224,7 @@ checkpoint: {shared}
 volumes: ["{hosts.lent("examples")}:/examples:ro", "{hosts.lent("packages")}:/packages:ro"]
 env: {{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}
 """
-    job = Job(hosts, target, text)
+    job = Job(hosts, "compose", text)
     try:
         job.up()
         eventually(lambda: job.are("succeeded"), 400)

@@ -86,7 +86,7 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
             raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
 
     try:
-        up = job.up("--skip-check")
+        up = job.up()
         assert up.returncode == 0, up.stderr
         state = trains(1)
         assert [(n["role"], n["host"], len(n["processes"])) for n in state["nodes"]] == [
@@ -114,5 +114,5 @@ def test_it_reaches_its_loss_whatever_dies(tmp_path: Path, hosts: Fleet) -> None
     finally:
         if "sshd" not in hosts[1].processes:
             hosts[1].power_on()
-        down = job.run("down", "--hosts", "hosts.txt", "--ssh-config", str(hosts.ssh_config))
+        down = job.run("down", *job.where)
         assert (down.returncode, [one for one in job.containers() if one], job.files()) == (0, [], []), down.stderr
