@@ -19,16 +19,41 @@ settings.load_profile("unhurried")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew instead of comparing")
+    parser.addoption("--all", action="store_true", help="also run the tests that are left out unless a path names them")
 
 
+# Run only with --all, or where a path is given: what takes longer than five minutes altogether, and what it needs.
+LEFT_OUT = {
+    "fleet": "hosts with Docker Engines, as root",
+    "cluster": "whole jobs in pods, as root",
+    "examples": "every example, with each framework",
+}
 # Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
 LONG = ("fleet", "examples", "cluster", "local", "launcher", "supervise")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put what takes long first: with two workers, a long file at the end would leave one of them idle."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes long unless it is asked for, and put what takes longest first.
+
+    With two workers, a long file at the end would leave one of them idle.
+    """
     rank = {name: number for number, name in enumerate(LONG)}
     items.sort(key=lambda item: rank.get(item.path.parent.name, len(LONG)))
+    if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    out = [item for item in items if item.path.parent.name in LEFT_OUT]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item.path.parent.name not in LEFT_OUT]
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say which tests were left out, and how to have them."""
+    if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    for folder, what in LEFT_OUT.items():
+        terminalreporter.write_line(f"left out: tests/{folder} ({what}); `bash tests/run.sh tests/{folder}` runs it")
+    terminalreporter.write_line("`bash tests/run.sh --all` runs everything that this machine can run")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# All checks of the project, as CI runs them: lint, types, tests. Arguments go to pytest.
+# Lint, types, and the tests that need neither hosts nor pods; --all: all tests that can run here. Arguments go to pytest.
 #
 # The environment is made when missing, outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/jobctl-tests.
 # What needs a tool that is not here is skipped with the reason, unless JOBCTL_TOOLS=required, JOBCTL_PYTHONS=required,
-# JOBCTL_FRAMEWORKS=required or JOBCTL_FLEET=required says that it must not be. PaddlePaddle has an environment of its own there, made by the first test that needs it.
+# JOBCTL_FRAMEWORKS=required or JOBCTL_FLEET=required says that it must not be. PaddlePaddle and MindSpore have environments of
+# their own there, made by the first test that needs them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -58,6 +59,7 @@ fi
 "$python" -m ruff format --check .
 # From elsewhere, so that what is installed is checked and tested, not what lies here.
 (cd "$source" && rm -rf build && "$python" -m mypy --strict --config-file pyproject.toml -p jobctl)
-unset PYTHONPATH
+# With bytecode, pytest prepares each test file once, and not in each worker of each run.
+unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
 exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"

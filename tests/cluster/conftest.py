@@ -13,7 +13,7 @@ import pytest
 
 from tests.fleet.fleet import fleet
 from tests.fleet.machine import missing
-from tests.tools.frameworks import Name, python_of
+from tests.tools.frameworks import IMAGE_PYTHON, Name, site_packages
 
 from .containers import Containers
 from .controllers import pods_of
@@ -32,12 +32,12 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     wanted = os.environ.get("JOBCTL_PODS") or request.module.PODS
     required = os.environ.get("JOBCTL_FLEET") == "required"
     problem = missing()
-    if sysconfig.get_python_version() != "3.11":
-        problem = "the image's Python is 3.11, and cannot import what is installed for another"
+    if sysconfig.get_python_version() != IMAGE_PYTHON:
+        problem = f"the image's Python is {IMAGE_PYTHON}, and cannot import what is installed for another"
     if wanted == "containers" and problem and required:
         pytest.fail(problem)
     if wanted == "containers" and not problem:
-        lends = {name: python_of(name).parents[1] / "lib" / "python3.11" / "site-packages" for name in FRAMEWORKS}
+        lends = {name: site_packages(name) for name in FRAMEWORKS}
         with fleet(2, lends=lends) as made:
             yield Containers(made)
         return

@@ -37,7 +37,11 @@ def test_a_secret_is_nowhere_but_in_one_file(jobs: Jobs, target: str) -> None:
     (jobs.code / "counter.py").write_text(script + (jobs.code / "counter.py").read_text())
     jobs.spec(SPEC + "secrets: [TOKEN]\n")
     jobs.environ["TOKEN"] = VALUE
-    texts = [jobs.up("--target", target, "-o", "json", check=True), jobs.run("plan", "--explain"), jobs.run("status", "-o", "json")]
+    texts = [
+        jobs.up("--target", target, "-o", "json", check=True),
+        jobs.run("plan", "--explain"),
+        jobs.run("status", "-o", "json"),
+    ]
     del jobs.environ["TOKEN"]
     assert [done.returncode for done in texts] == [0, 0, 0], texts[0].stderr
     eventually(lambda: (jobs.checkpoints / "seen").exists())

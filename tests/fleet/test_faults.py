@@ -242,10 +242,7 @@ def test_a_lost_link_is_no_failure(jobs: Jobs) -> None:
 
 
 def test_two_ups_at_once(jobs: Jobs) -> None:
-    first, second = (
-        jobs.begin_up()
-        for _ in range(2)
-    )
+    first, second = (jobs.begin_up() for _ in range(2))
     codes = sorted((first.wait(timeout=300), second.wait(timeout=300)))
     assert codes in ([0, 0], [0, 5])
     is_as_wanted(jobs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.frameworks import python_of
+from tests.tools.frameworks import need_image_python, site_packages
 from tests.tools.mindsporescripts import COLLECTIVE, undisturbed
 from tests.tools.pace import keep_pace, limit
 
@@ -39,9 +38,8 @@ env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1", STEPS: "100000", DELAY: "0
 @pytest.fixture(scope="module")
 def hosts(can_have_fleet: None) -> Iterator[Fleet]:
     """Three hosts that can import MindSpore, and have the same name: it counts workers of a host by that."""
-    if sysconfig.get_python_version() != "3.11":
-        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
-    packages = python_of("mindspore").parents[1] / "lib" / "python3.11" / "site-packages"
+    need_image_python()
+    packages = site_packages("mindspore")
     with fleet(3, lends={"mindspore": packages}, called="twin") as made:
         assert [host.run("hostname").strip() for host in made.hosts] == ["twin"] * 3
         yield made

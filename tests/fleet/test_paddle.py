@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.plan.generation import port_of
-from tests.tools.frameworks import Name, python_of
+from tests.tools.frameworks import Name, need_image_python, site_packages
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
 
 from .fleet import Fleet, fleet
@@ -49,10 +48,9 @@ PS = "mode: ps\nps: {servers: 2, trainers: 4}\n"
 @pytest.fixture(scope="module")
 def hosts(can_have_fleet: None) -> Iterator[Fleet]:
     """Hosts at 10.N.0.1, 10.N.0.10 and 10.N.0.11: Paddle's own launcher takes the second's processes for the first's."""
-    if sysconfig.get_python_version() != "3.11":
-        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
+    need_image_python()
     names: tuple[Name, ...] = ("paddle", "paddle-ps")
-    packages = {name: python_of(name).parents[1] / "lib" / "python3.11" / "site-packages" for name in names}
+    packages = {name: site_packages(name) for name in names}
     with fleet(3, numbers=(1, 10, 11), lends=packages) as made:
         yield made
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,6 +24,7 @@ from jobctl.jobspec.planner import planner
 from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
+from tests.tools.frameworks import need_image_python, need_packages
 
 from .fleet import Fleet
 from .machine import IMAGE
@@ -206,10 +206,8 @@ def test_an_image_that_is_not_there(hosts: Fleet) -> None:
 
 def test_the_example_trains_on_two_hosts(hosts: Fleet, tmp_path: Path) -> None:
     """torch is not in the image: the environment of these tests is mounted into the containers."""
-    pytest.importorskip("torch", reason="the extra `examples` is not installed")
-    pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
-    if sysconfig.get_python_version() != "3.11":
-        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
+    need_packages("torch", "sklearn")
+    need_image_python()
     shared = tmp_path / "checkpoints"
     shared.mkdir()
     text = f"""

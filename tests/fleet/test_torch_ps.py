@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tools.frameworks import need_image_python, need_packages
 from tests.tools.pace import keep_pace, limit
 
 from .fleet import EXAMPLES, Fleet, fleet
@@ -41,9 +41,8 @@ env: {{{{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}}}
 
 @pytest.fixture(scope="module")
 def hosts(can_have_fleet: None) -> Iterator[Fleet]:
-    pytest.importorskip("torch", reason="the extra `examples` is not installed")
-    if sysconfig.get_python_version() != "3.11":
-        pytest.skip("the image's Python is 3.11, and cannot import what is installed for another")
+    need_packages("torch")
+    need_image_python()
     with fleet(3) as made:
         yield made
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.tools.frameworks import Name, python_of
+from tests.tools.frameworks import Name, site_packages
 
 from .machine import IMAGE
 
@@ -252,7 +252,7 @@ class Work:
         """Return the folders that the hosts have to see."""
         if self.environment is None:
             return {}
-        return {self.environment: python_of(self.environment).parents[1] / "lib" / "python3.11" / "site-packages"}
+        return {self.environment: site_packages(self.environment)}
 
 
 WORKS = {

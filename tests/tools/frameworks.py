@@ -6,10 +6,12 @@ They are made when missing, outside of the checkout. Run it to fill the cache: `
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +21,7 @@ import pytest
 
 Name = Literal["paddle", "paddle-ps", "mindspore"]
 
+IMAGE_PYTHON = "3.11"  # of the fleet's image: Debian 12's
 PATIENCE = 1800  # seconds for downloading half a gigabyte
 MARKER = "complete"  # written last: an environment without it may be half of one
 
@@ -51,12 +54,33 @@ class Impossible(Exception):
     """An environment that cannot be made here, and why."""
 
 
+def need_packages(*names: str) -> None:
+    """Skip unless these packages of the extra `examples` are installed here; importing them to see takes seconds.
+
+    In a module, before its first test, or in a test.
+    """
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the extra `examples` is not installed: {' '.join(missing)}", allow_module_level=True)
+
+
+def need_image_python() -> None:
+    """Skip unless packages that are installed here can be imported in the fleet's image."""
+    if sysconfig.get_python_version() != IMAGE_PYTHON:
+        pytest.skip(f"the image's Python is {IMAGE_PYTHON}, and cannot import what is installed for another")
+
+
 def python_of(name: Name) -> Path:
     """Return the interpreter that has the framework; skip (or fail, if it is required) where there can be none."""
     made = _made(name)
     if isinstance(made, str):
         (pytest.fail if os.environ.get("JOBCTL_FRAMEWORKS") == "required" else pytest.skip)(made)
     return made
+
+
+def site_packages(name: Name) -> Path:
+    """Return the folder of its packages, to be lent to hosts whose Python is the same; skip as `python_of` does."""
+    return python_of(name).parents[1] / "lib" / f"python{IMAGE_PYTHON}" / "site-packages"
 
 
 @cache

@@ -1,0 +1,113 @@
+"""What is run by hand before a release: hours of random faults, worlds and schedules, and the benchmarks.
+
+    sudo python -m tests.campaign --list            # what there is
+    sudo python -m tests.campaign --only fleet      # those with a word in their names
+    sudo python -m tests.campaign --seed 7          # other faults than the last time
+
+Each part is a command of its own. Its output goes to a file, and the table at the end says how it went, in the form
+that docs/testing.md keeps. The Python needs the packages of the tests. It exits with 0 only if every part did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PYTEST = ("-m", "pytest", "-q")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the campaign: a name, what Python runs, and the variables that say how much of it."""
+
+    name: str
+    argv: tuple[str, ...]
+    environ: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """What a person types to run it."""
+        return " ".join([*(f"{name}={value}" for name, value in self.environ.items()), "python", *self.argv])
+
+
+def parts(seed: int, faults: int) -> Iterator[Part]:
+    """Yield all parts; `seed` chooses the faults, `faults` is how many a job without a framework has."""
+    for number, (kind, options) in enumerate(
+        {"fixed": (), "elastic": ("--elastic",), "etcd": ("--etcd",), "elastic-etcd": ("--elastic", "--etcd")}.items()
+    ):
+        yield _fleet(f"fleet-{kind}", "light", seed + number, faults, *options)
+    for framework in ("torch", "torch-ps", "mindspore", "paddle", "paddle-ps", "paddle-elastic"):
+        yield _fleet(f"fleet-{framework}", framework, seed, max(1, faults // 5))
+    often = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_SCHEDULES": "30", "JOBCTL_TEST_KILLS": "30"}
+    yield _tests("schedules", "tests/fleet/test_faults.py", {**often, "JOBCTL_TEST_CUTS": "20"})
+    yield _tests("deaths", "tests/fleet", {"JOBCTL_TEST_DEATHS": "all"}, "-k", "whatever_dies")
+    yield _tests("worlds", "tests/supervise", {"JOBCTL_TEST_WORLDS": "10000"})
+    yield _tests("pods", "tests/cluster/test_none.py", {"JOBCTL_TEST_PODS": "30", "JOBCTL_TEST_SEED": str(seed)})
+    yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
+    for name in ("startup", "compile", "code", "hosts", "recovery", "supervise"):
+        yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))
+
+
+def _fleet(name: str, framework: str, seed: int, faults: int, *options: str) -> Part:
+    how = ("--framework", framework, "--seed", str(seed), "--faults", str(faults))
+    return Part(name, ("-m", "tests.fleet.campaign", *how, *options))
+
+
+def _tests(name: str, path: str, environ: dict[str, str], *options: str) -> Part:
+    return Part(name, (*PYTEST, path, *options), environ)
+
+
+def run(part: Part, logs: Path) -> tuple[str, str, float]:
+    """Run a part; return how it ended, its last line, and how many seconds it took."""
+    path, began = logs / f"{part.name}.log", time.monotonic()
+    with path.open("wb") as log:
+        environ = {**os.environ, **part.environ}
+        code = subprocess.run(
+            [sys.executable, *part.argv], cwd=ROOT, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        ).returncode
+    lines = path.read_text(errors="replace").strip().splitlines() or [""]
+    return "passed" if code == 0 else f"exit code {code}", lines[-1].strip("= "), time.monotonic() - began
+
+
+def commit() -> str:
+    """Return the commit that lies here, with a mark if anything was changed."""
+    argv = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def main() -> int:
+    """Run the parts that were asked for, one after the other, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--faults", type=int, default=100, help="faults of a job without a framework (default: 100)")
+    parser.add_argument("--only", default="", metavar="WORD", help="the parts with this in their names")
+    parser.add_argument("--list", action="store_true", help="print the parts and their commands, and run nothing")
+    options = parser.parse_args()
+    chosen = [part for part in parts(options.seed, options.faults) if options.only in part.name]
+    if options.list:
+        print("\n".join(f"{part.name:20} {part.line}" for part in chosen))
+        return 0
+    logs = Path(tempfile.mkdtemp(prefix="jobctl-campaign-"))
+    rows = []
+    for part in chosen:
+        print(f"{part.name}: {part.line}\n  output in {logs / part.name}.log", flush=True)
+        outcome, last, seconds = run(part, logs)
+        rows.append((part.name, outcome, last, seconds))
+        print(f"  {outcome} after {seconds:.0f} s: {last}", flush=True)
+    print(f"\nat {commit()}, seed {options.seed}:\n\n| part | outcome | last line | minutes |\n|---|---|---|---|")
+    for name, outcome, last, seconds in rows:
+        print(f"| {name} | {outcome} | {last} | {seconds / 60:.0f} |")
+    return 0 if chosen and all(outcome == "passed" for _, outcome, _, _ in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
