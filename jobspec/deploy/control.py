@@ -73,7 +73,8 @@ class Ledger:
         """Return the ledger with the failures noted because of which launchers have begun generations by themselves."""
         known = {failure.generation for failure in self.failures}
         found = generation.alone.failures if generation and generation.alone else ()
-        return replace(self, failures=(*self.failures, *(f for f in found if f.generation not in known)))
+        more = tuple(f for f in found if f.generation not in known)
+        return replace(self, failures=self.failures + more) if more else self
 
     def counted(self, window: float | None, now: float) -> int:
         """Return how many failures count for `recovery.max_restarts`."""

@@ -1,13 +1,14 @@
 """Fencing, liveness and the budget in random worlds: partitions, paused machines, hosts that die, supervisors that come and go.
 
-JOBCTL_TEST_WORLDS says how many.
+JOBCTL_TEST_WORLDS says how many: a few in each run of the tests, thousands before a release.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -35,7 +36,8 @@ KINDS = (
     "coup",
 )
 KINDS += ("fail", "fail", "slow", "refuse", "finish", "finish", "die", "full", "lose", "late")
-WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "400"))
+WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100"))
+SEARCHED = 4000  # worlds among which a bug is looked for
 
 
 def live(seed: int, bugs: Bugs | None = None) -> Sim:
@@ -229,32 +231,55 @@ class MovesForAFew(Vitals):
         return False
 
 
-@pytest.mark.parametrize(
-    "bugs",
-    [
-        Bugs(lease=CountsFromArrival),
-        Bugs(lease=StartsUnasked),
-        Bugs(lease=CountsHalf),
-        Bugs(vitals=ListensToNobody),
-        Bugs(vitals=Impatient),
-        Bugs(vitals=TrustsHeirs),
-        Bugs(vitals=TakesTheMissingForSilent),
-        Bugs(vitals=MovesForAFew),
-    ],
-    ids=lambda bugs: (bugs.lease if bugs.lease is not Lease else bugs.vitals).__name__,
-)
-def test_bugs_put_there_on_purpose_are_found(bugs: Bugs) -> None:
-    for seed in range(4000):
-        try:
-            live(seed, bugs)
-        except Twice:
+def find(shows: Callable[[int], bool], first: int) -> None:
+    """Look for a world that shows a bug put there on purpose: first in the one that has, then in those after it.
+
+    Any change of how worlds go makes other ones of them. Whoever reads of it in the summary names the new one.
+    """
+    for seed in range(first, first + SEARCHED):
+        if shows(seed):
+            if seed != first:
+                warnings.warn(f"the first world that shows it is no longer {first}, but {seed}", stacklevel=2)
             return
-    pytest.fail("not found in 4000 worlds")
+    pytest.fail(f"not found in {SEARCHED} worlds")
+
+
+def shows_twice(live: Callable[[int], object]) -> Callable[[int], bool]:
+    """Say of each world whether a node trains twice in it."""
+
+    def shows(seed: int) -> bool:
+        try:
+            live(seed)
+        except Twice:
+            return True
+        return False
+
+    return shows
+
+
+@pytest.mark.parametrize(
+    ("bugs", "first"),
+    [
+        (Bugs(lease=CountsFromArrival), 829),
+        (Bugs(lease=StartsUnasked), 332),
+        (Bugs(lease=CountsHalf), 4),
+        (Bugs(vitals=ListensToNobody), 8),
+        (Bugs(vitals=Impatient), 4),
+        (Bugs(vitals=TrustsHeirs), 29),
+        (Bugs(vitals=TakesTheMissingForSilent), 1682),
+        (Bugs(vitals=MovesForAFew), 11),
+    ],
+    ids=lambda value: (
+        (value.vitals if value.lease is Lease else value.lease).__name__ if isinstance(value, Bugs) else None
+    ),
+)
+def test_bugs_put_there_on_purpose_are_found(bugs: Bugs, first: int) -> None:
+    find(shows_twice(lambda seed: live(seed, bugs)), first)
 
 
 def test_a_generation_that_is_handed_out_only_once_is_found() -> None:
-    assert any(end(live(seed, Bugs(once=True))) == "does not train" for seed in range(400))
+    find(lambda seed: end(live(seed, Bugs(once=True))) == "does not train", 9)
 
 
 def test_a_supervisor_that_forgets_what_it_has_spent_is_found() -> None:
-    assert any((wrong := end(live(seed, Bugs(forgets=True)))) and "restarts, of" in wrong for seed in range(200))
+    find(lambda seed: "restarts, of" in (end(live(seed, Bugs(forgets=True))) or ""), 37)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobctl.jobspec.deploy.control import NOTHING, Control, Ledger, Result, age, newest
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.observed import Observed, ObservedNode, State
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals, tick_of
 from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
@@ -72,6 +72,8 @@ class Launcher:
 
     def read_control(self) -> None:
         order = self.host.control
+        if order is self.order:
+            return
         if order is not None and order.command == "finish":
             self.host.launchers = [other for other in self.host.launchers if other is not self]
             self.trains = self.pending = False
@@ -175,6 +177,7 @@ class Supervisor:
         self.vitals = sim.bugs.vitals(lambda: self.sim.now, f"{machine}{sim.count()}")
         self.links = {name: Link(whole=sim.is_whole(machine, name)) for name in sim.hosts}
         self.control = NOTHING
+        self.reached: dict[str, bool] = {}  # hosts, and whether they can be reached, as this look has found them
         self.unfit: dict[str, float] = {}  # hosts that could not start a node, and when
         self.not_before: dict[str, float] = {}  # by the generation that failed
         self.began = sim.now
@@ -231,10 +234,15 @@ class Supervisor:
             link.down.append((self.sim.later(host.name, 1), (line["node"], *answer.split())))
 
     def reaches(self, name: str) -> bool:
+        return self.reached[name]
+
+    def tries(self, name: str) -> bool:
+        """Say whether a host can be reached now."""
         link, host = self.links[name], self.sim.hosts[name]
         return link.whole and link.open and host.acts and self.vitals.silent(name) is None
 
     def look(self) -> None:
+        self.reached = {name: self.tries(name) for name in self.sim.hosts}
         reached = [host for name, host in self.sim.hosts.items() if self.reaches(name)]
         found = [Control(g, host.ledger) for host in reached for g in host.generations()]
         self.control = newest([*found, self.control])
@@ -281,7 +289,7 @@ class Supervisor:
             self.sim.end(self)
 
     def observe(self, generation: Generation) -> Observed:
-        nodes = []
+        nodes, belongs = [], self.homes(generation)
         for member in generation.members:
             host = self.sim.hosts[member.host]
             if not self.reaches(member.host):
@@ -293,7 +301,7 @@ class Supervisor:
             ObservedNode(x.node, "trainer", name, "fenced", container="c")
             for name, host in self.sim.hosts.items()
             for x in host.launchers
-            if self.reaches(name) and name != self.homes(generation).get(x.node)
+            if self.reaches(name) and name != belongs.get(x.node)
         ]
         outdated = [
             m.host
@@ -384,18 +392,18 @@ class Supervisor:
 
 
 def _observed(member: Member, launcher: Launcher | None, generation: Generation, done: int | None) -> ObservedNode:
-    number = launcher.number if launcher is not None else generation.number
-    made = ObservedNode(member.node, "trainer", member.host, "running", launcher=1, generation=number)
+    node, host = member.node, member.host
     if launcher is None and done is not None:
-        return replace(made, state="exited", exit_code=0, launcher=None, generation=done)
+        return ObservedNode(node, "trainer", host, "exited", generation=done, exit_code=0)
     if launcher is None:
-        return replace(made, state="failed", launcher=None, generation=0)
-    made = replace(made, progress=launcher.step)
+        return ObservedNode(node, "trainer", host, "failed")
+    failure: Failure | None = None
+    state: State = "running" if launcher.trains else "pending"
     if launcher.fenced or launcher.failed:
-        kind = "fenced" if launcher.fenced else "launcher"
-        failure = Failure(launcher.number, launcher.at, member.node, member.host, None, None, kind, None, 0.0)
-        return replace(made, state="fenced" if launcher.fenced else "failed", failure=failure)
-    return made if launcher.trains else replace(made, state="pending")
+        state, kind = ("fenced", "fenced") if launcher.fenced else ("failed", "launcher")
+        failure = Failure(launcher.number, launcher.at, node, host, None, None, kind, None, 0.0)
+    step, number = launcher.step, launcher.number
+    return ObservedNode(node, "trainer", host, state, launcher=1, generation=number, progress=step, failure=failure)
 
 
 class Sim:
