@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jobctl.jobspec.spec import short
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 from jobctl.jobspec.spec.source import BadSource, Node, parse
 
 FILE = "--set"  # in place of a file: line n is the n-th override
+
+# Keys that are mappings in their long form, so that `--set checkpoint.keep=3` means something beside `checkpoint: /path`.
+_SHORT: Mapping[str, Callable[[Any], Any]] = {
+    "checkpoint": short.checkpoint,
+    "code": short.code,
+    "devices": short.devices,
+    "nodes": short.nodes,
+}
 
 
 def apply_override(root: Node, override: str, number: int) -> None:
@@ -58,11 +71,30 @@ def _place(root: Node, parts: list[str], value: Node, span: Span) -> None:
     node = root
     for part in parts[:-1]:
         entry = node.get(part)
-        below = entry[1] if entry and entry[1].kind == "mapping" else Node("mapping", span)
+        found = _long(part, entry[1]) if entry and node is root else entry[1] if entry else None
+        below = found if found is not None and found.kind == "mapping" else Node("mapping", span)
         below = Node("mapping", below.span, entries=list(below.entries), size=below.size)
         _set(node, part, below, span)
         node = below
     _set(node, parts[-1], value, span)
+
+
+def _long(key: str, value: Node) -> Node:
+    """Return the long form of a value of the spec that is written in its short form, any other as it is.
+
+    What a variable stands for is not known yet: where that could be more than one value, it stays as it is.
+    """
+    if value.kind != "scalar" or not value.text or key not in _SHORT or (key == "devices" and "$" in value.text):
+        return value
+    with contextlib.suppress(ValueError):  # neither form: told as ever
+        long = _SHORT[key](value.text)
+        entries = [(Node("scalar", value.span, name, True), _part(value, str(text))) for name, text in long.items()]
+        return Node("mapping", value.span, entries=entries, size=value.size)
+    return value
+
+
+def _part(value: Node, text: str) -> Node:
+    return Node("scalar", value.span, text, value.plain)
 
 
 def _set(node: Node, key: str, value: Node, span: Span) -> None:

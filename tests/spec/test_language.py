@@ -260,3 +260,31 @@ def test_the_name_is_read_whatever_else_is_wrong(text: str, name: str | None, tm
     path = tmp_path / "job.yaml"
     path.write_text(text)
     assert read_name(path).name == name
+
+
+@pytest.mark.parametrize(
+    ("written", "override", "key", "meant"),
+    [
+        ("checkpoint: /c", "checkpoint.per_job=true", "checkpoint", {"dir": "/c", "per_job": True}),
+        ("checkpoint: ${CK:-/c}", "checkpoint.keep=3", "checkpoint", {"dir": "/c", "keep": 3}),
+        ("code: ./src", "code.target=/work", "code", {"source": "./src", "target": "/work"}),
+        ("devices: cpu:4", "devices.count=2", "devices", {"kind": "cpu", "count": 2}),
+        ("nodes: 2", "nodes.max=4", "nodes", {"min": 2, "max": 4}),
+    ],
+)
+def test_a_part_of_a_short_form_can_be_set(written: str, override: str, key: str, meant: dict[str, Any]) -> None:
+    loaded = load_text(Path("/none/job.yaml"), f"{HEAD}{written}\n", environ={}, overrides=(override,))
+    assert loaded.spec is not None, loaded.diagnostics
+    found = dump(loaded.spec, key)
+    assert {name: found[name] for name in meant} == meant
+
+
+def test_what_is_wrong_in_a_short_form_is_told_where_it_stands() -> None:
+    loaded = load_text(Path("job.yaml"), f"{HEAD}checkpoint: ck\n", environ={}, overrides=("checkpoint.keep=3",))
+    (found,) = [diagnostic for diagnostic in loaded.diagnostics if diagnostic.severity == "error"]
+    assert (found.code, found.span.file, found.span.line, found.span.column) == (
+        "relative-checkpoint",
+        "job.yaml",
+        4,
+        13,
+    )
