@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.console import Failed
 from jobctl.jobspec.deploy.clock import pause
 from jobctl.options import Format
 
@@ -32,13 +33,16 @@ def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
         if over or late:
             break
         pause(max(INTERVAL, deployer.interval))
-    if output is Format.json:
-        console.out_json({"job": deployer.job.name, "phase": now, "reason": reason})
+    name = deployer.job.name
+    told = {"job": name, "phase": now, "reason": reason}
     if not over:
-        console.error(f"job `{deployer.job.name}` still {now} after {timeout}")
-        return 124
+        raise Failed(f"job `{name}` still {now} after {timeout}", 124, details=told)
     if output is Format.text:
         _say_result(deployer, observed)
+    elif now == "succeeded":
+        console.out_json(told)
+    else:
+        raise Failed(f"job `{name}` {now}: {reason}", 1, details=told)
     return 0 if now == "succeeded" else 1
 
 

@@ -372,6 +372,10 @@ def test_wait_times_out_with_124(slow: Any) -> None:
     late = slow.run("wait", "--timeout", "0.2s", "-o", "json")
     told = json.loads(late.stdout)
     assert (late.returncode, told["job"], told["phase"] in ("starting", "running")) == (124, "counter", True)
+    assert (told["error"]["code"], told["error"]["exit_code"]) == ("timeout", 124)
+    slow.ok("stop")
+    told = json.loads(slow.run("wait", "-o", "json").stdout)
+    assert (told["phase"], told["error"]["code"], told["error"]["exit_code"]) == ("stopped", "job-failed", 1)
 
 
 def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any, eventually: Any) -> None:
