@@ -47,13 +47,29 @@ def test_an_object_that_is_another_by_now_is_known_by_its_uid() -> None:
     assert not problem(422, reason="Invalid", details=image).is_another
 
 
+def never_looked() -> dict[str, str]:
+    raise AssertionError("it looks for a proxy again")
+
+
 def test_requests_leave_the_environment_alone(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Watches ask in threads of their own, and another thread may change it meanwhile."""
     made = connect(None, None, {"KUBECONFIG": str(api.kubeconfig(tmp_path / "config"))})
-
-    def looked() -> dict[str, str]:
-        raise AssertionError("it looks for a proxy again")
-
-    monkeypatch.setattr("kubernetes.client.configuration.getproxies", looked)
+    monkeypatch.setattr("kubernetes.client.configuration.getproxies", never_looked)
     assert made.headers()["authorization"].startswith("Bearer ")
     assert made.raw("/version")["major"] == "1"
+
+
+def test_requests_of_a_pod_leave_the_environment_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client reads the pod's credentials again for each request, and with them whatever it has not been told."""
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "ca.crt").write_text("a certificate")
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr("kubernetes.client.rest.urllib3.ProxyManager", lambda **given: given["proxy_url"])
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443", "HOME": str(tmp_path)}
+    for name, value in {**environ, "HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "10.1.0.0"}.items():
+        monkeypatch.setenv(name, value)
+    made = connect(None, None, environ)
+    assert made.client.rest_client.pool_manager == "http://proxy:3128"
+    monkeypatch.setattr("kubernetes.client.configuration.getproxies", never_looked)
+    assert made.headers()["authorization"] == "bearer secret"

@@ -312,15 +312,16 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
     try:
         if context is None and "KUBERNETES_SERVICE_HOST" in environ and not _has_kubeconfig(environ):
             config.load_incluster_config(client_configuration=configuration)
-            return Api(client.ApiClient(configuration), None, namespace or _pods_namespace())
-        file = environ.get("KUBECONFIG") or "~/.kube/config"
-        name, inside = _context(file, context)
-        config.load_kube_config(config_file=file, context=name, client_configuration=configuration)
-        # Settled here: the client would look for it in the environment again at every request, in the thread of each watch.
-        configuration.proxy = configuration.proxy
+            name, inside = None, _pods_namespace()
+        else:
+            file = environ.get("KUBECONFIG") or "~/.kube/config"
+            name, inside = _context(file, context)
+            config.load_kube_config(config_file=file, context=name, client_configuration=configuration)
     except (ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "KUBECONFIG names it, default ~/.kube/config; `kubectl config view` shows what is read"
         raise ConfigError(f"no cluster is known: {error}", hint) from error
+    # Settled here: the client would look for it in the environment again at every request, in the thread of each watch.
+    configuration.proxy = configuration.proxy
     return Api(client.ApiClient(configuration), name, namespace or inside)
 
 
