@@ -43,7 +43,7 @@ from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.seen import Seen, control_of, together, unreadable
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.ssh import Ssh
-from jobctl.jobspec.deploy.transport import HostError, Transport, checked
+from jobctl.jobspec.deploy.transport import UNHEARD, HostError, Transport, checked
 from jobctl.jobspec.deploy.untrusted import objects
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
@@ -648,7 +648,7 @@ class Hosts:
     def _failures(self, outcome: Outcome[Site, T]) -> dict[str, DeployError]:
         failures = {site.host.name: error for site, error in outcome.failed.items()}
         if self._held is not None:  # who is gone now is not waited for again by this command
-            gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in _GONE}
+            gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in UNHEARD}
             self._held.failed |= gone
         return failures
 
@@ -673,9 +673,6 @@ def _directories(plan: Plan, site: Site) -> list[str]:
     nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == site.host.name]
     services = [service.name for service in plan.services if service.host.name == site.host.name]
     return ["run/feeds", *nodes, *services, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]
-
-
-_GONE = ("lost", "unreachable", "silent", "connection-refused")
 
 
 def _died(site: Site, container: SeenContainer) -> HostError:

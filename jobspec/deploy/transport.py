@@ -13,6 +13,8 @@ from typing import Any, Protocol, TypeAlias
 from jobctl.jobspec.deploy.errors import DeployError
 
 TIMEOUT = 60.0  # seconds of silence after which a command is given up
+# Codes of a host that does not answer, whether it never did or was lost: a HostError of such a code may be gone in a moment.
+UNHEARD = frozenset({"no-route", "unreachable", "connection-refused", "lost", "silent"})
 FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
 
 Stdin: TypeAlias = bytes | Iterable[bytes]  # of a command: all at once, or pieces that are made as they are sent

@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.jobdir import Pending
 from jobctl.jobspec.deploy.lock import Locked
 from jobctl.jobspec.deploy.observed import Observed
 from jobctl.jobspec.deploy.reconcile import Step, reconcile
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.transport import UNHEARD, HostError
 from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.supervise.decide import decide, over
@@ -48,8 +48,7 @@ SOON = 0.1  # the same while something has failed, and settles
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
 UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
 AWAY_FOR = 10.0  # seconds, the same of one that only did not answer: when it is back, it may take one
-# Codes of hosts that do not answer, or whose engines do not.
-UNANSWERED = frozenset({"no-route", "unreachable", "connection-refused", "lost", "silent", *AWAY})
+UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
 
 
