@@ -268,14 +268,24 @@ class Site:
         """Return the command that starts what is called `name` in artefacts, and what it reads."""
         if self.target == "ssh":
             script = str(self.work / f"{name}.sh")
-            variables = [f"JOBCTL_IMAGE={image or ''}", f"JOBCTL_MEMLOCK={self._memlock}"]
-            return [*_user(self.host.docker), "env", *variables, "sh", script], b""
-        files, other = ["-f", str(self.work / "compose.yaml")], b""
+            return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", script], b""
+        given = str(self.work / "compose.env")
+        files, other = ["--env-file", given, "-f", str(self.work / "compose.yaml")], b""
         if image:
             files += ["-f", "-"]
             other = json.dumps({"services": {name: {"image": image}}}).encode()
         words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
-        return ["env", f"JOBCTL_MEMLOCK={self._memlock}", "sh", "-c", scripts.COMPOSE, "sh", *words], other
+        return ["sh", "-c", scripts.COMPOSE, "sh", given, self._memlock, *words], other
+
+    def _variables(self) -> list[str]:
+        """Return what a script of ours asks of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
+        setting = self.host.docker
+        docker = (
+            []
+            if setting is None
+            else ["JOBCTL_DOCKER=sudo -n docker" if setting == "sudo" else f"DOCKER_HOST={setting}"]
+        )
+        return [*docker, f"JOBCTL_MEMLOCK={self._memlock}"]
 
     def cannot_start(self, what: str, result: Result) -> HostError:
         """Return why a container could not be started, with the remedy where the cause is a common one."""
@@ -297,7 +307,7 @@ class Site:
 
     def _script(self, script: bytes) -> list[str]:
         text = script.decode("utf-8", "surrogateescape")
-        return [*_user(self.host.docker), "env", f"JOBCTL_MEMLOCK={self._memlock}", "sh", "-c", text]
+        return ["env", *self._variables(), "sh", "-c", text]
 
     def end(self, name: int | str, grace: float) -> None:
         """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
@@ -404,13 +414,6 @@ def _node(path: PurePosixPath) -> int | None:
     """Return the node whose directory `path` is or lies in, None for what is no node's."""
     first = path.parts[0] if path.parts else ""
     return number_in(first[5:]) if first.startswith("node-") else None
-
-
-def _user(docker: str | None) -> list[str]:
-    """Return what makes a script's plain `docker` mean the one of `docker=` in the hosts file."""
-    if docker is None:
-        return []
-    return ["sudo", "-n"] if docker == "sudo" else ["env", f"DOCKER_HOST={docker}"]
 
 
 def _pack(artefacts: Iterable[Artefact]) -> bytes:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "bin" / "docker").symlink_to("/bin/echo")
     plugin = tmp_path / "config" / "cli-plugins" / "docker-compose"
     plugin.parent.mkdir(parents=True)
-    plugin.write_text('#!/bin/sh\necho plugin "$JOBCTL_USER" "$@"\n')
+    plugin.write_text('#!/bin/sh\necho plugin "$@"\n')
     plugin.chmod(0o755)
     path = f"{tmp_path}/bin:/usr/bin:/bin"
     return {"HOME": str(tmp_path), "PATH": path, "DOCKER_CONFIG": str(tmp_path / "config")}
@@ -112,17 +113,25 @@ def said(environ: dict[str, str], script: str, *argv: str) -> str:
     return done.stdout.rstrip("\n")
 
 
+def composes(environ: dict[str, str], *argv: str) -> str:
+    return said(environ, scripts.COMPOSE, f"{environ['HOME']}/compose.env", "", *argv)
+
+
 def test_the_compose_plugin_is_run_without_docker(environ: dict[str, str]) -> None:
-    user = f"{os.getuid()}:{os.getgid()}"
-    assert said(environ, scripts.COMPOSE, "docker", "compose", "up", "a b") == f"plugin {user} up a b"
+    assert composes(environ, "docker", "compose", "up", "a b") == "plugin up a b"
 
 
-def test_compose_files_are_told_who_logged_in() -> None:
+def test_compose_files_are_told_of_the_host_in_a_file() -> None:
+    """Not by variables: sudo passes none on."""
     root = os.getuid() == 0
     other: dict[str, Any] = {"user": 4242, "group": 4243, "extra_groups": []} if root else {}
-    argv = ["/bin/sh", "-c", scripts.COMPOSE, "sh", "sh", "-c", 'echo "$JOBCTL_USER"']
-    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True, **other)
-    assert done.stdout == ("4242:4243\n" if root else f"{os.getuid()}:{os.getgid()}\n")
+    user = "4242:4243" if root else f"{os.getuid()}:{os.getgid()}"
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        argv = ["/bin/sh", "-c", scripts.COMPOSE, "sh", f"{folder}/env", "65536", "env", "-i", "cat", f"{folder}/env"]
+        done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True, **other)
+    lines = [line for line in done.stdout.splitlines() if "INFINIBAND" not in line]
+    assert lines == [f"JOBCTL_USER={user}", "JOBCTL_MEMLOCK=65536"]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +147,7 @@ def test_docker_runs_its_compose_plugin_where_it_may_mean_more(
 ) -> None:
     if script:
         script_instead(environ, script)
-    assert said(environ, scripts.COMPOSE, *argv) == expected
+    assert composes(environ, *argv) == expected
 
 
 @pytest.mark.parametrize(
@@ -184,7 +193,7 @@ def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, 
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
         assert said(environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}, scripts.SOCKET) == ""
-    assert said(environ, scripts.COMPOSE, "docker", "compose", "up") == "compose up"
+    assert composes(environ, "docker", "compose", "up") == "compose up"
 
 
 @pytest.mark.parametrize(("config", "found"), [('{"auths": {}}', True), ('{"currentContext": "far"}', False)])

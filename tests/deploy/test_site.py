@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.here import Here
+from jobctl.jobspec.deploy.scripts import COMPOSE
 from jobctl.jobspec.deploy.site import Site
 from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.spec.hosts import Host
 
 REFUSED = b"docker: Error response from daemon: OCI runtime create failed: error setting rlimit type %d: not permitted"
@@ -24,7 +28,8 @@ class Engine:
 
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = 0.0) -> Result:
         del stdin, timeout
-        asked = next(word.removeprefix("JOBCTL_MEMLOCK=") for word in argv if word.startswith("JOBCTL_MEMLOCK="))
+        given = [word.removeprefix("JOBCTL_MEMLOCK=") for word in argv if word.startswith("JOBCTL_MEMLOCK=")]
+        asked = given[0] if given else argv[argv.index(COMPOSE) + 3]
         self.asked.append(asked)
         lowered = self.kind == 8 and asked
         return Result(0, b"", b"") if lowered else Result(125, b"", REFUSED % self.kind)
@@ -63,3 +68,28 @@ def test_other_limits_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError) as caught:
         made.start(1)
     assert (caught.value.code, len(engine.asked), ended) == ("ulimit-refused", 2, [])
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes no variables on, its user is another, and sudoers may allow nothing but `docker`."""
+    work, sudo, told = tmp_path / "work", tmp_path / "bin" / "sudo", tmp_path / "told"
+    for folder in (sudo.parent, work / "node-1"):
+        folder.mkdir(parents=True)
+    sudo.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {told}\ncase "$*" in *inspect*) exit 1 ;; esac\n')
+    sudo.chmod(0o755)
+    script = shell_template("ssh_start.sh.j2").render(name="n", hash="h", directory="node-1", labels=())
+    (work / "node-1.sh").write_text(f"set -eu\ndir={work}\nset -- image\n{script}")
+    (work / "node-1" / "report.json").write_text("{}\n")
+    monkeypatch.setenv("PATH", f"{sudo.parent}:/usr/bin:/bin")
+    made = Site(Host("h1", docker="sudo"), Here(), "job", target)
+    made.found(str(work), str(work))
+    made.start(1)
+    made.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
+    files = f"--env-file {work}/compose.env -f {work}/compose.yaml"
+    last = told.read_text().splitlines()[-2:]
+    start = f"compose {files} up -d --no-recreate --quiet-pull node-1" if target == "compose" else "run --detach image"
+    assert last == [f"-n docker {start}", "-n docker run --rm  -- image true"]
+
+
+LOOK = {"work": "/w", "rdma": False, "flags": (), "options": (), "alike": "", "image": "image", "command": ("true",)}

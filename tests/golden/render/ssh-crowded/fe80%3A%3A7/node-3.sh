@@ -33,13 +33,13 @@ set -- \
 
 name=jobctl-resnet-3
 spec=033c2f0279cd0ff7ec2af51058753b516cc5d0ac22a860c80d7e11d4a354f013
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=033c2f0279cd0ff7ec2af51058753b516cc5d0ac22a860c80d7e11d4a354f013 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=033c2f0279cd0ff7ec2af51058753b516cc5d0ac22a860c80d7e11d4a354f013 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

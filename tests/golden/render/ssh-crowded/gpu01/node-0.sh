@@ -33,13 +33,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=744dc28e05157103a72dfaa45957e9db05c68cb155a60314a3ff95b45a16a465 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -33,13 +33,13 @@ set -- \
 
 name=jobctl-resnet-2
 spec=f439b9c3cf83ff45d596c2de3bfdf0700eb852a88555e3e92ec03e153ac1dcde
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=f439b9c3cf83ff45d596c2de3bfdf0700eb852a88555e3e92ec03e153ac1dcde "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=f439b9c3cf83ff45d596c2de3bfdf0700eb852a88555e3e92ec03e153ac1dcde "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -32,13 +32,13 @@ set -- \
 
 name=jobctl-resnet-1
 spec=b1a346293521214a7b70dcf976a94147fafd1661a1b485b6517255ae4c51a9e7
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=b1a346293521214a7b70dcf976a94147fafd1661a1b485b6517255ae4c51a9e7 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=b1a346293521214a7b70dcf976a94147fafd1661a1b485b6517255ae4c51a9e7 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

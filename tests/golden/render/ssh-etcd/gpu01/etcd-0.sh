@@ -29,13 +29,13 @@ set -- \
 
 name=jobctl-resnet-etcd-0
 spec=48be7d6d9e0a9dd9a275418d68e2359b1276540b54a642557851e73996e19596
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"etcd-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=48be7d6d9e0a9dd9a275418d68e2359b1276540b54a642557851e73996e19596 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=48be7d6d9e0a9dd9a275418d68e2359b1276540b54a642557851e73996e19596 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -34,13 +34,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=1e98ca36d923f073bd3daa26d69cc07252137b3420fe99fd17fef847c920e78f
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1e98ca36d923f073bd3daa26d69cc07252137b3420fe99fd17fef847c920e78f "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1e98ca36d923f073bd3daa26d69cc07252137b3420fe99fd17fef847c920e78f "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

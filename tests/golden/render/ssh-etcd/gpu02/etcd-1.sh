@@ -29,13 +29,13 @@ set -- \
 
 name=jobctl-resnet-etcd-1
 spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"etcd-1
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1c4a85fba47e0840c7ae7f5eea28a607cbf5d0cb22a0d1e461a2f43d00876ab5 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

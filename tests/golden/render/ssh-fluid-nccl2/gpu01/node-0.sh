@@ -40,13 +40,13 @@ set -- \
 
 name=jobctl-fluid-0
 spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=670cb044aacc37cef7d131f760e385b93b812a9facbb753e8743ee7652f8fbf1 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

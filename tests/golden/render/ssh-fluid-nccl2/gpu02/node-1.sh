@@ -40,13 +40,13 @@ set -- \
 
 name=jobctl-fluid-1
 spec=615e422df10ad0557c3ac362c81d66df687a6096c4935c51aa21b0b6c6150c5d
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=615e422df10ad0557c3ac362c81d66df687a6096c4935c51aa21b0b6c6150c5d "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=615e422df10ad0557c3ac362c81d66df687a6096c4935c51aa21b0b6c6150c5d "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

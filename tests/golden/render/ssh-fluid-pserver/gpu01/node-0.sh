@@ -36,13 +36,13 @@ set -- \
 
 name=jobctl-fluid-0
 spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=3ebdd7c7e177f4ed21e6c6e4ef8742a464e334133c3c050cb64187dc4102fa96 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -36,13 +36,13 @@ set -- \
 
 name=jobctl-fluid-2
 spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=1b6fc4df86dee85d8bddb4c2c2eadeadb25665b561a08800cde55fa1d54bb2d1 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -36,13 +36,13 @@ set -- \
 
 name=jobctl-fluid-1
 spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=0d73874193903a54d70c8a39ae3b87445233ae81c9634eccc5bc763f5c34155b "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

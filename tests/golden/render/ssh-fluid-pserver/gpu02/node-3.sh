@@ -36,13 +36,13 @@ set -- \
 
 name=jobctl-fluid-3
 spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-3
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=93637112fca2c8f54fcbdbaba26f8b1fc1c924375b86055acc206fac81f430ab "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -59,13 +59,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=a4c9afb405f479fdac60c683aa501ba8cc38c536ff40e12a2d14634b7c6aa58b
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a4c9afb405f479fdac60c683aa501ba8cc38c536ff40e12a2d14634b7c6aa58b "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a4c9afb405f479fdac60c683aa501ba8cc38c536ff40e12a2d14634b7c6aa58b "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -35,13 +35,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=1fdeaf5e7abeb981a06444d4333ab01a22043161130d3b4af79b81b7d37abbef
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1fdeaf5e7abeb981a06444d4333ab01a22043161130d3b4af79b81b7d37abbef "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=1fdeaf5e7abeb981a06444d4333ab01a22043161130d3b4af79b81b7d37abbef "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

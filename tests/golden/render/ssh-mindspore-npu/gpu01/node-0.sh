@@ -48,13 +48,13 @@ set -- \
 
 name=jobctl-lenet-0
 spec=8f39f88acdce09c6905dc24841b394694310dfff88835de2263fbe874cb7b56f
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=8f39f88acdce09c6905dc24841b394694310dfff88835de2263fbe874cb7b56f "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=8f39f88acdce09c6905dc24841b394694310dfff88835de2263fbe874cb7b56f "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

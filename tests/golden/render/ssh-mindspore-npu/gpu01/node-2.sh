@@ -36,13 +36,13 @@ set -- \
 
 name=jobctl-lenet-2
 spec=3b195b9890fe3342822a9ec848c7ba68e6c766b9ed512fbe576e82a2f7fdb6a4
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-2
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=3b195b9890fe3342822a9ec848c7ba68e6c766b9ed512fbe576e82a2f7fdb6a4 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=3b195b9890fe3342822a9ec848c7ba68e6c766b9ed512fbe576e82a2f7fdb6a4 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

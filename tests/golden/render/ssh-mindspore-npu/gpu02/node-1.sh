@@ -48,13 +48,13 @@ set -- \
 
 name=jobctl-lenet-1
 spec=0392263bd43dc3f251655834fd4c2058026bcd9b51543a52b5a3a4876f1cc7b6
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec docker run --detach --label jobctl.version=1.0 --label jobctl.spec=0392263bd43dc3f251655834fd4c2058026bcd9b51543a52b5a3a4876f1cc7b6 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=0392263bd43dc3f251655834fd4c2058026bcd9b51543a52b5a3a4876f1cc7b6 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -36,13 +36,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=7a6fda667813a28b34eb0dfb5319e0306b75b07ee60e269e1498e779445fa616 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -44,13 +44,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=ec87a3156f7997ee54fcaaf071432109a65b63458fc038960b68e181a7a2c100
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=ec87a3156f7997ee54fcaaf071432109a65b63458fc038960b68e181a7a2c100 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=ec87a3156f7997ee54fcaaf071432109a65b63458fc038960b68e181a7a2c100 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

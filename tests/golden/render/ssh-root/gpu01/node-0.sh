@@ -34,13 +34,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=a34aea71dc34356472d0ffacded6c4fea7e7d1a9e910a6a0ee8db00127975daa
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a34aea71dc34356472d0ffacded6c4fea7e7d1a9e910a6a0ee8db00127975daa "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=a34aea71dc34356472d0ffacded6c4fea7e7d1a9e910a6a0ee8db00127975daa "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

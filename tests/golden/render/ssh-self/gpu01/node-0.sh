@@ -34,13 +34,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=5bbc225e95b534e3794d32d75f919e45ab0d4b4eb0a5d127f630995a92a4b4bf
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=5bbc225e95b534e3794d32d75f919e45ab0d4b4eb0a5d127f630995a92a4b4bf "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=5bbc225e95b534e3794d32d75f919e45ab0d4b4eb0a5d127f630995a92a4b4bf "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

@@ -37,13 +37,13 @@ set -- \
 
 name=jobctl-resnet-0
 spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92
-found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92 "$@"
+  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d5b81e47c13cf0e89238fbe886f43b809e7c8058ebbecc22a838375a96458b92 "$@"
   ;;
-"$spec") exec docker start -- "$name" ;;
+"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1
