@@ -1,4 +1,4 @@
-"""Starts an example's script with Paddle's own launcher on one machine, and kills a process of it in the middle."""
+"""Starts an example's script with Paddle's own launcher on one machine, or without it, and kills it in the middle."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
-
 from tests.tools.frameworks import python_of
+from tests.tools.standins import PATH
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 240  # seconds for what takes ten on an idle machine
@@ -22,7 +21,7 @@ def environ(**variables: str) -> dict[str, str]:
     """Return this process's environment without what belongs to a job around it or to jobctl, plus `variables`."""
     foreign = ("JOBCTL_", "PADDLE_", "FLAGS_", "PYTHONPATH", "POD_IP", "TRAINING_ROLE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return {**kept, "OMP_NUM_THREADS": "1", **variables}
+    return {**kept, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", **variables}
 
 
 def launch(processes: int, script: str, *args: str) -> list[str]:
@@ -45,8 +44,8 @@ def lines(argv: list[str], *, code: int = 0, **variables: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if LINES.fullmatch(line)]
 
 
-def run_and_kill(argv: list[str], rank: int, when: Callable[[str], bool], **variables: str) -> list[str]:
-    """Run, SIGKILL the process of that rank after the first line that `when` accepts; return the lines printed."""
+def run_and_kill(argv: list[str], when: Callable[[str], bool], **variables: str) -> list[str]:
+    """Run one process, SIGKILL it after the first line that `when` accepts; return the lines printed."""
     seen = []
     with (
         tempfile.TemporaryDirectory() as logs,
@@ -62,14 +61,8 @@ def run_and_kill(argv: list[str], rank: int, when: Callable[[str], bool], **vari
         for line in job.stdout:
             seen.append(line.rstrip("\n"))
             if when(seen[-1]):
-                _process_of(job.pid, rank).kill()
+                job.kill()
                 break
         seen += job.stdout.read().splitlines()
         assert job.wait(PATIENCE) != 0
     return [line for line in seen if LINES.fullmatch(line)]
-
-
-def _process_of(launcher: int, rank: int) -> psutil.Process:
-    children = psutil.Process(launcher).children()
-    (found,) = (child for child in children if child.environ().get("PADDLE_TRAINER_ID") == str(rank))
-    return found

@@ -54,25 +54,22 @@ def test_the_learning_rate_is_scaled_and_decays(example: ModuleType) -> None:
     assert rates == pytest.approx([0, 0.15, 0.3, 0.15, 0])
 
 
-def test_three_processes_then_one_then_two(tmp_path: Path) -> None:
+def test_one_process_then_two(tmp_path: Path) -> None:
+    """From more to fewer: tests/local."""
     variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path / "checkpoints")}
-    options = ("--epochs=6", "--min-accuracy=0.9")  # 8622 samples
-    often = (*options, "--checkpoint-every=5")
+    options = ("--epochs=2", "--min-accuracy=0.3")  # 2874 samples
     script = keep_pace(EXAMPLES / "torch-elastic", tmp_path / "script")
     limit(tmp_path / "checkpoints", 60)
-    three = run_and_kill(torchrun(3, script, *often), 1, lambda line: "step=50" in line, **variables)
-    limit(tmp_path / "checkpoints", 110)
-    one = run_and_kill(torchrun(1, script, *often), 0, lambda line: "step=100" in line, **variables)
+    often = torchrun(1, script, *options, "--checkpoint-every=5")
+    one = run_and_kill(often, 0, lambda line: line.startswith("step=50"), **variables)
     two = lines(torchrun(2, SCRIPT, *options), **variables)
-    assert three[0] == "started step=0 samples=0 of=8622 processes=3"
-    first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=8622 processes=1", one[0])
-    second = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=8622 processes=2", two[0])
-    last = re.fullmatch(r"final step=(\d+) samples=(\d+) accuracy=0\.9\d+", two[-1])
+    assert one[0] == "started step=0 samples=0 of=2874 processes=1"
+    first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=2874 processes=2", two[0])
+    last = re.fullmatch(r"final step=(\d+) samples=(\d+) accuracy=0\.\d+", two[-1])
     assert first is not None
-    assert second is not None
     assert last is not None
-    steps, samples = zip(*((int(m[1]), int(m[2])) for m in (first, second, last)), strict=True)
-    assert samples[0] == 96 * steps[0]
-    assert samples[1] - samples[0] == 32 * (steps[1] - steps[0])
-    assert samples[2] - samples[1] == 64 * (steps[2] - steps[1])
-    assert 8622 <= samples[2] < 8622 + 64
+    steps, samples = zip(*((int(m[1]), int(m[2])) for m in (first, last)), strict=True)
+    assert steps[0] in (50, 55, 60)
+    assert samples[0] == 32 * steps[0]
+    assert samples[1] - samples[0] == 64 * (steps[1] - steps[0])
+    assert 2874 <= samples[1] < 2874 + 64

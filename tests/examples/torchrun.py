@@ -10,6 +10,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.tools.standins import PATH
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATIENCE = 180  # seconds for what takes ten on an idle machine
 
@@ -17,7 +19,7 @@ PATIENCE = 180  # seconds for what takes ten on an idle machine
 def environ(**variables: str) -> dict[str, str]:
     """Return this process's environment without what a job around it would have set, plus `variables`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("JOBCTL_")}
-    return {**kept, "OMP_NUM_THREADS": "1", **variables}
+    return {**kept, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1", **variables}
 
 
 def torchrun(processes: int, script: str, *args: str) -> list[str]:
