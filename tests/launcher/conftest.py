@@ -20,33 +20,41 @@ from typing import Any
 import pytest
 
 LAUNCHER = Path(__file__).parents[2] / "jobspec" / "launcher.py"
-VERSIONS = ("3.8", "3.13")  # the oldest that is promised, and a new one; the tests' own comes first
+OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
 
 
 def interpreter(version: str) -> str | None:
-    """Return the Python of that version: from PATH, or one that pyenv or uv has installed."""
+    """Return the Python of that version: from PATH, or one that pyenv or uv has installed.
+
+    The program itself: what a version manager has on PATH in its place costs ten times as much to start.
+    """
     homes = [os.path.expanduser("~/.pyenv/versions"), os.path.expanduser("~/.local/share/uv/python")]
     places = [found for home in homes for found in sorted(glob.glob(f"{home}/*{version}.*/bin/python{version}"))]
-    for path in (shutil.which(f"python{version}"), *places):
-        if path and subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
-            return path
+    ask = "import sys; print(sys.executable)"
+    for path in (*places, shutil.which(f"python{version}")):
+        if path:
+            done = subprocess.run([path, "-c", ask], capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                return done.stdout.strip()
     return None
 
 
-# Where both ends of what is promised have to be there, what lies between them is left to the tests of whole jobs.
-PYTHONS = VERSIONS if os.environ.get("JOBCTL_PYTHONS") == "required" else ("own", *VERSIONS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked `every_python` on the newest Python, too."""
+    if "python" in metafunc.fixturenames and metafunc.definition.get_closest_marker("every_python"):
+        metafunc.parametrize("python", [OLDEST, NEWEST], indirect=True, ids=["oldest", "newest"], scope="session")
 
 
-@pytest.fixture(scope="session", params=PYTHONS)
+@pytest.fixture(scope="session")
 def python(request: pytest.FixtureRequest) -> str:
-    """The interpreter that the launcher runs on."""
-    if request.param == "own":
-        return sys.executable
-    found = interpreter(request.param)
-    if found is None:
-        problem = f"no Python {request.param} here"
-        (pytest.fail if os.environ.get("JOBCTL_PYTHONS") == "required" else pytest.skip)(problem)
-    return found
+    """The interpreter that the launcher runs on: the oldest, or the tests' own where that is not here."""
+    version = getattr(request, "param", OLDEST)
+    found = interpreter(version)
+    if found is None and os.environ.get("JOBCTL_PYTHONS") == "required":
+        pytest.fail(f"no Python {version} here")
+    if found is None and version == NEWEST:
+        pytest.skip(f"no Python {version} here")
+    return found or sys.executable
 
 
 PATIENCE = 60.0  # seconds for what takes one or two on an idle machine
@@ -121,6 +129,7 @@ class Node:
         self.dir = root / "node-0"
         self.control = root / "run" / "control.json"
         self.started: list[subprocess.Popen[str]] = []
+        self.said = b""
         self.mark = f"JOBCTL_TEST_MARK={root}"
         self.supervisor = Supervisor(root)
         self.launch: dict[str, Any] = {
@@ -192,6 +201,24 @@ class Node:
         except FileNotFoundError:
             return {"state": None, "generation": None, "processes": []}
         return report
+
+    def says(self, text: str) -> None:
+        """Wait until the launcher started last has said so in its own log."""
+        pipe = self.started[-1].stdout
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+
+        def said() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                self.said += os.read(pipe.fileno(), 65536)
+            return text in self.said.decode()
+
+        eventually(said)
+
+    def looks(self) -> None:
+        """Wait until the launcher has looked at its order again: it does before it sends the tick after the next."""
+        heard = len(self.supervisor.lines)
+        eventually(lambda: len(self.supervisor.lines) > heard + 1)
 
     def until(self, state: str, generation: int | None = None, seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait until the launcher reports `state`, and return the report."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobctl.jobspec import launcher
-from jobctl.jobspec.launcher import FIRST_DELAY, LONGEST_DELAY, SETTLE, Failed
+from jobctl.jobspec.launcher import FIRST_DELAY, LONGEST_DELAY, SETTLE, UNSUPERVISED, Failed
 
 LAUNCH = {"node": 1, "host": "a"}
 
@@ -46,6 +47,7 @@ def test_restarts_are_used_up_at_their_number() -> None:
         ({"kind": "setup"}, {}, "what cannot be started is not retried"),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "fail"}]}, "a rule says not to retry here"),
         ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "fail"}]}, "a rule says not to retry here"),
+        ({}, {"rules": [{"log": "of luck$", "exit": None, "do": "exclude_host"}]}, "a rule says not to retry here"),
         ({}, {"rules": [{"log": "of luck$", "exit": 2, "do": "fail"}]}, None),
         ({}, {"rules": [{"log": None, "exit": 1, "do": "restart"}]}, None),
     ],
@@ -104,3 +106,13 @@ def test_members_are_in_the_order_of_their_ranks() -> None:
         for node, rank, role in ((0, 2, "server"), (1, 0, "server"), (2, 1, "trainer"))
     ]
     assert launcher.endpoints({"members": members}, "server") == ["10.0.0.1:7001", "10.0.0.0:7000"]
+
+
+def test_a_supervisor_sees_to_it_for_as_long_as_its_answers_are_fresh() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        kept = launcher.Kept(ours)
+        kept.began = 100.0
+        assert (kept.supervised(100.0 + UNSUPERVISED), kept.supervised(100.1 + UNSUPERVISED)) == (True, False)
+        kept.supervisor = 200.0
+        assert (kept.supervised(200.0 + UNSUPERVISED), kept.supervised(200.1 + UNSUPERVISED)) == (True, False)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE, kill_together
+from .conftest import PATIENCE, eventually, kill_together
 
 POLITE = """\
 import signal, sys, time
@@ -44,12 +44,10 @@ time.sleep(600)
 
 
 def ready(node: Any, name: str = "workerlog.0") -> None:
-    deadline = time.monotonic() + PATIENCE
-    while "ready" not in node.log(name):
-        assert time.monotonic() < deadline, node.report()
-        time.sleep(0.01)
+    eventually(lambda: "ready\n" in node.log(name))
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_is_passed_on_and_the_launcher_ends(node: Any, number: int, code: int) -> None:
     process = node.start(nproc=2, command=node.script(POLITE), stop_grace=PATIENCE)
@@ -74,6 +72,7 @@ def test_a_signal_to_the_whole_group_ends_it_too(node: Any) -> None:
     assert node.log().count("got SIGTERM") == 1
 
 
+@pytest.mark.every_python
 def test_who_ignores_sigterm_is_killed_after_the_grace_period(node: Any) -> None:
     process = node.start(command=node.script(STUBBORN), stop_grace=0.5)
     node.order(1)
@@ -96,15 +95,17 @@ def test_the_grace_of_a_new_generation_is_the_orders(node: Any) -> None:
 
 
 def test_a_second_signal_while_ending_changes_nothing(node: Any) -> None:
-    process = node.start(command=node.script(STUBBORN), stop_grace=1.0)
+    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\nprint('ready', flush=True)\n"
+    process = node.start(command=node.script(f"{deaf}while True: time.sleep(600)\n"), stop_grace=1.0)
     node.order(1)
     ready(node)
     process.terminate()
-    time.sleep(0.2)
+    eventually(lambda: "asked" in node.log())
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE) == 143
 
 
+@pytest.mark.every_python
 def test_a_launcher_that_cannot_keep_itself_compiled_starts_processes_all_the_same(node: Any) -> None:
     (node.dir / "launcher.pyc.new").mkdir(parents=True)
     node.start(**node.below_a_launcher(STUBBORN))
@@ -129,6 +130,7 @@ def members(node: Any) -> dict[str, list[int]]:
     }
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize(
     ("who", "below"),
     [*((who, True) for who in ("O", "I", "T", "S", "W", "O+I", "I+S")), *((who, False) for who in ("I", "S", "I+S"))],
@@ -138,15 +140,13 @@ def test_no_orphans_whoever_is_killed(node: Any, who: str, below: bool) -> None:
     process = node.start(**how)
     node.order(1, on_failure="exit")
     ready(node)
-    deadline = time.monotonic() + PATIENCE
-    while len(node.pids("grandchild")) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: len(node.pids("grandchild")) == 3)
     kill_together(members(node)[who])
     process.wait(PATIENCE)
     node.gone()
 
 
+@pytest.mark.every_python
 def test_a_guard_keeps_nothing_open_that_is_its_launchers(node: Any) -> None:
     node.start(command=node.script(STUBBORN))
     node.order(1)

@@ -40,6 +40,7 @@ def dumped(node: Any, **launch: Any) -> tuple[list[str], dict[str, str]]:
     return argv[1:], environ
 
 
+@pytest.mark.every_python
 def test_arguments_and_variables_arrive_byte_for_byte(node: Any) -> None:
     pairs = [[f"HOSTILE_{number}", value] for number, value in enumerate(HOSTILE)]
     argv, environ = dumped(node, args=HOSTILE, env=pairs)
@@ -145,6 +146,7 @@ def secrets_file(node: Any, values: dict[str, str]) -> str:
     return str(path)
 
 
+@pytest.mark.every_python
 def test_secrets_reach_the_process_and_nothing_else(node: Any) -> None:
     path = secrets_file(node, {"TOKEN": "s3cr3t-value", "OTHER": "not asked for"})
     _, environ = dumped(node, secrets=["TOKEN"], options=("--secrets", path))

@@ -20,6 +20,7 @@ def failure(node: Any, **launch: Any) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.every_python
 def test_setup_runs_once_and_is_logged(node: Any) -> None:
     process = node.start(setup=["echo one", "echo two >&2; echo x >> setup-ran"], command=["cat", "setup-ran"])
     node.order(1)
@@ -56,6 +57,7 @@ def test_a_setup_that_hangs_can_be_stopped(node: Any) -> None:
     node.gone()
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize(
     ("command", "code", "last"),
     [
@@ -99,6 +101,7 @@ def test_a_framework_launcher_that_waits_for_ever(node: Any) -> None:
     assert (report["failure"]["kind"], report["failure"]["tail"]) == ("lost", ["waits for two"])
 
 
+@pytest.mark.every_python
 def test_a_framework_that_is_not_installed(node: Any) -> None:
     report = failure(node, start=[node.python, "-m", "no_such_module_here"])
     assert "No module named no_such_module_here; install it for " in report["reason"]
@@ -109,6 +112,7 @@ def test_a_directory_that_is_not_there(node: Any) -> None:
     assert "/no/such/directory" in report["reason"]
 
 
+@pytest.mark.every_python
 def test_the_last_lines_explain(node: Any) -> None:
     script = (
         "import sys\nfor i in range(50): print('line', i)\nsys.stdout.flush()\nprint()\nraise ValueError('the cause')\n"
@@ -128,6 +132,7 @@ def test_output_that_is_no_text_does_not_hurt(node: Any) -> None:
     assert (node.dir / "logs" / "1" / "workerlog.0").read_bytes() == b"\xff\xfe\0bad\n"
 
 
+@pytest.mark.every_python
 def test_a_process_that_was_killed(node: Any) -> None:
     report = failure(node, command=["sh", "-c", "kill -SEGV $$"])
     assert (report["reason"], report["exit_code"]) == ("rank 0 was killed by SIGSEGV", 139)

@@ -90,6 +90,7 @@ def stopped(node: Any) -> bool:
         return file.read().rpartition(")")[2].split()[0] == "T"
 
 
+@pytest.mark.every_python
 def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node: Any, peer: Peer) -> None:
     node.start(command=node.script(COUNTS), hang_timeout=0.5, environ=NO_PY_SPY)
     begin(node, peer)

@@ -116,6 +116,7 @@ def test_nothing_starts_before_an_answer(node: Node) -> None:
     node.until("running", 1)
 
 
+@pytest.mark.every_python
 def test_unanswered_processes_are_killed_without_grace(node: Node) -> None:
     ignores = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
     node.start(command=node.script(ignores))
@@ -208,6 +209,7 @@ def pair(tmp_path: Path, python: str) -> Iterator[tuple[Node, Node]]:
         assert node.living() == {}
 
 
+@pytest.mark.every_python
 def test_launchers_answer_each_other(pair: tuple[Node, Node]) -> None:
     """Two of two are a majority; when one is killed, the other is alone and ends its processes."""
     for node in pair:

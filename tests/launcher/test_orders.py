@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import PATIENCE
+from .conftest import PATIENCE, eventually
 
 SLEEPER = "import os, time\nprint('generation', os.environ['JOBCTL_GENERATION'], flush=True)\ntime.sleep(600)\n"
 
@@ -18,7 +17,7 @@ SLEEPER = "import os, time\nprint('generation', os.environ['JOBCTL_GENERATION'],
 def test_nothing_starts_without_a_control_file(node: Any) -> None:
     process = node.start(command=["touch", str(node.root / "ran")])
     report = node.until("waiting")
-    time.sleep(0.5)  # five looks at the missing file
+    node.looks()
     assert not (node.root / "ran").exists()
     assert process.poll() is None
     assert (report["generation"], report["processes"], report["launcher"]["pid"]) == (0, [], process.pid)
@@ -41,37 +40,29 @@ def test_a_bad_control_file_is_reported_and_the_next_one_obeyed(node: Any, text:
     process = node.start()
     node.write(text)
     wanted = f"the control file is unreadable: {reason}"
-    assert wait(lambda: node.report().get("reason") == wanted)
+    eventually(lambda: node.report().get("reason") == wanted)
     node.order()
     assert process.wait(PATIENCE) == 0
-
-
-def wait(look: Any, seconds: float = PATIENCE) -> bool:
-    deadline = time.monotonic() + seconds
-    while not look():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_a_node_that_is_no_member_waits(node: Any) -> None:
     node.order(members=[])
     process = node.start(command=["false"])
-    assert wait(lambda: node.report().get("reason") == "not part of this generation")
+    eventually(lambda: node.report().get("reason") == "not part of this generation")
     assert process.poll() is None
     node.order(2)
     assert node.until("failed")["generation"] == 2
 
 
+@pytest.mark.every_python
 def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
     process = node.start(command=node.script(SLEEPER))
     node.order(1)
     first = node.until("running", 1)
-    assert wait(lambda: node.log(generation=1))
+    eventually(lambda: "\n" in node.log(generation=1))
     node.order(2)
     second = node.until("running", 2)
-    assert wait(lambda: node.log(generation=2))
+    eventually(lambda: "\n" in node.log(generation=2))
     assert process.poll() is None
     assert (first["restarts"], second["restarts"]) == (0, 1)
     assert (node.log(generation=1), node.log(generation=2)) == ("generation 1\n", "generation 2\n")
@@ -81,29 +72,28 @@ def test_a_higher_number_restarts_the_processes_in_place(node: Any) -> None:
 def test_a_generation_begins_although_somebody_removed_the_files_of_the_job(node: Any) -> None:
     node.start(**node.below_a_launcher(SLEEPER))
     node.order(1)
-    assert wait(lambda: node.log(generation=1))
+    eventually(lambda: "\n" in node.log(generation=1))
     (node.dir / "launcher.pyc").unlink()
     node.order(2)
-    assert wait(lambda: node.log(generation=2))
+    eventually(lambda: "\n" in node.log(generation=2))
     assert node.until("running", 2)["failure"] is None
 
 
 def test_a_lower_or_equal_number_changes_nothing(node: Any) -> None:
     node.start(command=node.script(SLEEPER))
     node.order(5)
-    assert wait(lambda: node.log(generation=5))
+    eventually(lambda: "\n" in node.log(generation=5))
     before = node.pids("script-0")
     for number in (4, 5):
         node.order(number)
-        heard = len(node.supervisor.lines)
-        assert wait(lambda heard=heard: len(node.supervisor.lines) > heard + 1)  # it has looked at the order by then
+        node.looks()
         assert (node.pids("script-0"), node.report()["generation"]) == (before, 5)
 
 
 def test_stop_ends_the_processes_and_keeps_the_launcher(node: Any) -> None:
     process = node.start(command=node.script(SLEEPER))
     node.order(1)
-    assert wait(lambda: node.log())
+    eventually(lambda: "\n" in node.log())
     node.order(1, "stop")
     report = node.until("stopped")
     assert (process.poll(), report["reason"], node.pids("script-0")) == (None, "told to stop", [])
@@ -122,7 +112,7 @@ def test_finish_ends_the_launcher_with_the_code_of_what_ran(node: Any) -> None:
 def test_finish_of_what_runs_is_a_stop(node: Any) -> None:
     process = node.start(command=node.script(SLEEPER))
     node.order(1)
-    assert wait(lambda: node.log())
+    eventually(lambda: "\n" in node.log())
     node.order(1, "finish")
     assert process.wait(PATIENCE) == 0
     assert (node.report()["state"], node.report()["reason"]) == ("stopped", "told to finish")
@@ -132,16 +122,17 @@ def test_a_finish_that_was_there_before_is_not_for_this_launcher(node: Any) -> N
     node.order(1, "finish")
     process = node.start(command=["sh", "-c", "exit 3"])
     node.until("waiting")
-    time.sleep(0.5)
+    node.looks()
     assert process.poll() is None
     node.order(2)
     assert node.until("failed", 2)["exit_code"] == 3
 
 
+@pytest.mark.every_python
 def test_a_launcher_that_was_killed_does_not_start_a_generation_twice(node: Any) -> None:
     first = node.start(command=node.script(SLEEPER))
     node.order(3)
-    assert wait(lambda: node.log(generation=3))
+    eventually(lambda: "\n" in node.log(generation=3))
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     node.gone()
@@ -156,7 +147,7 @@ def test_a_launcher_that_was_killed_does_not_start_a_generation_twice(node: Any)
 def test_a_second_launcher_of_a_node_gives_way(node: Any) -> None:
     first = node.start(command=node.script(SLEEPER))
     node.order(1)
-    assert wait(lambda: node.log())
+    eventually(lambda: "\n" in node.log())
     second = node.start()
     assert second.wait(PATIENCE) == 75
     assert second.stdout is not None
@@ -169,7 +160,7 @@ def test_a_failed_node_waits_for_the_next_generation_or_exits(node: Any) -> None
     process = node.start(command=["sh", "-c", "exit 5"])
     node.order(1)
     node.until("failed", 1)
-    time.sleep(0.3)
+    node.looks()
     assert process.poll() is None
     node.order(2, on_failure="exit")
     assert process.wait(PATIENCE) == 5
@@ -188,6 +179,7 @@ def test_success_ends_the_launcher(node: Any) -> None:
     assert (node.log("workerlog.0"), node.log("workerlog.1")) == ("done\n", "done\n")
 
 
+@pytest.mark.every_python
 def test_without_its_order_the_launcher_says_what_is_missing(node: Any) -> None:
     process = node.start("--nonsense")
     assert process.wait(PATIENCE) == 2

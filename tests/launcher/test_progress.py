@@ -42,6 +42,7 @@ def launcher() -> ModuleType:
     return module
 
 
+@pytest.mark.every_python
 def test_progress_is_reported(node: Any) -> None:
     before = time.time()
     node.start(nproc=2, command=node.script(STEPS))
@@ -158,6 +159,7 @@ waits_for_a_peer()
 """
 
 
+@pytest.mark.every_python
 @pytest.mark.parametrize("ask", ["faulthandler.register(signal.SIGUSR1)", "faulthandler.enable()"])
 def test_where_a_hung_process_stands(node: Any, ask: str) -> None:
     node.start(
@@ -171,6 +173,7 @@ def test_where_a_hung_process_stands(node: Any, ask: str) -> None:
     assert "in waits_for_a_peer" in (node.dir / "logs" / "1" / "stack.0").read_text()
 
 
+@pytest.mark.every_python
 def test_py_spy_shows_where_a_process_stands_that_shows_nothing(node: Any) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     if shutil.which("py-spy", path=path) is None:

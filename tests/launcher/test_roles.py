@@ -172,6 +172,7 @@ def test_trainers_that_wait_say_for_whom(job: Job) -> None:
     assert [process["state"] for process in job.report(0)["processes"]] == ["pending", "pending"]
 
 
+@pytest.mark.every_python
 def test_a_trainer_that_dies_is_started_again_alone(job: Job) -> None:
     job.launch(0)
     job.launch(1)
@@ -283,6 +284,7 @@ def test_servers_end_well_when_told_to_finish(job: Job) -> None:
     assert (job.report(1)["state"], job.report(1)["exit_code"]) == ("succeeded", 0)
 
 
+@pytest.mark.every_python
 def test_a_launcher_that_chooses_the_interpreter_gets_a_script(node: Any) -> None:
     """As paddle.distributed.launch does: `python -u SCRIPT ARGS`, ranks in variables of its own."""
     framework = node.script(
@@ -346,6 +348,7 @@ while True:
 """
 
 
+@pytest.mark.every_python
 def test_processes_in_sessions_of_their_own_get_their_grace(node: Any) -> None:
     """Although their launcher would kill all of them when the first has ended; what it starts too many is left out."""
     process = node.start(
@@ -427,6 +430,7 @@ def test_what_a_framework_writes_into_memory_is_gone_with_it(node: Any) -> None:
     assert left == []
 
 
+@pytest.mark.every_python
 def test_what_nodes_share_is_new_in_each_generation_and_gone_with_it(node: Any) -> None:
     shared = node.root / "shared"
     (shared / ".jobctl-demo.demo-0").mkdir(parents=True)
