@@ -1,4 +1,4 @@
-"""The examples, run as their READMEs say, and with everything that can die dying in the middle."""
+"""The examples as jobs: they reach their accuracy, and go on from their checkpoints."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import pytest
 
 from tests.tools.frameworks import python_of
 from tests.tools.pace import keep_pace, limit
-
-from .conftest import kill
+from tests.tools.standins import PATH
 
 pytest.importorskip("torch", reason="the extra `examples` is not installed")
 pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHORT = "--set=args=[--epochs=6, --checkpoint-every=10, --min-accuracy=0.9, --step-delay=0.02]"
+SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.95]"  # 66 steps
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def example(jobs: Any, tmp_path: Path) -> Any:
         shutil.copytree(EXAMPLES / name, tmp_path / name)
         (jobs.directory / "job.yaml").unlink()
         jobs.directory = tmp_path / name
-        jobs.set(CHECKPOINT_DIR=str(tmp_path / "checkpoints"))
+        jobs.set(CHECKPOINT_DIR=str(tmp_path / "checkpoints"), PYTHONPATH=PATH)
         return jobs
 
     return copy
@@ -46,63 +45,45 @@ def final(text: str) -> re.Match[str]:
     return match
 
 
-def test_resnet_reaches_its_accuracy(example: Any) -> None:
-    jobs = example("torch-resnet")
-    done = jobs.run("up", "--follow", timeout=400)
-    assert done.returncode == 0, done.stderr
-    assert float(final(done.stdout)["accuracy"]) >= 0.95
-
-
-def test_resnet_survives_whatever_dies(example: Any, eventually: Any, tmp_path: Path) -> None:
-    """A process, a launcher with its guards, and the supervisor: the same steps, and the same loss bit for bit."""
+def test_resnet_survives_a_killed_rank(example: Any, eventually: Any, tmp_path: Path) -> None:
+    """The same steps, and the same loss bit for bit. What else may die: test_faults.py."""
     jobs = example("torch-resnet")
     assert jobs.run("up", SHORT, "--follow", timeout=400).returncode == 0
     undisturbed = final(jobs.ok("logs", "--rank", "0"))
+    assert float(undisturbed["accuracy"]) >= 0.95
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
-    limit(tmp_path / "checkpoints", 100)
+    limit(tmp_path / "checkpoints", 25)
     jobs.ok("up", SHORT, "--fresh")
-
-    def there(generation: int, step: int) -> dict[str, Any] | None:
-        state: dict[str, Any] = jobs.status()
-        progress = max((node["progress"] or 0) for node in state["nodes"])
-        return state if state["generation"] == generation and progress >= step else None
-
-    state = eventually(lambda: there(2, 25), 240)
+    state = eventually(lambda: far(jobs, 2, 15), 240)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
-    eventually(lambda: there(3, 50), 240)
-    kill(*(pid for pid, line in jobs.processes().items() if "--control" in line and "node-0" in line))
-    eventually(lambda: there(4, 75), 240)
-    jobs.kill_supervisor()
-    state = jobs.running()
-    os.kill(state["nodes"][0]["processes"][0]["pid"], signal.SIGKILL)
-    assert jobs.run("up", SHORT).returncode == 0
     limit(tmp_path / "checkpoints", None)
     done = jobs.run("wait", "--timeout", "300s", timeout=400)
     assert done.returncode == 0, done.stderr
 
+    assert jobs.status()["generation"] == 3
     disturbed = final(jobs.ok("logs", "--rank", "0"))
     assert (disturbed["step"], disturbed["loss"]) == (undisturbed["step"], undisturbed["loss"])
     story = "\n".join(event["message"] for event in jobs.events())
-    for line in ("rank 1 was killed by SIGKILL at step", "its launcher was killed", "job succeeded"):
+    for line in ("rank 1 was killed by SIGKILL at step", "job succeeded"):
         assert line in story
 
 
 def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: Any, tmp_path: Path) -> None:
     jobs = example("torch-elastic")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
-    limit(tmp_path / "checkpoints", 100)
-    jobs.ok("up")
-    eventually(lambda: max((node["progress"] or 0) for node in jobs.status()["nodes"]) >= 20, 240)
-    done = jobs.run("up", "--set", "nodes=1:2")
-    assert "nodes changed from 3 to 2" in done.stderr
+    limit(tmp_path / "checkpoints", 40)
+    args = "--set=args=[--epochs=8, --min-accuracy=0.9]"
+    jobs.ok("up", args, "--set", "nodes=1:2")
+    eventually(lambda: far(jobs, 1, 20), 240)
+    assert "nodes changed from 2 to 1" in jobs.run("scale", "1").stderr
     limit(tmp_path / "checkpoints", None)
     assert jobs.run("wait", "--timeout", "300s", timeout=400).returncode == 0
     out = jobs.ok("logs", "--rank", "0")
     found = re.search(r"^.*final step=\d+ samples=(\d+) accuracy=(\S+)$", out, re.M)
     assert found, out
-    assert int(found[1]) >= 43110  # 30 epochs of 1437 samples
-    assert float(found[2]) >= 0.95
-    assert [node["node"] for node in jobs.status()["nodes"]] == [0, 1]
+    assert int(found[1]) >= 11496  # 8 epochs of 1437 samples
+    assert float(found[2]) >= 0.9
+    assert [node["node"] for node in jobs.status()["nodes"]] == [0]
 
 
 def far(jobs: Any, generation: int, step: int) -> dict[str, Any] | None:
@@ -112,28 +93,22 @@ def far(jobs: Any, generation: int, step: int) -> dict[str, Any] | None:
     return state if state["generation"] == generation and max(steps) >= step else None
 
 
-def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, eventually: Any, tmp_path: Path) -> None:
-    """A worker is killed, as if while it was saving: the weights become those of a run that nothing disturbed."""
+def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: Path) -> None:
+    """As if a worker was killed while it saved: the weights become those of a run that nothing disturbed."""
     jobs = example("mindspore-lenet")
     jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
-    keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
-    limit(tmp_path / "checkpoints", 65)
-    jobs.ok("up", "--set=args=[--epochs=8, --checkpoint-every=20, --min-accuracy=0.93]")
-    state = eventually(lambda: far(jobs, 1, 65), 240)
-    kill(state["nodes"][1]["processes"][0]["pid"])
-    (tmp_path / "checkpoints" / "rank-1" / "step-00000060.ckpt").unlink()
-    limit(tmp_path / "checkpoints", None)
-    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
-    finals = re.findall(r"final .* (accuracy=\S+ weights=\S+)", jobs.ok("logs"))
-    resumed = re.findall(r"resumed step=(\d+) of=176 rank=(\d)", jobs.ok("logs"))
-    assert sorted(resumed) == [("40", "0"), ("40", "1")]
-
-    done = jobs.run("up", "--fresh", "--follow", timeout=240)
+    done = jobs.run("up", "--follow", timeout=240)
     assert done.returncode == 0, done.stderr
     undisturbed = re.findall(r"final .* (accuracy=\S+ weights=\S+)", done.stdout)
+    assert float(final(done.stdout)["accuracy"]) >= 0.93
+    (tmp_path / "checkpoints" / "rank-1" / "step-00000176.ckpt").unlink()
+    jobs.ok("restart")
+    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
+    out = jobs.ok("logs", "--generation", "2")
+    assert sorted(re.findall(r"resumed step=(\d+) of=176 rank=(\d)", out)) == [("160", "0"), ("160", "1")]
+    finals = re.findall(r"final .* (accuracy=\S+ weights=\S+)", out)
     assert len(undisturbed) == len(finals) == 2
     assert len({*finals, *undisturbed}) == 1
-    assert float(final(done.stdout)["accuracy"]) >= 0.93
 
 
 def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventually: Any, tmp_path: Path) -> None:

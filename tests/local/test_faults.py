@@ -191,7 +191,7 @@ def test_up_is_killed_at_random_moments(jobs: Any, eventually: Any) -> None:
     seed = int.from_bytes(os.urandom(4))
     print(f"seed {seed}")
     moments = random.Random(seed)
-    for _ in range(int(os.environ.get("JOBCTL_TEST_KILLS", "6"))):
+    for _ in range(int(os.environ.get("JOBCTL_TEST_KILLS", "3"))):
         up = jobs.popen("up", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             up.wait(timeout=moments.uniform(0.1, 1.6))

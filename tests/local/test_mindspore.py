@@ -15,7 +15,7 @@ framework: mindspore
 script: train.py
 nodes: 2
 checkpoint: {directory}/checkpoints
-env: {{OMP_NUM_THREADS: "1", STEPS: "400", DELAY: "0.02", HOLD: "300", RANK_ID: "9"}}
+env: {{OMP_NUM_THREADS: "1", STEPS: "120", DELAY: "0.02", HOLD: "90", RANK_ID: "9"}}
 recovery: {{max_restarts: 5}}
 """
 
@@ -44,10 +44,10 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     workers = [node["processes"][0]["pid"] for node in state["nodes"][:2]]
     os.kill(state["nodes"][2]["processes"][0]["pid"], signal.SIGKILL)
     eventually(lambda: jobs.status()["nodes"][2]["restarts"] == 1)
-    state = eventually(lambda: there(1, 100), 240)
+    state = eventually(lambda: there(1, 40), 240)
     assert [node["processes"][0]["pid"] for node in state["nodes"][:2]] == workers
     os.kill(workers[1], signal.SIGKILL)
-    state = eventually(lambda: there(2, 200), 240)
+    state = eventually(lambda: there(2, 60), 240)
     before = state["nodes"][2]["processes"][0]["pid"]
     for pid, line in jobs.processes().items():
         if "--control" in line and "node-2" in line:
@@ -60,7 +60,7 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     assert done.returncode == 0, jobs.ok("events")
     assert jobs.status()["generation"] == 2
     lines = sorted(line.partition("final ")[2].split() for line in jobs.ok("logs").splitlines() if "| final " in line)
-    assert lines == [[str(rank), "2", *undisturbed(400).split(), str(rank)] for rank in (0, 1)]
+    assert lines == [[str(rank), "2", *undisturbed(120).split(), str(rank)] for rank in (0, 1)]
     assert "node2 scheduler | " in jobs.ok("logs", "--node", "scheduler")
     goes_on_with_msrun(jobs, there, eventually)
 
@@ -76,9 +76,9 @@ def goes_on_with_msrun(jobs: Any, there: Any, eventually: Any) -> None:
     """The same job, a few steps more, one of whose workers is killed; msrun ends well in the end, and none of its processes stays behind."""
     go = jobs.directory / "checkpoints" / "go"
     go.unlink()
-    jobs.ok("up", "--set", "mindspore.launcher=msrun", "--set", "env.STEPS=560", "--set", "env.HOLD=500")
+    jobs.ok("up", "--set", "mindspore.launcher=msrun", "--set", "env.STEPS=160", "--set", "env.HOLD=150")
     number = jobs.status()["generation"]
-    state = eventually(lambda: there(number, 420), 240)
+    state = eventually(lambda: there(number, 130), 240)
     started = [line for line in jobs.processes().values() if "mindspore.parallel.cluster.run" in line]
     assert len(started) == 2
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
@@ -87,4 +87,4 @@ def goes_on_with_msrun(jobs: Any, there: Any, eventually: Any) -> None:
     assert jobs.status()["generation"] == number + 1
     out = jobs.ok("logs", "--generation", str(number + 1))
     lines = sorted(line.partition("final ")[2].split() for line in out.splitlines() if "| final " in line)
-    assert [(words[:3], words[4]) for words in lines] == [([str(rank), "2", "560"], str(rank)) for rank in (0, 1)]
+    assert [(words[:3], words[4]) for words in lines] == [([str(rank), "2", "160"], str(rank)) for rank in (0, 1)]

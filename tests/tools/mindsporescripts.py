@@ -19,6 +19,7 @@ if os.path.exists(path):
 while step < int(os.environ["STEPS"]):
     time.sleep(float(os.environ["DELAY"]))
     while step == int(os.environ.get("HOLD", "-1")) and not os.path.exists(os.environ["JOBCTL_CHECKPOINT_DIR"] + "/go"):
+        open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))  # also of one that begins there
         time.sleep(0.05)
     assert float(add(Tensor(np.ones(1, np.float32))).asnumpy()[0]) == world
     step, loss = step + 1, math.sin(loss * 1.7 + step)

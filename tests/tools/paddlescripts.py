@@ -14,6 +14,7 @@ if os.path.exists(path):
 while step < int(os.environ["STEPS"]):
     time.sleep(float(os.environ["DELAY"]))
     while step == int(os.environ.get("HOLD", "-1")) and not os.path.exists(os.environ["JOBCTL_CHECKPOINT_DIR"] + "/go"):
+        open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(step))  # also of one that begins there
         time.sleep(0.05)
     votes = paddle.ones([1])
     dist.all_reduce(votes)
