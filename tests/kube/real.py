@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -24,7 +25,7 @@ class Real:
         self.server, self.which = server, server.which
         operators = (PADDLE, KUBEFLOW_PADDLE, PYTORCH, TRAIN_JOB, RUNTIME) if crds() else ()
         self.served = (*CORE, *operators)
-        self.namespace = f"ml-{next(_NUMBERS)}"
+        self.namespace = f"ml-{os.getpid()}-{next(_NUMBERS)}"
         self.spaces: list[str] = []
         self.closing = False
         self._streams: set[Any] = set()

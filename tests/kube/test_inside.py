@@ -15,12 +15,13 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from kube.server import ApiServer
 from kube.world import World
+from tests.tools import commands
 
 UP = ("up", "--target", "kubernetes")
 ZERO, ONE = "resnet-0-abcde", "resnet-1-abcde"
@@ -173,14 +174,13 @@ def test_events_of_jobctl_and_of_the_cluster(jobctl: Any, world: World, api: Api
     assert [event["event"] for event in told if event["event"] != "cluster"][:2] == ["up", "step"]
 
 
-def _exec(here: Path, *argv: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    line = [sys.executable, "-m", "jobctl", "exec", "resnet", *argv]
-    return subprocess.run(line, cwd=here, capture_output=True, timeout=180, **more)
+def _exec(here: Path, *argv: str, stdin: IO[bytes] | None = None) -> subprocess.CompletedProcess[bytes]:
+    return commands.run_bytes(("exec", "resnet", *argv), here, os.environ, 180.0, stdin)
 
 
 def test_exec_passes_output_errors_and_the_exit_code(jobctl: Any, world: World, here: Path) -> None:
     jobctl(*UP)
-    ran = _exec(here, "--node", "1", "--", "sh", "-c", "echo out; echo err >&2; exit 9", stdin=subprocess.DEVNULL)
+    ran = _exec(here, "--node", "1", "--", "sh", "-c", "echo out; echo err >&2; exit 9")
     assert (ran.returncode, ran.stdout, ran.stderr) == (9, b"out\n", b"err\n")
     assert f"/pods/{ONE}/exec" in next(request for request in world.api.requests if "/exec" in request)
 
@@ -188,7 +188,9 @@ def test_exec_passes_output_errors_and_the_exit_code(jobctl: Any, world: World, 
 def test_exec_passes_input_and_its_end(jobctl: Any, world: World, here: Path) -> None:
     jobctl(*UP)
     data = os.urandom(1 << 18)
-    ran = _exec(here, "--node", "0", "--", "cat", input=data)
+    (here / "input").write_bytes(data)
+    with subprocess.Popen(["cat", here / "input"], stdout=subprocess.PIPE) as piped:
+        ran = _exec(here, "--node", "0", "--", "cat", stdin=piped.stdout)
     assert (ran.returncode, ran.stdout == data) == (0, True)
 
 
@@ -238,14 +240,13 @@ def test_exec_has_the_terminal(jobctl: Any, world: World, here: Path) -> None:
 
 def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
     jobctl(*UP)
-    quiet = {"stdin": subprocess.DEVNULL}
-    missing = _exec(here, "--node", "0", "--", "no-such-command", **quiet)
+    missing = _exec(here, "--node", "0", "--", "no-such-command")
     assert (missing.returncode, b"no-such-command" in missing.stderr) == (127, True)
     world.api.fail("get", "pods/exec", "cut")
-    cut = _exec(here, "--node", "0", "--", "sleep", "5", **quiet)
+    cut = _exec(here, "--node", "0", "--", "sleep", "5")
     assert (cut.returncode, cut.stdout, b"broke before `sleep` ended" in cut.stderr) == (3, b"begun\n", True)
     world.api.denied.add(("get", "pods/exec"))
-    denied = _exec(here, "--node", "0", "--", "true", **quiet)
+    denied = _exec(here, "--node", "0", "--", "true")
     assert (denied.returncode, denied.stderr.decode().splitlines()) == (
         3,
         [
@@ -254,7 +255,7 @@ def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
         ],
     )
     world.end(ONE)
-    ended = _exec(here, "--node", "1", "--", "true", **quiet)
+    ended = _exec(here, "--node", "1", "--", "true")
     assert (ended.returncode, ended.stderr.decode().splitlines()[0]) == (2, "error: node 1 has no running pod")
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from jobctl import progress
+from jobctl.jobspec.deploy.cluster.cluster import Cluster
+from jobctl.jobspec.deploy.observed import Observed
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import Object
@@ -19,7 +21,7 @@ UP = ("up", "--target", "kubernetes")
 
 
 def everywhere(test: Any) -> Any:
-    """Run a test against all servers that know our Jobs."""
+    """Run a test that says something of the server against all that know our Jobs."""
     return pytest.mark.real(pytest.mark.needs("jobs")(test))
 
 
@@ -48,7 +50,6 @@ def test_up_brings_a_job_up_and_does_nothing_the_second_time(jobctl: Any, world:
     assert [job["metadata"]["resourceVersion"] for job in api.list("Job")] == versions
 
 
-@everywhere
 def test_status_has_the_keys_of_all_targets(jobctl: Any, world: World) -> None:
     jobctl(*UP)
     state = jobctl("status", "resnet", "-o", "json").json
@@ -93,7 +94,6 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-@everywhere
 def test_status_says_what_a_pod_waits_for(jobctl: Any, api: ApiServer) -> None:
     world = World(api, runs=False)
     labels = {"jobctl.dev/job": "resnet"}
@@ -118,7 +118,6 @@ def test_status_says_what_a_pod_waits_for(jobctl: Any, api: ApiServer) -> None:
     assert (node["state"], node["host"], node["reason"]) == ("failed", "worker-9", "ImagePullBackOff: no such tag")
 
 
-@everywhere
 def test_status_says_why_no_pod_is_made(jobctl: Any, api: ApiServer, here: Path) -> None:
     """Who makes pods tells it in events: a quota, a policy, a service account that is missing."""
     api.denied.add(("list", "events"))
@@ -141,7 +140,6 @@ def test_status_says_why_no_pod_is_made(jobctl: Any, api: ApiServer, here: Path)
     assert reason() == f"no pod has been made yet: Pod resnet: FailedCreate: {why}"
 
 
-@everywhere
 def test_a_changed_spec_makes_the_job_anew_and_says_so_before(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     before = api.get("Job", "resnet")["metadata"]["uid"]
@@ -168,7 +166,6 @@ def test_code_that_changed_makes_the_job_anew(jobctl: Any, world: World, here: P
     )
 
 
-@everywhere
 def test_wait_ends_with_the_result(jobctl: Any, world: World) -> None:
     jobctl(*UP)
     assert jobctl("wait", "resnet", "--timeout", "0.5").code == 124
@@ -185,7 +182,6 @@ def _succeed(world: World) -> None:
     world.condition("Job", "resnet", "Complete")
 
 
-@everywhere
 def test_a_job_that_failed_says_why_and_up_begins_anew(jobctl: Any, world: World) -> None:
     jobctl(*UP)
     world.api.print("resnet-1-abcde", "Traceback (most recent call last):")
@@ -207,7 +203,6 @@ def test_a_job_that_failed_says_why_and_up_begins_anew(jobctl: Any, world: World
     assert (again.code, again.err.splitlines()[0]) == (0, "replace Job resnet: the job had failed")
 
 
-@everywhere
 def test_down_collects_logs_and_removes_everything(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:
     jobctl(*UP)
     asked = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -238,7 +233,6 @@ def test_a_log_that_cannot_be_read_keeps_nobody_from_ending_the_job(
     assert sorted(jobctl("logs", "job.yaml").out.splitlines()) == [note, "node1 rank1 | step 1"]
 
 
-@everywhere
 def test_down_needs_nothing_but_the_name_and_the_cluster(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:
     jobctl(*UP)
     for path in sorted((here / "state").rglob("*"), reverse=True):
@@ -281,8 +275,9 @@ def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, m
     )
 
 
-@everywhere
-@pytest.mark.parametrize("operator", ["none", "trainer"])
+@pytest.mark.parametrize(
+    ("api", "operator"), [("fake", "none"), ("fake", "trainer"), ("mini", "trainer")], indirect=["api"]
+)
 def test_down_collects_the_garbage_where_nobody_does(
     jobctl: Any, world: World, api: ApiServer, monkeypatch: Any, operator: str
 ) -> None:
@@ -356,7 +351,6 @@ def test_secrets_are_in_the_cluster_and_nowhere_else(
     assert jobctl("plan").code == 10
 
 
-@everywhere
 def test_a_secret_whose_value_changed_makes_the_job_anew(
     jobctl: Any, world: World, api: ApiServer, here: Path, monkeypatch: Any
 ) -> None:
@@ -384,7 +378,6 @@ def test_a_secret_whose_value_changed_makes_the_job_anew(
     assert "second" not in told.out + told.err + done.out + done.err + "".join(api.requests)
 
 
-@everywhere
 def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
     jobctl(*UP)
     api.merge("Job", "resnet", {"metadata": {"annotations": {"jobctl.dev/owner": "eve@desk"}}}, "jobctl")
@@ -403,7 +396,6 @@ def test_a_job_of_another_owner_is_left_alone(jobctl: Any, world: World, api: Ap
     assert jobctl("down", "resnet").code == 0
 
 
-@everywhere
 def test_what_jobctl_did_not_make_is_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
     api.create("Service", {"metadata": {"name": "resnet"}, "spec": {"ports": [{"port": 80}]}})
     ran = jobctl(*UP)
@@ -449,25 +441,30 @@ def test_a_job_is_not_brought_up_in_two_places(jobctl: Any, world: World, api: A
     )
 
 
-@everywhere
-def test_a_job_that_waits_in_a_queue_is_starting_and_left_alone(jobctl: Any, world: World, api: ApiServer) -> None:
+def test_a_job_that_waits_in_a_queue_is_starting_and_left_alone(
+    jobctl: Any, world: World, api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Kueue has suspended it: that is neither an end, nor anybody's to change but Kueue's."""
     Path("job.yaml").write_text(SPEC + "kubernetes: {queue: long}\n")
     world.queues = True
 
-    def waits(job: Object) -> bool:
-        return any(one["type"] == "Suspended" for one in job.get("status", {}).get("conditions", ()))
+    waits = threading.Event()
+    observe = Cluster.observe
+
+    def look(cluster: Cluster) -> Observed:
+        observed = observe(cluster)
+        if observed.verdict == ("starting", "it is suspended: Job suspended"):
+            waits.set()
+        return observed
 
     def admit() -> None:
-        deadline = time.monotonic() + 180
-        # Created, then suspended by Kueue, then seen to wait.
-        while not any(waits(job) for job in api.list("Job")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(0.5)  # mostly long enough for `up` to see it wait
+        """Have it go on once `up` has seen that it waits."""
+        waits.wait(180)
         world.suspend(api.get("Job", "resnet"), False)
 
+    monkeypatch.setattr(Cluster, "observe", look)
     threading.Thread(target=admit).start()
-    assert jobctl(*UP).code == 0
+    assert (jobctl(*UP).code, waits.is_set()) == (0, True)
     world.suspend(api.get("Job", "resnet"), True)  # preempted
     state = jobctl("status", "resnet", "-o", "json").json
     assert (state["phase"], state["reason"]) == ("starting", "it is suspended: Job suspended")

@@ -1,4 +1,4 @@
-"""Real API servers for tests, where `JOBCTL_KUBE` names the folder that has them: each is started once by a worker.
+"""Real API servers for tests, where `JOBCTL_KUBE` names the folder that has them: each is started once for all workers.
 
 `mini-VERSION.xz` is today's server with strict decoding, server-side apply and CRDs, but without the rules of built-in
 types; `kube-apiserver-VERSION.xz` is an old one with all of these. `start-mini`, `start-1.20` and `stop` run them.
@@ -8,6 +8,7 @@ The kinds of the operators are there where `JOBCTL_CRDS` names the folder with t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import lzma
 import os
@@ -15,7 +16,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +35,14 @@ GPUS = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "8", "pods": "110"}
 
 
 class RealServer:
-    """One server, from its start to its end. `which` is `mini` or `full`."""
+    """One server, which runs in a directory. `which` is `mini` or `full`."""
 
     def __init__(self, which: str, directory: Path) -> None:
-        self.which, self.home, self.directory = which, _home(), directory
-        find_etcd()
-        directory.mkdir()
-        binary = _unpacked(self.home, "mini-" if which == "mini" else "kube-apiserver-", directory)
-        argv = [self.home / "start-mini", binary] if which == "mini" else [self.home / "start-1.20", binary.parent]
+        self.which, self.directory = which, directory
         self.kubeconfig = directory / "kubeconfig"
-        try:
-            # The scripts take this port and the three after it.
-            start = ["bash", *map(str, argv), str(directory), str(_ports_in_a_row(4))]
-            done = subprocess.run(start, check=False, capture_output=True, text=True, timeout=600)
-            assert done.returncode == 0, done.stderr
-            self.api: Api = connect(None, None, {"KUBECONFIG": str(self.kubeconfig)})
-            self._wait()
-        except BaseException:
-            self._stop()
-            raise
+        self.api: Api = connect(None, None, {"KUBECONFIG": str(self.kubeconfig)})
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
         """Wait until it is ready: the scripts give up after two minutes, on a machine that has others to serve."""
         deadline = time.monotonic() + READY
         while True:
@@ -64,14 +52,6 @@ class RealServer:
             logs = "".join(path.read_text(errors="replace")[-2000:] for path in self.directory.glob("logs/*.log"))
             assert time.monotonic() < deadline, f"the API server is not ready:\n{logs}"
             time.sleep(0.1)
-
-    def close(self) -> None:
-        """End it."""
-        self.api.close()
-        self._stop()
-
-    def _stop(self) -> None:
-        subprocess.run(["bash", self.home / "stop", self.directory], check=True, timeout=60)
 
     def request(self, method: str, path: str, body: Any, headers: Mapping[str, str], *, stream: bool = False) -> Any:
         """Return the open answer to a request."""
@@ -94,18 +74,21 @@ class RealServer:
         except ValueError:  # where it knows no such path
             return answer.status, {"message": data.decode()}
 
-    def define(self, crd: Path) -> None:
-        """Have the server serve a kind, and wait until it does."""
-        with crd.open() as file:
-            made = yaml.load(file, yaml.CSafeLoader)
-        status, said = self.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
-        assert status == 201, said
-        (version, *_) = [one["name"] for one in made["spec"]["versions"] if one["storage"]]
-        path = f"/apis/{made['spec']['group']}/{version}/{made['spec']['names']['plural']}"
+    def define(self, crds: Sequence[Path]) -> None:
+        """Have the server serve kinds, and wait until it does: all at once, as it counts its kinds anew after each."""
+        paths = []
+        for crd in crds:
+            with crd.open() as file:
+                made = yaml.load(file, yaml.CSafeLoader)
+            status, said = self.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", made)
+            assert status == 201, said
+            (version, *_) = [one["name"] for one in made["spec"]["versions"] if one["storage"]]
+            paths.append(f"/apis/{made['spec']['group']}/{version}/{made['spec']['names']['plural']}")
         deadline = time.monotonic() + SERVED
-        while self.ask("GET", path)[0] != 200:
-            assert time.monotonic() < deadline, f"{path} is not served"
-            time.sleep(0.1)
+        for path in paths:
+            while self.ask("GET", path)[0] != 200:
+                assert time.monotonic() < deadline, f"{path} is not served"
+                time.sleep(0.1)
 
     def make_namespace(self, name: str, *accounts: str) -> None:
         """Make a namespace, and accounts of pods in it that need no token: no controller makes those here."""
@@ -129,7 +112,7 @@ class RealServer:
 
     def collect(self) -> None:
         """Have the controller manager collect garbage. It looks once at which kinds there are, so it comes after them."""
-        binary = _unpacked(self.home, "kube-controller-manager-", self.directory)
+        binary = _unpacked(_home(), "kube-controller-manager-", self.directory)
         ports = free_ports(1)
         argv = [binary, f"--kubeconfig={self.kubeconfig}", CONTROLLERS, "--leader-elect=false", "--port=0"]
         argv += ["--bind-address=127.0.0.1", f"--secure-port={ports[0]}", f"--cert-dir={self.directory}/cm"]
@@ -144,29 +127,79 @@ def crds() -> list[Path]:
     return [crd for crd in sorted(Path(folder).glob("*.yaml")) if "v1beta1" not in crd.name] if folder else []
 
 
-def _started(which: str, factory: pytest.TempPathFactory) -> Iterator[RealServer]:
-    server = RealServer(which, factory.mktemp("kube") / which)
+def _start(which: str, directory: Path) -> None:
+    """Start a server that has all that tests need."""
+    find_etcd()
+    directory.mkdir()
+    home = _home()
+    binary = _unpacked(home, "mini-" if which == "mini" else "kube-apiserver-", directory)
+    argv = [home / "start-mini", binary] if which == "mini" else [home / "start-1.20", binary.parent]
     try:
-        for crd in crds():
-            server.define(crd)
+        # The scripts take this port and the three after it.
+        start = ["bash", *map(str, argv), str(directory), str(_ports_in_a_row(4))]
+        environ = {**os.environ, "GOGC": "500"}  # memory is cheaper than time
+        done = subprocess.run(start, check=False, capture_output=True, text=True, timeout=600, env=environ)
+        assert done.returncode == 0, done.stderr
+        server = RealServer(which, directory)
+        server.wait()
+        server.define(crds())
         server.furnish()
         if which == "full":
             server.collect()
+        server.api.close()
+    except BaseException:
+        _stop(directory)
+        raise
+
+
+def _stop(directory: Path) -> None:
+    subprocess.run(["bash", _home() / "stop", directory], check=True, timeout=60)
+
+
+def _shared(which: str, factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """Yield the server that all workers use: the first who wants it starts it, the last who does ends it."""
+    _home()
+    base = factory.getbasetemp()
+    uses = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"{which}-uses"
+    with _uses(uses) as users:
+        directory = uses.with_name(users[0] if users else f"{which}-{os.getpid()}")
+        if not users:
+            _start(which, directory)
+        users.append(directory.name)
+    server = RealServer(which, directory)
+    try:
         yield server
     finally:
-        server.close()
+        server.api.close()
+        with _uses(uses) as users:
+            users.remove(directory.name)
+            if not users:
+                _stop(directory)
+
+
+@contextlib.contextmanager
+def _uses(path: Path) -> Iterator[list[str]]:
+    """Lend the list of those who use a server, each by the name of its directory, to one worker at a time."""
+    with path.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        users = file.read().split()
+        yield users
+        file.seek(0)
+        file.truncate()
+        file.write("\n".join(users))
 
 
 @pytest.fixture(scope="session")
 def mini(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """Today's server."""
-    yield from _started("mini", tmp_path_factory)
+    yield from _shared("mini", tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     """The old server with all rules of pods. It has no Indexed Jobs and drops what it does not know."""
-    yield from _started("full", tmp_path_factory)
+    yield from _shared("full", tmp_path_factory)
 
 
 def _home() -> Path:

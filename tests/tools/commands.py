@@ -19,8 +19,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
+T = TypeVar("T")
 HEAVY = ("docker", "fabric", "jinja2", "paramiko", "psutil", "yaml")  # imported by commands when they need them
 
 
@@ -28,16 +29,34 @@ def run(
     argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run `jobctl` with `argv` to its end. Raises TimeoutExpired, with what it has printed, after it was killed."""
+    return _run(argv, cwd, environ, timeout, _text, None)
+
+
+def run_bytes(
+    argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str], timeout: float, stdin: IO[bytes] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run `jobctl` likewise, on what `stdin` has; what it prints is bytes."""
+    return _run(argv, cwd, environ, timeout, _bytes, stdin)
+
+
+def _run(
+    argv: tuple[str, ...],
+    cwd: Path,
+    environ: Mapping[str, str],
+    timeout: float,
+    read: Callable[[IO[bytes]], T],
+    stdin: IO[bytes] | None,
+) -> subprocess.CompletedProcess[T]:
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-        null = stack.enter_context(open(os.devnull, "rb"))
+        null = stdin or stack.enter_context(open(os.devnull, "rb"))
         link = stack.enter_context(socket.socket(socket.AF_UNIX))
         link.connect(str(_server()))
         order = json.dumps({"argv": argv, "cwd": str(cwd), "environ": dict(environ)}).encode()
         socket.send_fds(link, [b"%16d" % len(order)], [file.fileno() for file in (null, *files)])
         link.sendall(order)
         code = _answer(link, time.monotonic() + timeout)
-        out, err = (_text(file) for file in files)
+        out, err = (read(file) for file in files)
     if code is None:
         raise subprocess.TimeoutExpired(argv, timeout, out, err)
     return subprocess.CompletedProcess(argv, code, out, err)
@@ -54,9 +73,13 @@ def _answer(link: socket.socket, deadline: float) -> int | None:
     return None
 
 
-def _text(file: Any) -> str:
+def _text(file: IO[bytes]) -> str:
+    return _bytes(file).decode(errors="replace").replace("\r\n", "\n")
+
+
+def _bytes(file: IO[bytes]) -> bytes:
     file.seek(0)
-    return str(file.read().decode(errors="replace")).replace("\r\n", "\n")
+    return file.read()
 
 
 @functools.cache
