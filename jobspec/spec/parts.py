@@ -328,7 +328,7 @@ class MindsporeOptions(Part):
     )
     node_timeout: Duration | None = Field(
         default=None,
-        description="How long MindSpore waits for a process that is silent (MS_NODE_TIMEOUT), 30s unless set.",
+        description="Switches MindSpore's heartbeats on: how long it waits for a process that is silent (MS_NODE_TIMEOUT).",
     )
 
 

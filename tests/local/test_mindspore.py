@@ -53,9 +53,7 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
         if "--control" in line and "node-2" in line:
             os.kill(pid, signal.SIGKILL)
     eventually(lambda: [one["pid"] for one in jobs.status()["nodes"][2]["processes"]] not in ([], [before]))
-    # Who ends while the scheduler is still away may wait for it for a minute, and then kills itself (2.10).
-    eventually(lambda: len(reconnected(jobs.ok("logs", "--generation", "2"))) == 2, 240)
-    (directory / "checkpoints" / "go").touch()
+    (directory / "checkpoints" / "go").touch()  # while the scheduler is away: nobody waits for it
     done = jobs.run("wait", "--timeout", "200s", timeout=240)
     assert done.returncode == 0, jobs.ok("events")
     assert jobs.status()["generation"] == 2
@@ -63,13 +61,6 @@ def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     assert lines == [[str(rank), "2", *undisturbed(120).split(), str(rank)] for rank in (0, 1)]
     assert "node2 scheduler | " in jobs.ok("logs", "--node", "scheduler")
     goes_on_with_msrun(jobs, there, eventually)
-
-
-def reconnected(logs: str) -> set[str]:
-    """Return the ranks that have found their scheduler again."""
-    return {
-        line.partition("|")[0] for line in logs.splitlines() if "Successfully reconnected to the meta server" in line
-    }
 
 
 def goes_on_with_msrun(jobs: Any, there: Any, eventually: Any) -> None:

@@ -88,7 +88,12 @@ def test_what_the_roles_get() -> None:
         "RANK_SIZE": Slot("trainer_count"),
         "DEVICE_ID": Slot("local_rank"),
     }
-    assert dict(scheduler.launch.env) == {**CLUSTER, "MS_ROLE": "MS_SCHED", "MS_NODE_TIMEOUT": "10"}
+    assert dict(scheduler.launch.env) == {
+        **CLUSTER,
+        "MS_ROLE": "MS_SCHED",
+        "MS_NODE_TIMEOUT": "10",
+        "MS_TOPO_TIMEOUT": "31536000",  # those who have ended, or did not miss it, never come
+    }
     assert scheduler.launch.process_env == (("MS_NODE_ID", "sched"),)
     assert (scheduler.launch.until, scheduler.launch.rejoin, scheduler.launch.log_name) == (
         "trainer",
@@ -101,6 +106,23 @@ def test_what_the_roles_get() -> None:
         ("HCCL_SOCKET_IFNAME",),
     )
     assert {"MS_ROLE", "RANK_ID", "RANK_TABLE_FILE", "MS_ENABLE_RECOVERY"} <= set(worker.launch.scrub)
+
+
+@pytest.mark.parametrize(
+    ("text", "heartbeats"),
+    [
+        ("", "1"),
+        ("mindspore: {launcher: msrun}\n", "1"),
+        ("mindspore: {node_timeout: 10s}\n", None),
+        ("devices: gpu:1\nrecovery: {max_restarts: 1}\nmindspore: {recovery: native}\ncheckpoint: /c\n", None),
+        ('env: {MS_DISABLE_HEARTBEAT: "0"}\n', "0"),
+    ],
+)
+def test_heartbeats_are_for_those_who_ask_for_them(text: str, heartbeats: str | None) -> None:
+    """They end workers that live, where one has ended before, or the scheduler was away; launchers see who lives."""
+    for node in make(text, "a slots=1\n").nodes:
+        env = {**dict(node.container.env), **dict(node.launch.env)}
+        assert env.get("MS_DISABLE_HEARTBEAT") == heartbeats, node.role
 
 
 def test_the_schedulers_restarts_count_for_as_long_as_all_others_do() -> None:
