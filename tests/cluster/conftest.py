@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 
 from tests.fleet.fleet import fleet
 from tests.fleet.machine import missing
+from tests.tools import commands
 from tests.tools.frameworks import IMAGE_PYTHON, Name, site_packages
 
 from .containers import Containers
@@ -20,6 +19,7 @@ from .controllers import pods_of
 from .namespaces import Namespaces, lacking
 from .pods import Cluster, Machine
 
+PATIENCE = 120.0  # seconds for rendering
 FRAMEWORKS: tuple[Name, ...] = ("paddle", "paddle-ps", "mindspore")
 
 
@@ -61,8 +61,9 @@ def cluster(tmp_path: Path, machine: Machine) -> Iterator[Callable[..., Cluster]
         out = tmp_path / "rendered"
         told = {**machine.overrides(framework), **more}
         overrides = [word for key, value in told.items() for word in ("--set", f"{key}={value}")]
-        argv = [sys.executable, "-m", "jobctl", "render", str(spec), "--target", "kubernetes", "--out", str(out)]
-        subprocess.run([*argv, *overrides], check=True, env={**os.environ, **(environ or {})})
+        argv = ("render", str(spec), "--target", "kubernetes", "--out", str(out), *overrides)
+        done = commands.run(argv, Path.cwd(), {**os.environ, **(environ or {})}, PATIENCE)
+        assert done.returncode == 0, done.stderr
         made.append(Cluster(tmp_path, out / "manifests", machine, pods_of, secrets))
         return made[-1]
 

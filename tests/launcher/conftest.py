@@ -216,9 +216,9 @@ class Node:
         eventually(said)
 
     def looks(self) -> None:
-        """Wait until the launcher has looked at its order again: it does before it sends the tick after the next."""
+        """Wait until the launcher has looked at its order again: it does before it sends the tick after the next, or it has ended."""
         heard = len(self.supervisor.lines)
-        eventually(lambda: len(self.supervisor.lines) > heard + 1)
+        eventually(lambda: len(self.supervisor.lines) > heard + 1 or self.started[-1].poll() is not None)
 
     def until(self, state: str, generation: int | None = None, seconds: float = PATIENCE) -> dict[str, Any]:
         """Wait until the launcher reports `state`, and return the report."""

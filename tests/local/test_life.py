@@ -193,13 +193,15 @@ def test_stop_keeps_everything_and_up_resumes_from_the_checkpoint(slow: Any, eve
 
 def test_restart_begins_a_new_generation_in_place(slow: Any) -> None:
     slow.ok("up")
-    slow.ok("restart")
+    assert json.loads(slow.ok("restart", "-o", "json"))["generation"] == 2
     state = slow.status()
     assert (state["phase"], state["generation"], [n["restarts"] for n in state["nodes"]]) == (
         "running",
         2,
         [0, 0],
     )
+    assert json.loads(slow.ok("stop", "-o", "json"))["phase"] == "stopped"
+    assert json.loads(slow.ok("pull", "-o", "json"))["fetched"]["logs"] >= 2
 
 
 def test_replaced_launchers_leave_the_job_supervised(slow: Any) -> None:
@@ -251,6 +253,9 @@ def test_logs_can_be_chosen(jobs: Any) -> None:
     slip = jobs.run("logs", "--rank", "2")
     assert (slip.returncode, slip.stdout) == (2, "")
     assert slip.stderr.splitlines() == ["error: job `counter` has no rank 2", "hint: its ranks are 0 to 1"]
+    for option, what in (("--node", "node 7"), ("--generation", "generation 7")):
+        done = jobs.run("logs", option, "7")
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: job `counter` has no {what}")
 
 
 def test_exec_has_the_environment_of_the_node(slow: Any) -> None:
@@ -351,31 +356,6 @@ def test_another_spec_of_the_same_name_is_told(slow: Any) -> None:
     assert f"warning: job `counter` was started from {slow.directory}/job.yaml, and becomes what" in done.stderr
 
 
-def test_logs_of_what_never_was(jobs: Any) -> None:
-    assert jobs.run("up", "--follow").returncode == 0
-    for option, what in (("--node", "node 7"), ("--generation", "generation 7")):
-        done = jobs.run("logs", option, "7")
-        assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: job `counter` has no {what}")
-
-
-def test_stop_restart_and_pull_report_in_json(slow: Any) -> None:
-    slow.ok("up")
-    assert json.loads(slow.ok("restart", "-o", "json"))["generation"] == 2
-    assert json.loads(slow.ok("stop", "-o", "json"))["phase"] == "stopped"
-    assert json.loads(slow.ok("pull", "-o", "json"))["fetched"]["logs"] >= 2
-
-
-def test_wait_times_out_with_124(slow: Any) -> None:
-    slow.ok("up")
-    late = slow.run("wait", "--timeout", "0.2s", "-o", "json")
-    told = json.loads(late.stdout)
-    assert (late.returncode, told["job"], told["phase"] in ("starting", "running")) == (124, "counter", True)
-    assert (told["error"]["code"], told["error"]["exit_code"]) == ("timeout", 124)
-    slow.ok("stop")
-    told = json.loads(slow.run("wait", "-o", "json").stdout)
-    assert (told["phase"], told["error"]["code"], told["error"]["exit_code"]) == ("stopped", "job-failed", 1)
-
-
 def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any, eventually: Any) -> None:
     slow.ok("up")
     jobs = slow.state / "jobs" / "counter"
@@ -390,7 +370,7 @@ def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any, eventually: A
     assert "step 1" in slow.ok("logs", "--rank", "0")  # as collected
 
 
-def test_list_shows_what_is_up(slow: Any) -> None:
+def test_list_shows_what_is_up_and_wait_times_out_with_124(slow: Any) -> None:
     assert json.loads(slow.ok("list", "-o", "json")) == []
     slow.ok("up")
     (job,) = json.loads(slow.ok("list", "-o", "json"))
@@ -400,6 +380,9 @@ def test_list_shows_what_is_up(slow: Any) -> None:
         "local",
         "2/2",
     )
+    late = slow.run("wait", "--timeout", "0.2s", "-o", "json")
+    told = json.loads(late.stdout)
+    assert (late.returncode, told["job"], told["phase"] in ("starting", "running")) == (124, "counter", True)
 
 
 def test_pull_fetches_logs_and_outputs(jobs: Any) -> None:

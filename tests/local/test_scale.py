@@ -73,18 +73,15 @@ def test_who_follows_goes_on_through_a_change(elastic: Any, options: tuple[str, 
         process.communicate()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_cannot_be(elastic: Any) -> None:
+    for arguments, message in (
         (["4"], "error: job.yaml: the job has 1 to 3 nodes, not 4 [nodes-out-of-range]"),
         (["0"], "error: `scale` takes a job and a number of nodes"),
         (["counter", "three"], "error: `scale` takes a job and a number of nodes"),
         (["other", "2"], "error: job `other` is not up"),
-    ],
-)
-def test_what_cannot_be(elastic: Any, arguments: list[str], message: str) -> None:
-    done = elastic.run("scale", *arguments)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, message)
+    ):
+        done = elastic.run("scale", *arguments)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, message)
     assert replicas(elastic) == (1, "3[1:3]", [0, 1, 2])
 
 
