@@ -101,13 +101,21 @@ def bring_up(deployer: Deployer) -> None:
     eventually(lambda: phase(deployer.observe())[0] == "running")
 
 
+def reading(deployer: Deployer, selection: Selection) -> Reader:
+    reader = deployer.logs(selection)
+    assert reader is not None
+    return reader
+
+
 def test_nothing_is_nothing(deployer: Deployer) -> None:
     observed = deployer.observe()
     assert (observed.nodes, observed.control.generation, observed.supervised) == ((), None, False)
     assert (deployer.logs(Selection()), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
 
 
-def test_what_was_brought_up_needs_no_steps(deployer: Deployer) -> None:
+def test_what_was_brought_up_needs_no_steps_and_can_be_looked_into(
+    deployer: Deployer, capfd: pytest.CaptureFixture[str]
+) -> None:
     bring_up(deployer)
     plan = deployer.plan
     assert plan is not None
@@ -117,6 +125,15 @@ def test_what_was_brought_up_needs_no_steps(deployer: Deployer) -> None:
         (1, "running", True, 1),
     ]
     assert reconcile(wanted(deployer, plan, supervise=False), observed) == ()
+
+    eventually(lambda: len(list(reading(deployer, Selection()).lines())) == 2)
+    lines = list(reading(deployer, Selection(node=1)).lines())
+    assert [(line.node, line.rank, line.log, line.text) for line in lines] == [
+        (1, 1, "workerlog.0", b"generation 1 from step 0")
+    ]
+
+    eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
+    assert deployer.enter(1, ["sh", "-c", "exit 9"]) == 9
 
 
 def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
@@ -151,39 +168,6 @@ def test_one_supervisor_watches(deployer: Deployer) -> None:
     assert not deployer.observe().supervised
 
 
-@pytest.mark.parametrize("what", ["process", "container"])
-def test_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
-    bring_up(deployer)
-    with deployer.follow() as feed:
-        eventually(lambda: [node.state for node in feed.observe().nodes] == ["running", "running"])
-        eventually(lambda: set(feed.vitals.progress) == {0, 1})
-        deployer.strike(1, what)
-        eventually(lambda: feed.observe().nodes[1].state == "failed")
-        assert feed.vitals.cleared() == frozenset()
-        eventually(lambda: not feed.vitals.too_few())  # as it may be said where this process has stood still
-
-
-def reading(deployer: Deployer, selection: Selection) -> Reader:
-    reader = deployer.logs(selection)
-    assert reader is not None
-    return reader
-
-
-def test_logs_are_read_as_they_grow(deployer: Deployer) -> None:
-    bring_up(deployer)
-    eventually(lambda: len(list(reading(deployer, Selection()).lines())) == 2)
-    lines = list(reading(deployer, Selection(node=1)).lines())
-    assert [(line.node, line.rank, line.log, line.text) for line in lines] == [
-        (1, 1, "workerlog.0", b"generation 1 from step 0")
-    ]
-
-
-def test_a_command_runs_inside(deployer: Deployer, capfd: pytest.CaptureFixture[str]) -> None:
-    bring_up(deployer)
-    eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
-    assert deployer.enter(1, ["sh", "-c", "exit 9"]) == 9
-
-
 def test_a_taken_port_is_not_chosen(deployer: Deployer) -> None:
     plan = deployer.plan
     assert plan is not None
@@ -193,10 +177,15 @@ def test_a_taken_port_is_not_chosen(deployer: Deployer) -> None:
 
 
 @pytest.mark.parametrize("what", ["process", "container"])
-def test_what_is_struck_fails(deployer: Deployer, what: Victim) -> None:
+def test_what_is_struck_fails_and_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
     bring_up(deployer)
-    eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
-    deployer.strike(1, what)
-    eventually(lambda: deployer.observe().nodes[1].state == "failed")
+    with deployer.follow() as feed:
+        eventually(lambda: [node.state for node in feed.observe().nodes] == ["running", "running"])
+        eventually(lambda: set(feed.vitals.progress) == {0, 1})
+        eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
+        deployer.strike(1, what)
+        eventually(lambda: feed.observe().nodes[1].state == "failed")
+        assert feed.vitals.cleared() == frozenset()
+        eventually(lambda: not feed.vitals.too_few())  # as it may be said where this process has stood still
     observed = deployer.observe()
     assert [(node.state, node.alive) for node in observed.nodes] == [("running", True), ("failed", what == "process")]
