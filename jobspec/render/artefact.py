@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Literal
 
 from jobctl.jobspec.plan.types import Generation, Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.environment import compose_template, shell_template
+from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.payload import control_json, launch_json
 from jobctl.jobspec.render.shell import local_script, local_service_script, ssh_hash, ssh_script
 
@@ -121,11 +121,6 @@ def _by_host(nodes: Iterable[Node]) -> dict[str, list[Node]]:
     for node in nodes:
         hosts.setdefault(node.host.name, []).append(node)
     return hosts
-
-
-def launcher() -> bytes:
-    """Return the shared launcher, as it is sent to every host."""
-    return files("jobctl.jobspec").joinpath("launcher.py").read_bytes()
 
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]|\A[.-]")

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import launcher
 from jobctl.jobspec.deploy import processes
 from jobctl.jobspec.deploy.processes import start_ticks
+from jobctl.jobspec.launcher.processes import descendants
 
 # As one that was killed, one thread of which waits for a disk: that keeps the port open.
 FIRST_THREAD_DEAD = """\
@@ -30,10 +30,10 @@ def test_a_process_is_gone_with_its_last_thread() -> None:
     with subprocess.Popen([sys.executable, "-c", FIRST_THREAD_DEAD], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "dead\n"
-        there = start_ticks(process.pid) is not None, process.pid in launcher.descendants(os.getpid())
+        there = start_ticks(process.pid) is not None, process.pid in descendants(os.getpid())
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        gone = start_ticks(process.pid) is None, process.pid not in launcher.descendants(os.getpid())
+        gone = start_ticks(process.pid) is None, process.pid not in descendants(os.getpid())
     assert (there, gone) == ((True, True), (True, True))
 
 

@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-LAUNCHER = Path(__file__).parents[2] / "jobspec" / "launcher.py"
+from jobctl.jobspec.render.launcher import launcher
+
 OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
 
 
@@ -127,6 +128,9 @@ class Node:
     def __init__(self, root: Path, python: str) -> None:
         self.root, self.python = root, python
         self.dir = root / "node-0"
+        self.program = root / "launcher.py"
+        root.mkdir(parents=True, exist_ok=True)
+        self.program.write_bytes(launcher())
         self.control = root / "run" / "control.json"
         self.started: list[subprocess.Popen[str]] = []
         self.said = b""
@@ -156,7 +160,7 @@ class Node:
         self.launch.update(launch)
         name, _, value = self.mark.partition("=")
         clean = {key: item for key, item in os.environ.items() if not key.startswith(("JOBCTL_", "PYTHON"))}
-        argv = [self.python, str(LAUNCHER), "--control", str(self.control), "--dir", str(self.dir), *more]
+        argv = [self.python, str(self.program), "--control", str(self.control), "--dir", str(self.dir), *more]
         process = subprocess.Popen(
             argv,
             env={**clean, name: value, "JOBCTL_LAUNCH": json.dumps(self.launch), **(environ or {})},

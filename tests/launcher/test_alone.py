@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import launcher
-from jobctl.jobspec.launcher import FIRST_DELAY, LONGEST_DELAY, SETTLE, UNSUPERVISED, Failed
+from jobctl.jobspec.launcher.control import endpoints
+from jobctl.jobspec.launcher.pipe import UNSUPERVISED, Kept
+from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY, SETTLE, Failed
 
 LAUNCH = {"node": 1, "host": "a"}
 
@@ -105,13 +106,13 @@ def test_members_are_in_the_order_of_their_ranks() -> None:
         {"node": node, "rank": rank, "roles": [role], "address": f"10.0.0.{node}", "ports": [7000 + node]}
         for node, rank, role in ((0, 2, "server"), (1, 0, "server"), (2, 1, "trainer"))
     ]
-    assert launcher.endpoints({"members": members}, "server") == ["10.0.0.1:7001", "10.0.0.0:7000"]
+    assert endpoints({"members": members}, "server") == ["10.0.0.1:7001", "10.0.0.0:7000"]
 
 
 def test_a_supervisor_sees_to_it_for_as_long_as_its_answers_are_fresh() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        kept = launcher.Kept(ours)
+        kept = Kept(ours)
         kept.began = 100.0
         assert (kept.supervised(100.0 + UNSUPERVISED), kept.supervised(100.1 + UNSUPERVISED)) == (True, False)
         kept.supervisor = 200.0

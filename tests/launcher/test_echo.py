@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec import launcher
-from jobctl.jobspec.launcher import Echo
+from jobctl.jobspec.launcher import log_files
+from jobctl.jobspec.launcher.log_files import Echo
 
 
 def echoed(tmp_path: Path, *writes: bytes) -> list[bytes]:
@@ -36,7 +36,7 @@ def test_a_line_that_grows_is_said_in_parts(tmp_path: Path) -> None:
 def test_a_progress_bar_is_said_at_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It returns to the beginning of its line for as long as the job runs."""
     now = iter(at / 10 for at in range(100, 10_000))
-    monkeypatch.setattr(launcher.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(log_files.time, "monotonic", lambda: next(now))
     lines = echoed(tmp_path, *(b"\r%3d%%" % state for state in range(101)), b"\n", b"done\n")
     assert (lines[0], lines[-2:]) == (b"rank3 |   0%", [b"rank3 | 100%", b"rank3 | done"])
     assert 10 < len(lines) < 40
@@ -59,12 +59,13 @@ def test_a_line_that_comes_whole_and_is_long_is_said_in_parts(tmp_path: Path) ->
 # Runs as the guard of a process does, which has the signals of its own process.
 PUMP = """\
 import os, subprocess, sys
-from jobctl.jobspec import launcher
+from jobctl.jobspec.launcher.log_files import LogFile
+from jobctl.jobspec.launcher.process_guard import pump
 reading, writing = os.pipe()
 child = subprocess.Popen(["sh", "-c", "printf 'last words'; kill -9 $$"], stdout=writing)
 os.close(writing)
 child.wait()
-print(launcher.pump(reading, child, launcher.LogFile(sys.argv[1])))
+print(pump(reading, child, LogFile(sys.argv[1])))
 """
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import TICK
+from jobctl.jobspec.launcher.lease import TICK
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 
 from .conftest import PATIENCE, STALL, Node, eventually, kill_together

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher import Lease
+from jobctl.jobspec.launcher.lease import Lease
 
 from .conftest import PATIENCE, STALL, Node, eventually
 

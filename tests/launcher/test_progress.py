@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+
+from jobctl.jobspec.launcher.progress import Hang
+from jobctl.jobspec.launcher.run import Run
 
 from .conftest import PATIENCE, STALL, eventually
 
@@ -27,19 +28,6 @@ for step in range(1, 6):
 print('ready', flush=True)
 time.sleep(600)
 """
-
-
-@pytest.fixture(scope="module")
-def launcher() -> ModuleType:
-    """The launcher's module, for what is decided by time alone."""
-    path = Path(__file__).parents[2] / "jobspec" / "launcher.py"
-    spec = importlib.util.spec_from_file_location("shared_launcher", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.every_python
@@ -88,13 +76,13 @@ def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(n
 
 
 def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
-    launcher: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where the launcher has stood still meanwhile: loading may take long all the same."""
-    monkeypatch.setattr(launcher, "reap", dict)
-    run = object.__new__(launcher.Run)
+    monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
+    run = object.__new__(Run)
     run.launch, run.ended, run.progress_dir = {"nproc": 1, "kept": ()}, {}, str(tmp_path)
-    run.hang, run.progress_at, run.processes = launcher.Hang(1.0), None, []
+    run.hang, run.progress_at, run.processes = Hang(1.0), None, []
     for starts, since in ((1, True), (2, False)):
         (tmp_path / "0").write_text(str(6 + starts))
         run.process = lambda local, starts=starts: {"local_rank": local, "starts": starts}
@@ -118,15 +106,15 @@ def test_progress_begins_anew_with_a_generation(node: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "step 3", "\n", "3.5"])
-def test_what_is_no_step_is_no_progress(launcher: ModuleType, tmp_path: Path, text: str) -> None:
+def test_what_is_no_step_is_no_progress(tmp_path: Path, text: str) -> None:
     (tmp_path / "0").write_text(text)
-    hang = launcher.Hang(1.0)
+    hang = Hang(1.0)
     assert not hang.look(str(tmp_path), 5.0)
     assert hang.progress is None
 
 
-def test_the_limit_follows_the_slow_steps(launcher: ModuleType, tmp_path: Path) -> None:
-    hang = launcher.Hang(0)
+def test_the_limit_follows_the_slow_steps(tmp_path: Path) -> None:
+    hang = Hang(0)
     now = 100.0
     for step in range(30):
         (tmp_path / "0").write_text(str(step))
@@ -137,8 +125,8 @@ def test_the_limit_follows_the_slow_steps(launcher: ModuleType, tmp_path: Path) 
     assert hang.hangs(now + 100.1)
 
 
-def test_automatic_needs_samples_and_has_a_least(launcher: ModuleType, tmp_path: Path) -> None:
-    hang = launcher.Hang(0)
+def test_automatic_needs_samples_and_has_a_least(tmp_path: Path) -> None:
+    hang = Hang(0)
     for step in range(10):
         (tmp_path / "0").write_text(str(step))
         hang.look(str(tmp_path), 100.0 + step * 0.01)

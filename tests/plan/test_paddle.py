@@ -266,7 +266,7 @@ def test_a_node_speaks_to_the_member_of_etcd_on_its_own_host() -> None:
 @pytest.mark.parametrize(("one", "other"), [("p1", "p10"), ("a", "a-b")])
 def test_no_etcd_id_is_the_beginning_of_anothers(one: str, other: str) -> None:
     """A launcher of Paddle removes whatever begins with its job's id; names hold no dots."""
-    from jobctl.jobspec.launcher import Run
+    from jobctl.jobspec.launcher.run import Run
 
     def identity(job: str) -> str:
         run = Run.__new__(Run)

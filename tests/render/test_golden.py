@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from plans import TOLD, cases, plan, planned
 
-from jobctl.jobspec.launcher import Run
+from jobctl.jobspec.launcher.run import Run
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.render.artefact import launcher, render
+from jobctl.jobspec.render.artefact import render
+from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.payload import launch_json
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "render"

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from plans import node, plan, with_container, with_launch
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import control_json, render
+from jobctl.jobspec.render.launcher import launcher
 
 # Writes what a process receives as JSON, bytes as Latin-1 so that none is lost.
 DUMP = """\
@@ -287,7 +287,6 @@ def test_names_that_a_shell_takes_for_its_own(tmp_path: Path) -> None:
     assert {name: env.get(name) for name in as_bytes(odd)} == as_bytes(odd)
 
 
-@pytest.mark.skipif(not (files("jobctl.jobspec") / "launcher.py").is_file(), reason="no launcher yet")
 def test_users_process_receives_through_real_launcher(tmp_path: Path) -> None:
     """From the plan to the user's process, with nothing in between replaced."""
     values = (*VALUES, BYTES)
@@ -295,9 +294,8 @@ def test_users_process_receives_through_real_launcher(tmp_path: Path) -> None:
     command = (sys.executable, str(tmp_path / "dump.py"), str(tmp_path / "dump.json"), *values)
     alone = {"start": (), "nproc": 1, "devices": ("cpu:0",), "setup": (), "workdir": str(tmp_path)}
     wanted = at_home(hostile_plan("local", values), command=command, **alone)
-    launcher = (files("jobctl.jobspec") / "launcher.py").read_bytes()
     done = subprocess.run(
-        ["sh", str(local_work(wanted, launcher, tmp_path / "work"))],
+        ["sh", str(local_work(wanted, launcher(), tmp_path / "work"))],
         capture_output=True,
         timeout=60,
         check=False,

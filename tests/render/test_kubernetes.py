@@ -24,8 +24,9 @@ from jsonschema import Draft202012Validator
 
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.render.artefact import Artefact, launcher, render
+from jobctl.jobspec.render.artefact import Artefact, render
 from jobctl.jobspec.render.errors import RenderError
+from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.manifest import escaped, manifest
 
 HERE = Path(__file__).parent

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.render.launcher import ORDER
+
 ROOT = Path(__file__).parents[2]
 
 # From the top down: a room may import from itself and from what stands below it.
 ROOMS = (
+    ("jobctl.jobspec.launcher", "jobspec/launcher"),
     ("jobctl.jobspec.spec", "jobspec/spec"),
     ("jobctl.jobspec.importing", "jobspec/importing"),
     ("jobctl.jobspec.plan", "jobspec/plan"),
@@ -24,6 +27,7 @@ ROOMS = (
     ("jobctl.jobspec.supervise", "jobspec/supervise"),
     ("jobctl", "cli"),
 )
+TOUCH = {"jobctl.jobspec.deploy", "jobctl.jobspec.launcher"}  # the rooms that start processes, open sockets and sleep
 WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko", "kubernetes"}
 
 
@@ -33,11 +37,15 @@ def _files(where: str) -> list[Path]:
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    return _imported(ast.parse(path.read_text(), str(path)))
+
+
+def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            assert node.level == 0, f"line {node.lineno}: relative import"
             yield node.module or "", node.lineno
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
@@ -63,13 +71,29 @@ def test_imports_point_down_only(number: int) -> None:
     assert wrong == []
 
 
-def test_the_launcher_imports_the_standard_library_only() -> None:
-    names = {module.split(".")[0] for module, _ in _imports(ROOT / "jobspec/launcher.py")}
-    assert names <= set(sys.stdlib_module_names), names - set(sys.stdlib_module_names)
+def test_a_file_of_the_launcher_imports_only_what_is_below_it() -> None:
+    """The standard library only, and of the launcher what comes before it in ORDER; types may be named before they are there."""
+    package = "jobctl.jobspec.launcher"
+    assert sorted(ORDER) == sorted(
+        path.stem for path in (ROOT / "jobspec/launcher").glob("*.py") if path.stem != "__init__"
+    )
+    for number, name in enumerate(ORDER):
+        tree = ast.parse((ROOT / f"jobspec/launcher/{name}.py").read_text())
+        tree.body = [
+            node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        ]
+        modules = {module for module, _ in _imported(tree)}
+        below = {f"{package}.{other}" for other in ORDER[:number]}
+        known = {
+            m
+            for m in modules
+            if m.split(".")[0] in sys.stdlib_module_names or m in below or m.rpartition(".")[0] in below
+        }
+        assert modules == known, (name, modules - known)
 
 
 def test_only_deploy_and_the_launcher_touch_the_world() -> None:
-    rooms = [where for name, where in ROOMS if name != "jobctl.jobspec.deploy"]
+    rooms = [where for name, where in ROOMS if name not in TOUCH]
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for where in rooms
@@ -85,7 +109,7 @@ def test_only_deploy_and_the_launcher_sleep() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for name, where in ROOMS
-        if name != "jobctl.jobspec.deploy"
+        if name not in TOUCH
         for path in _files(where)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time"
@@ -97,7 +121,7 @@ def test_only_the_command_prints() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for name, where in ROOMS
-        if name != "jobctl"
+        if name not in ("jobctl", "jobctl.jobspec.launcher")
         for path in _files(where)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "input")

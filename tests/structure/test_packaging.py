@@ -76,4 +76,4 @@ def test_the_sdist_can_be_built_from(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    assert {"pyproject.toml", "LICENSE", "README.md", "jobspec/launcher.py", "templates/local.sh.j2"} <= names
+    assert {"pyproject.toml", "LICENSE", "README.md", "jobspec/launcher/main.py", "templates/local.sh.j2"} <= names

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec import launcher
 from jobctl.jobspec.deploy.control import parse_control
-from jobctl.jobspec.launcher import Etcd, EtcdError, Failed, Keeper, Kept, Quorum
+from jobctl.jobspec.launcher.control import age
+from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
+from jobctl.jobspec.launcher.etcd_session import Keeper
+from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.restart_policy import Failed
 from jobctl.jobspec.plan.types import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
@@ -255,7 +258,7 @@ class EtcdLauncher(Launcher):
 
     def read_control(self) -> None:
         files = [order_of(self.host.control)] if self.host.control else []
-        newest = max([*files, *([self.kept.order] if self.kept.order else [])], key=launcher.age, default=None)
+        newest = max([*files, *([self.kept.order] if self.kept.order else [])], key=age, default=None)
         if newest is None or newest == self.order:
             return
         self.order = newest

@@ -5,6 +5,7 @@ JOBCTL_TEST_WORLDS says how many: a quarter of those.
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 from collections.abc import Iterator
@@ -12,8 +13,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec import launcher
-from jobctl.jobspec.launcher import Keeper, Kept, Quorum
+from jobctl.jobspec.launcher.etcd import Quorum, text64
+from jobctl.jobspec.launcher.etcd_session import Keeper
+from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.render.launcher import ORDER
 
 from .etcd_world import EtcdBugs, EtcdSim
 from .test_world import fault, find, shows_twice
@@ -28,12 +31,18 @@ class Clock:
 
     sim: EtcdSim | None = None
 
+    @classmethod
+    def now(cls) -> float:
+        return cls.sim.now if cls.sim else 0.0
+
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(launcher, "boot_time", lambda: Clock.sim.now if Clock.sim else 0.0)
-    monkeypatch.setattr(launcher, "free_port", lambda address, first, *ports: first)
-    monkeypatch.setattr(launcher, "note", lambda text: None)
+    played = {"boot_time": Clock.now, "free_port": lambda address, first, *ports: first, "note": lambda text: None}
+    for room in ORDER:
+        module = importlib.import_module(f"jobctl.jobspec.launcher.{room}")
+        for name in played.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, played[name])
     monkeypatch.setattr(os, "urandom", lambda size: random.getrandbits(8 * size).to_bytes(size, "big"))
     yield
     Clock.sim = None
@@ -116,7 +125,7 @@ class CountsFromNow(Keeper):
     """The lease counts from when it is told of, whenever it was renewed."""
 
     def say(self, problem: str | None) -> None:
-        self.alive = launcher.boot_time() if self.has_key else None
+        self.alive = Clock.now() if self.has_key else None
         super().say(problem)
 
 
@@ -124,7 +133,7 @@ class TakesWhatIsTaken(Keeper):
     """Another launcher's key is no hindrance."""
 
     def look_at_key(self, mine: Any) -> bool:
-        put = {"key": launcher.text64(self.key), "value": launcher.text64(self.value), "lease": self.lease}
+        put = {"key": text64(self.key), "value": text64(self.value), "lease": self.lease}
         if self.lease is not None and (mine is None or mine.get("lease") != self.lease):
             self.etcd.call("/v3/kv/txn", compare=[], success=[{"request_put": put}])
             return True
@@ -153,7 +162,7 @@ class ForgivesAll(Kept):
         return super().is_fresh(now)
 
     def renewed(self) -> float | None:
-        return launcher.boot_time() if self.had else super().renewed()
+        return Clock.now() if self.had else super().renewed()
 
 
 @pytest.mark.parametrize(

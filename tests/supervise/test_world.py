@@ -15,7 +15,7 @@ import pytest
 
 from jobctl.jobspec.deploy import vitals
 from jobctl.jobspec.deploy.vitals import Vitals
-from jobctl.jobspec.launcher import Lease
+from jobctl.jobspec.launcher.lease import Lease
 
 from .world import POLICY, Bugs, Sim, Twice
 

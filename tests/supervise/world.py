@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.control import NOTHING, Control, Ledger, Result, age,
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, State
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals, tick_of
-from jobctl.jobspec.launcher import FIRST_TICKS, TICK, Lease
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World

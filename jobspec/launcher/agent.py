@@ -1,0 +1,584 @@
+"""The launcher proper: it follows the control file, starts and ends processes, and writes the report."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import age, control_problem, of_role
+from jobctl.jobspec.launcher.deadline import Deadline
+from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, start_failure
+from jobctl.jobspec.launcher.files import abridged, last_lines, note, read_json, read_secrets, write_json
+from jobctl.jobspec.launcher.gossip import Circled
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, Lease
+from jobctl.jobspec.launcher.peers import DONE, Post
+from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later, spawn
+from jobctl.jobspec.launcher.processes import (
+    _PRCTL,
+    SIGNALS,
+    adopt_orphans,
+    boot_time,
+    kill_descendants,
+    reap,
+    start_ticks,
+)
+from jobctl.jobspec.launcher.restart_policy import SETTLE, Failed
+from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
+from jobctl.jobspec.launcher.scratch import remove_shared
+from jobctl.jobspec.launcher.stacks import Muster
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+POLL = 0.1  # seconds between two looks at the control file and the processes
+EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
+SOON = 20.0  # seconds after which it is not any more
+
+
+class Launcher:
+    """Follows the control file: begins, ends and reports generations, one at a time."""
+
+    def __init__(
+        self,
+        launch: Json,
+        options: argparse.Namespace,
+        deadline: Deadline,
+        channel: Optional[socket.socket] = None,
+    ) -> None:
+        self.deadline = deadline
+        self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
+        self.launch = launch
+        self.program = keep_compiled(self.dir) if launch["start"] else ""
+        self.guard = os.getppid()
+        # The lease in etcd, or among the launchers of a cluster, if that decides.
+        self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
+        self.lease = self.kept or Lease()
+        self.post = Post(self, os.path.join(os.path.dirname(self.control), "feeds"))
+        self.signal: Optional[int] = None
+        self.pending: Optional[Tuple[Json, Json]] = None  # a generation that begins once there is a lease for it
+        self.seen: Optional[Tuple[int, int, int]] = None
+        self.file: Optional[Json] = None  # the control file as last read
+        self.order: Optional[Json] = None  # the newest: of the control file as last read, and of etcd
+        self.run_: Optional[Run] = None
+        self.busy = False  # whether there may be processes
+        self.since = boot_time()  # when the state last changed
+        self.set_up = False
+        self.failed: Optional[Failed] = None  # what go_on is about
+        last = read_json(self.report_path) or {}
+        self.generation, self.epoch = int(last.get("generation") or 0), float(last.get("epoch") or 0.0)
+        self.first_generation = self.generation
+        self.began = 0
+        self.loaded = False
+        self.report: Json = {
+            "version": 1,
+            "node": self.launch["node"],
+            "role": self.launch["role"],
+            "generation": self.generation,
+            "epoch": self.epoch,  # when the job was brought up from nothing: generations are counted from there
+            "state": "waiting",
+            "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
+            "port": self.post.port,
+            "launcher": {"pid": self.guard, "start_ticks": start_ticks(self.guard)},
+            "exit_code": None,
+            "reason": None,
+            "started_at": None,
+            "finished_at": None,
+            "progress": None,
+            "progress_at": None,
+            "restarts": 0,
+            "again": 0,  # how often processes were started again in this generation, which went on
+            "because": None,  # why, the last time
+            "processes": [],
+            "failure": None,
+            "order": None,
+            "mustered": False,  # whether it was called hung, and has said where its processes stand
+        }
+
+    @property
+    def regroups(self) -> bool:
+        """Whether the framework's launcher sees to failed processes, and to other nodes, by itself."""
+        return bool(self.launch.get("regroups"))
+
+    @property
+    def rejoins(self) -> bool:
+        """Whether this node joins a generation again that goes on without it: its launcher was started anew."""
+        return self.launch.get("rejoin") is not None and self.report["state"] == "waiting" and self.pending is None
+
+    @property
+    def report_path(self) -> str:
+        """Where the supervisor looks."""
+        return os.path.join(self.dir, "report.json")
+
+    def run(self) -> int:
+        """Serve until told to finish, or until the node's work is done; return the exit code."""
+        adopt_orphans()
+        for number in SIGNALS:
+            signal.signal(number, self.on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        if _PRCTL is None:
+            note("no ctypes here: orphans of a killed launcher are not ended by the kernel")
+        self.say()
+        while True:
+            code = self.turn()
+            if code is not None:
+                if self.kept is not None:
+                    self.kept.leave()
+                return code
+            if not self.loaded and self.report["state"] == "running" and boot_time() - self.since > SETTLE:
+                load_for_later()  # when processes have had the time to begin
+                self.loaded = True
+            expectant = self.report["state"] in EXPECTANT and boot_time() - self.since < SOON
+            self.pause(POLL / 5 if self.pending is not None or expectant else POLL)
+
+    def pause(self, seconds: float) -> bool:
+        """Sleep, but hear and answer; whatever waits here waits so, or the others would take this launcher for lost.
+
+        Says whether processes may still run: there is no grace for what is fenced.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            self.be_here()
+            self.post.attend()
+            left = until - time.monotonic()
+            if left <= 0:
+                return self.lease.held(boot_time())
+            self.post.wait(min(left, POLL))
+
+    def on_signal(self, number: int, frame: Any) -> None:
+        """Remember it; the loop acts on it."""
+        self.signal = number
+
+    def turn(self) -> Optional[int]:
+        """Look once at everything; return an exit code when it is time to go."""
+        if os.getppid() != self.guard or (self.kept is not None and self.kept.lost):
+            kill_descendants()
+            return 137
+        if self.signal is not None:
+            return self.stopped_by_signal(self.signal)
+        if self.run_ is not None and not self.lease.held(boot_time()):
+            self.fence()
+        if self.read_control():
+            code = self.obey()
+            if code is not None:
+                return code
+        if self.pending is not None and self.lease.held(boot_time()):
+            order, member = self.pending
+            self.pending = None
+            self.begin(order, member)
+        elif self.pending is not None and self.kept is not None and self.report["reason"] != self.kept.waits():
+            self.say(reason=self.kept.waits())
+        code = self.watch()
+        if self.kept is not None and code is None:
+            if self.kept.again and self.report["state"] in ("running", "succeeded"):
+                self.begin_anew(self.kept)
+            self.go_on(self.kept)
+            if self.report["state"] == "succeeded" and self.kept.all_done:
+                return 0
+        return code
+
+    def begin_anew(self, kept: Kept) -> None:
+        """End a generation that has lost a member whose launcher was started again: nobody there remembers it."""
+        self.end_processes(FAILED_GRACE)
+        nodes = ", ".join(map(str, kept.again))
+        failure = Failure("launcher", None, None, None, None, time.time())
+        self.fail(failure, "the launcher of node %s was started again" % nodes)
+
+    def go_on(self, kept: Kept) -> None:
+        """Have the next generation begun where this node has failed and no supervisor sees to it."""
+        order, now = self.order, boot_time()
+        if order is None or self.report["state"] not in ("failed", "fenced") or not self.is_current(order):
+            self.failed = None
+            return
+        if self.failed is None:
+            self.failed = Failed(self.report, self.launch, now)
+        failed = self.failed
+        waits = failed.waits(order, kept, now)
+        final = None if waits else failed.final(order)
+        if final and kept.gives_up:
+            kept.propose(failed.end(order, final))
+        elif waits or final:
+            kept.say_once(waits or "%s; waits for the supervisor" % final)
+        elif now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
+            failed.proposed = now
+            kept.propose(failed.successor(order), order["rendezvous"]["id"])
+
+    def stopped_by_signal(self, number: int) -> int:
+        """SIGTERM and the like: the user (or the engine) ends this node."""
+        self.end_processes(float(self.launch["stop_grace"]), number)
+        if self.report["state"] in ("waiting", "setup", "running"):
+            self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
+        return 128 + number
+
+    # What is to be done.
+
+    def read_control(self) -> bool:
+        """Read what is to be done; say whether there is something new, in the control file or in etcd."""
+        replaced = self.read_file()
+        if self.kept is None:
+            self.order = self.file or self.order
+            return replaced
+        orders = [order for order in (self.file, self.kept.order) if order is not None]
+        newest = max(orders, key=age, default=None)
+        if newest is None or newest == self.order:
+            return False
+        self.order = newest
+        self.report["order"] = None if newest is self.file else newest
+        if newest is self.file:
+            self.kept.propose(newest)
+        return True
+
+    def read_file(self) -> bool:
+        """Read the control file if it was replaced; say whether there is something new in it."""
+        try:
+            stat = os.stat(self.control)
+        except OSError:
+            return False
+        seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        if seen == self.seen:
+            return False
+        first, self.seen = self.seen is None, seen
+        order = read_json(self.control)
+        problem = control_problem(order)
+        if problem or order is None:
+            note("%s: %s" % (self.control, problem))
+            self.say(reason="the control file is unreadable: %s" % problem)
+            return False
+        if first and order["command"] == "finish":
+            return False  # that ended the launcher before this one, whose own order is yet to come
+        self.file = order
+        return True
+
+    def obey(self) -> Optional[int]:
+        """Do what the control file says now."""
+        order = self.order or {}
+        member = self.member()
+        if order["command"] == "finish":
+            return self.finish(float(order["grace"]))
+        if order["command"] == "stop" or member is None:
+            self.stop(float(order["grace"]), member is None)
+        elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.epoch:
+            self.adopt(order, member)
+        elif self.is_later(order) or self.is_another(order):
+            if self.run_ is not None and self.run_.stands_still() and self.post.level < Muster.HELD:
+                self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
+            self.end_processes(float(order["grace"]))
+            self.expect(order, member)
+        elif self.is_current(order) and self.run_ is None and self.rejoins:
+            self.expect(order, member)
+        elif self.is_current(order) and self.run_ is None and self.report["state"] == "waiting":
+            # A launcher that was killed and started again: its peers run on with processes that are no more.
+            self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
+        return None
+
+    def is_later(self, order: Json) -> bool:
+        """Say whether `order` is a generation after the current one; numbers begin anew when a job is brought up again."""
+        return (order.get("began", 0.0), order["number"]) > (self.epoch, self.generation)
+
+    def is_current(self, order: Json) -> bool:
+        """Say whether `order` has the current generation's number."""
+        return (order.get("began", 0.0), order["number"]) == (self.epoch, self.generation)
+
+    def is_another(self, order: Json) -> bool:
+        """Say whether `order` is a generation of the current one's number, but not that one: two have begun one each."""
+        lease = self.lease.generation
+        return self.is_current(order) and lease is not None and lease != order["rendezvous"]["id"]
+
+    def expect(self, order: Json, member: Json) -> None:
+        """Begin a generation as soon as somebody has answered a tick that was sent for it."""
+        self.pending = order, member
+        nodes = [m["node"] for m in order["members"]]
+        timeout = float(order.get("host_timeout", 30.0))
+        voters = [m["node"] for m in of_role(order, "trainer")]
+        self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time(), voters)
+        self.post.meet(order)
+        self.say(state="waiting", reason=self.lease.WAITS)
+
+    def adopt(self, order: Json, member: Json) -> None:
+        """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
+        self.generation = order["number"]
+        nodes = [m["node"] for m in order["members"]]
+        self.lease.move_on(order["rendezvous"]["id"], nodes, member["node"], boot_time())
+        self.post.meet(order)
+        self.say(generation=self.generation)
+
+    def fence(self) -> None:
+        """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
+        self.end_processes(0.0)
+        self.fail(fenced(), self.lease.why_over())
+
+    def member(self) -> Optional[Json]:
+        """Return this node's entry in the control file, None if it has none, or runs on another host now."""
+        members: List[Json] = (self.order or {}).get("members", [])
+        mine = next((member for member in members if member["node"] == self.launch["node"]), None)
+        return mine if mine is not None and mine["host"] == self.launch["host"] else None
+
+    def finish(self, grace: float) -> int:
+        """End for good, with the code of what ran."""
+        busy = self.run_ is not None or self.pending is not None
+        self.end_processes(grace, over=True)
+        if self.launch.get("rejoin_after"):
+            remove_shared(self.order or {})  # of a generation that has failed here
+        if busy:
+            self.say(state="stopped", reason="told to finish", finished_at=time.time())
+        if busy and self.launch.get("until"):
+            self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
+            return 0
+        failure = self.report["failure"]
+        if self.kept is not None and not self.kept.gives_up:
+            return 0  # engines start what failed again where there is etcd, but this is the end
+        if self.order is not None and "exit_code" in self.order:
+            note("the job ends: %s" % self.order["why"])
+            return int(self.order["exit_code"])
+        return int(failure["exit_code"] or 1) if failure else 0
+
+    def stop(self, grace: float, excluded: bool) -> None:
+        """End the processes and stay."""
+        busy = self.run_ is not None
+        self.end_processes(grace, over=True)
+        if excluded:
+            self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
+        elif busy or self.report["state"] == "waiting":
+            self.say(state="stopped", reason="told to stop", finished_at=time.time())
+
+    # A generation.
+
+    def begin(self, order: Json, member: Json) -> None:
+        """Start the processes of a generation."""
+        if self.kept is not None:
+            order, member = self.kept.located(order, member)
+        self.generation, self.epoch = order["number"], order.get("began", 0.0)
+        self.busy = True
+        self.be_here()
+        self.began += 1
+        self.say(
+            generation=self.generation,
+            epoch=self.epoch,
+            state="setup",
+            exit_code=None,
+            reason=None,
+            started_at=time.time(),
+            finished_at=None,
+            progress=None,
+            progress_at=None,
+            restarts=self.began - 1,
+            mustered=False,
+            again=0,
+            processes=[],
+            failure=None,
+        )
+        try:
+            self.prepare()
+            if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
+                self.program = keep_compiled(self.dir)
+            self.run_ = Run(self, order, member)
+        except Problem as problem:
+            self.end_processes(0.0)
+            self.fail(problem.failure, str(problem))
+            return
+        self.say(state="running")
+
+    def prepare(self) -> None:
+        """Run the setup commands, once in this launcher's life. Raises Problem."""
+        if self.set_up:
+            return
+        log = os.path.join(self.dir, "logs", "setup.log")
+        for command in self.launch["setup"]:
+            os.makedirs(os.path.dirname(log), exist_ok=True)
+            with open(log, "ab") as file:
+                file.write(b"+ %s\n" % command.encode())
+                file.flush()
+                code = self.run_setup(command, file.fileno())
+            if not self.lease.held(boot_time()):
+                raise Problem(self.lease.why_over(), fenced())
+            if code != 0:
+                failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(log))
+                raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
+        self.set_up = True
+
+    def run_setup(self, command: str, log: int) -> int:
+        """Run one setup command, and stop it if this launcher is told to stop."""
+        environ = {**os.environ, **self.secret_values()}
+        child = spawn(["/bin/sh", "-c", command], environ, self.launch["workdir"], log)
+        while True:
+            code = child.poll()
+            if code is not None:
+                kill_descendants()
+                return code if code >= 0 else 128 - code
+            if self.signal is not None or os.getppid() != self.guard or not self.lease.held(boot_time()):
+                kill_descendants()
+                return 143
+            self.pause(POLL / 2)
+
+    def secret_values(self) -> Dict[str, str]:
+        """Return the secrets, from the 0600 file that holds them. Raises Problem."""
+        if not self.launch["secrets"]:
+            return {}
+        values = read_secrets(self.secrets)
+        missing = [name for name in self.launch["secrets"] if name not in values]
+        if missing:
+            raise Problem("no value for secret %s in %s" % (", ".join(missing), self.secrets), start_failure(None))
+        return {name: str(values[name]) for name in self.launch["secrets"]}
+
+    def end_processes(self, grace: float, number: int = signal.SIGTERM, over: bool = False) -> None:
+        """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents.
+
+        `over`: the generation goes on without this node no more.
+        """
+        run, self.run_, self.pending = self.run_, None, None
+        if run is not None:
+            run.end(grace, number, self.pause)
+            run.look()
+            if over or not self.launch.get("rejoin_after"):
+                run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
+            self.report.update(processes=run.records(), **run.progress_fields())
+        self.be_here()
+        kill_descendants()
+        self.rest()
+
+    def be_here(self) -> None:
+        """Tell the guard until when processes may run; while this launcher says so it sees to their end itself."""
+        end = self.lease.end() if self.busy else 0.0
+        self.deadline.put(max(end, boot_time() + Deadline.LATE) if end else 0.0)
+
+    def rest(self) -> None:
+        """Nothing runs any more that could have to be ended in time."""
+        self.busy = False
+        self.deadline.put(0.0)
+
+    # Watching.
+
+    def watch(self) -> Optional[int]:
+        """See how the processes are; return 0 when they have all ended well."""
+        run = self.run_
+        if run is None:
+            reap()
+            return None
+        try:
+            run.go_on()
+            changed = run.look()
+            if self.post.limit is not None:
+                run.hang.told, self.post.limit = self.post.limit, None
+                if not self.goes_on_alone:
+                    return self.hang(run, time.time())
+                Muster(self, run).show()
+            if run.until and run.until <= self.post.done | (self.kept.done if self.kept is not None else set()):
+                return self.retire()
+            failure = run.failure()
+            if failure is not None and run.may_start_again(failure):
+                because = run.reason(failure)
+                if run.is_early(failure, time.time()):
+                    self.wait_to_start_again(run, because)
+                    return None
+                note("%s; it is started again" % because)
+                run.start_again(failure)
+                again = self.report["again"] + 1
+                self.say(again=again, because=because, processes=run.records(), **run.progress_fields())
+                return None
+        except Problem as problem:
+            self.end_processes(0.0)
+            return self.fail(problem.failure, str(problem))
+        if failure is not None and failure.kind == "hang":
+            return self.hang(run, failure.at)
+        if failure is not None:
+            reason = run.reason(failure)
+            self.end_processes(FAILED_GRACE)
+            return self.fail(failure, reason)
+        if run.succeeded():
+            self.run_ = None
+            run.tidy_up()
+            kill_descendants()
+            self.rest()
+            fields = run.progress_fields()
+            self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
+            if self.kept is not None and self.kept.gives_up:
+                self.kept.say_done(run.order["rendezvous"]["id"])
+                return None  # one that fails now has all begin again
+            self.tell_servers(run)
+            return 0
+        if run.restarts() > self.report["again"]:
+            self.say(again=run.restarts(), because=run.because)
+        if changed or self.report["reason"] != run.waits():
+            self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
+        return None
+
+    @property
+    def goes_on_alone(self) -> bool:
+        """Whether this node may go on where another one has failed."""
+        return self.regroups or self.launch.get("rejoin") is not None
+
+    def stands_still(self, limit: float) -> bool:
+        """Say whether this node may be part of a hang that another one, which waits `limit` seconds, has seen.
+
+        A node that never wrote a step may be: often rank 0 alone counts.
+        """
+        run = self.run_
+        if run is None or not run.children or self.launch["role"] != "trainer":
+            return False
+        return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
+
+    def hang(self, run: Run, at: float) -> Optional[int]:
+        """End a generation that stands still since `at`, once all its nodes have written where."""
+        failure = Failure("hang", None, None, None, None, at)
+        reason = run.reason(failure)
+        Muster(self, run).hold()
+        self.end_processes(FAILED_GRACE)
+        return self.fail(failure, reason)
+
+    def wait_to_start_again(self, run: Run, because: str) -> None:
+        """Say what is waited for."""
+        reason = "%s; it is started again %g s after that" % (because, self.launch["rejoin_after"])
+        if self.report["reason"] != reason:
+            self.say(reason=reason, processes=run.records(), **run.progress_fields())
+
+    def retire(self) -> int:
+        """End what serves trainers that are done; how that ends is not what the job is judged by."""
+        self.end_processes(float(self.launch["stop_grace"]), over=True)
+        self.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
+        return 0
+
+    def tell_servers(self, run: Run) -> None:
+        """Tell the launchers of what serves this node that it is done, until they have heard it.
+
+        The supervisor sees to those that cannot be told.
+        """
+        until = time.monotonic() + DONE
+        while run.serving - self.post.told and time.monotonic() < until:
+            self.post.say_done(run.serving - self.post.told)
+            if self.signal is not None or not self.pause(FIRST_TICKS):
+                return
+
+    def fail(self, failure: "Failure", reason: str) -> Optional[int]:
+        """Report a failure and wait for the next generation, or exit if nobody will begin one."""
+        code = failure.exit_code if failure.exit_code is not None else 1
+        note("%s (generation %d)" % (reason, self.generation))
+        self.say(
+            state="fenced" if failure.kind == "fenced" else "failed",
+            exit_code=failure.exit_code,
+            reason=reason,
+            finished_at=time.time(),
+            failure=failure.to_json(),
+        )
+        ends = self.regroups and failure.kind != "fenced"  # whoever starts this launcher again has it join the others
+        return code if ends or (self.order or {}).get("on_failure") == "exit" else None
+
+    def say(self, **changes: Any) -> None:
+        """Report a change."""
+        before = self.summary()
+        if "state" in changes:
+            self.since = boot_time()
+        self.report.update(changes)
+        if not write_json(self.report_path, self.report) and self.report["failure"]:
+            write_json(self.report_path, {**self.report, "failure": abridged(self.report["failure"])})
+        if self.summary() != before:
+            self.post.report_changed()
+
+    def summary(self) -> Any:
+        """Return what of the report those who watch are told of at once; of progress they hear with the next tick."""
+        processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.report["processes"]]
+        return [self.report[key] for key in ("state", "generation", "reason", "restarts")], processes

@@ -1,0 +1,283 @@
+"""The process that keeps a node's lease in etcd, and the job's generation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import age
+from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
+from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.network import is_cut
+from jobctl.jobspec.launcher.pipe import TERMINATED, Wire
+from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+
+if TYPE_CHECKING:
+    import argparse
+    import socket
+    from typing import Dict, Optional
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+class Keeper:
+    """Keeps the node's lease in etcd, and knows the generation there. A process of its own, told by lines of JSON.
+
+    In: `{"order": …, "after": …}`, a generation to be put into etcd if it is the newest, and `{"leave": true}`. Out: after
+    each round from when on the lease counts (`at`), the generation that etcd has (its `id`; `order` when it has changed),
+    which members have no lease (`gone`), whether ours is `over`, and what is wrong (`problem`).
+    """
+
+    def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
+        settings = launch["etcd"]
+        secrets = read_secrets(options.secrets)
+        self.etcd = Etcd(settings, secrets.get(settings.get("password") or ""))
+        self.prefix: str = settings["prefix"]
+        self.key = "%s/nodes/%d" % (self.prefix, launch["node"])
+        self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
+        self.wire = Wire(channel)
+        self.host = launch["host"]
+        self.file = os.path.join(options.dir, "lease")
+        self.cut = os.path.join(os.path.dirname(options.control), "cut")
+        self.before = self.lease_of_before()  # of the launcher before this one, which is dead
+        self.lease: Optional[str] = None
+        self.asked = self.asked_other = 0.0  # when that was granted, or asked to be kept alive
+        self.other: Optional[str] = None  # one of another length, which the key is to go with
+        self.has_key = False
+        self.ttl = self.lease_ttl = self.other_ttl = 0  # seconds: as it should be, as it is, as it will be
+        self.alive: Optional[float] = None  # from when on the lease counts, with which the key was seen
+        self.paused: Optional[float] = None  # when it stood still, see Quorum
+        self.over = False
+        self.order: Optional[Json] = None  # as etcd has it
+        self.revision = "0"
+        self.changed = False
+        self.proposal: Optional[Json] = None
+        self.after: Optional[str] = None
+        self.gone: Dict[int, float] = {}  # members without a lease, and since when
+        self.quorum = Quorum(self.etcd)
+
+    def run(self) -> int:
+        """Keep it until told to leave."""
+        die_with_parent()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        import select
+
+        while True:
+            began = boot_time()
+            pause = self.turn(began)
+            select.select(
+                [self.wire.socket],
+                [self.wire.socket] if self.wire.out else [],
+                [],
+                max(0.0, began + pause - boot_time()),
+            )
+            if not self.listen():
+                self.leave()
+                return 0
+
+    def turn(self, now: float) -> float:
+        """See to everything once, and tell the launcher; return after how many seconds to do so again."""
+        problem, again = None, False
+        try:
+            if not is_cut(self.cut):
+                again = self.round()
+                self.quorum.there()
+        except EtcdError as error:
+            problem = str(error)
+            self.pause(self.quorum.paused(now) if error.status is None else None)
+        self.say(problem)
+        return 0.0 if again else TICK if self.has_key or problem else FIRST_TICKS
+
+    def pause(self, at: Optional[float]) -> None:
+        """Let the lease count from `at`, when no lease could end; it must not have been over by then."""
+        times = [time for time in (self.alive, self.paused) if time is not None]
+        if at is not None and self.alive is not None and at - max(times) <= self.lease_ttl - TERMINATED:
+            self.paused = at
+
+    def listen(self) -> bool:
+        """Read what the launcher says; return False when it leaves."""
+        for said in self.wire.receive():
+            if said.get("leave"):
+                return False
+            self.proposal, self.after = said["order"], said["after"]
+            self.take_length(said["order"])
+        return not self.wire.closed
+
+    def take_length(self, order: Json) -> None:
+        """Take note of how long leases are in a generation."""
+        self.ttl = int(float(order.get("host_timeout", 30.0)) + TERMINATED + 0.999)
+
+    def say(self, problem: Optional[str]) -> None:
+        """Tell the launcher how things are."""
+        now = boot_time()
+        times = [at for at in (self.alive, self.paused) if at is not None]
+        said: Json = {
+            "at": max(times) if self.has_key and self.alive is not None else None,
+            "id": self.order["rendezvous"]["id"] if self.order else None,
+            "gone": {str(node): now - since for node, since in self.gone.items()},
+            "over": self.over,
+            "ttl": self.lease_ttl,
+            "problem": problem,
+        }
+        self.wire.flush()
+        if self.wire.out:
+            return  # it hears nothing just now; what is said then is what is so then
+        if self.changed:
+            said["order"], self.changed = self.order, False
+        self.over = False
+        self.wire.send(said)
+
+    def round(self) -> bool:
+        """See to everything once; say whether there is more to do at once. Raises EtcdError."""
+        if self.before is not None:
+            self.revoke(self.before)
+            self.before = None
+        if self.lease is not None:
+            self.renew(self.lease)
+        if self.ttl and self.lease is None:
+            self.asked = boot_time()
+            self.lease = self.grant()
+            self.lease_ttl = self.ttl
+        took = self.look()
+        if self.has_key and self.ttl != self.lease_ttl:
+            self.swap()
+            took = True
+        return self.put_proposal() or took
+
+    def grant(self) -> str:
+        """Return a new lease, which the next launcher on this host will know of."""
+        lease = str(self.etcd.call("/v3/lease/grant", TTL=str(self.ttl))["ID"])
+        self.remember(lease)
+        return lease
+
+    def swap(self) -> None:
+        """Have the key go with a lease of another length; the next look says whether it does."""
+        self.asked_other = boot_time()
+        self.other, self.other_ttl = self.grant(), self.ttl
+        key = text64(self.key)
+        self.etcd.call(
+            "/v3/kv/txn",
+            compare=[{"key": key, "target": "LEASE", "lease": self.lease}],
+            success=[{"request_put": {"key": key, "value": text64(self.value), "lease": self.other}}],
+        )
+
+    def renew(self, lease: str) -> None:
+        """Keep the lease alive."""
+        now = boot_time()
+        left = int(self.etcd.call("/v3/lease/keepalive", ID=lease).get("TTL", 0))
+        if left <= 0:
+            self.lose()
+        else:
+            self.asked = now
+
+    def lose(self) -> None:
+        """Take note that the lease is over: others may have the node."""
+        self.over = self.over or self.has_key
+        self.lease, self.other, self.has_key, self.alive = None, None, False, None
+
+    def look(self) -> bool:
+        """Read generation and nodes, and take the node's key if it is free; say whether to look again at once."""
+        now = boot_time()
+        end = self.prefix + "0"  # the character after the slash
+        found = self.etcd.call("/v3/kv/range", key=text64(self.prefix + "/"), range_end=text64(end)).get("kvs", [])
+        keys = {of64(item["key"]): item for item in found}
+        item = keys.get(self.prefix + "/generation")
+        self.revision = item["mod_revision"] if item else "0"
+        order = json.loads(of64(item["value"])) if item else None
+        if order != self.order:
+            self.order, self.changed = order, True
+        if order is not None and self.proposal is None:
+            self.take_length(order)
+        nodes = {m["node"] for m in order["members"]} if order else set()
+        missing = {node for node in nodes if "%s/nodes/%d" % (self.prefix, node) not in keys}
+        self.gone = {node: self.gone.get(node, now) for node in missing}
+        return self.look_at_key(keys.get(self.key))
+
+    def look_at_key(self, mine: Optional[Json]) -> bool:
+        """See whether the node's key goes with our lease; take it if it is free, and say so. Raises EtcdError for another's."""
+        lease = mine.get("lease") if mine else None
+        if self.other is not None and lease == self.other:
+            before, self.lease, self.other = self.lease, self.other, None
+            self.lease_ttl, self.asked = self.other_ttl, self.asked_other
+            if before is not None:
+                self.revoke(before)
+        if self.lease is not None and lease == self.lease:
+            self.has_key, self.alive = True, self.asked
+            return False
+        if self.has_key:
+            self.lose()  # somebody has deleted it
+            return True
+        if self.lease is None:
+            return False
+        if mine is not None:
+            host = json.loads(of64(mine["value"]))["host"]
+            raise EtcdError("the node's lease is that of a launcher on %s; waits until it is over" % host, 409)
+        self.take_key(self.lease)
+        return True
+
+    def take_key(self, lease: str) -> None:
+        """Take the node's key if nobody has it; the next look says whether we do."""
+        self.etcd.call(
+            "/v3/kv/txn",
+            compare=[{"key": text64(self.key), "target": "CREATE", "create_revision": "0"}],
+            success=[{"request_put": {"key": text64(self.key), "value": text64(self.value), "lease": lease}}],
+        )
+
+    def put_proposal(self) -> bool:
+        """Put what was proposed into etcd if that is due; say whether to look again at once. Raises EtcdError."""
+        order, after = self.proposal, self.after
+        if order is None or not self.has_key:
+            return False
+        there = self.order
+        late = there is not None and age(order) <= age(there)
+        follows = there is not None and there["rendezvous"]["id"] == after and there["command"] == "run"
+        if late or (after is not None and not follows):
+            self.proposal = None
+            return False
+        key = text64(self.prefix + "/generation")
+        self.etcd.call(
+            "/v3/kv/txn",
+            compare=[{"key": key, "target": "MOD", "mod_revision": self.revision}],
+            success=[{"request_put": {"key": key, "value": text64(json.dumps(order))}}],
+        )
+        return True
+
+    def leave(self) -> None:
+        """Give the lease back; the last one to leave a job that is finished takes the rest along."""
+        with contextlib.suppress(EtcdError, OSError):
+            if self.lease is not None:
+                self.revoke(self.lease)
+            proposal = self.proposal or self.order
+            if proposal is not None and proposal["command"] == "finish":
+                start, end = text64(self.prefix + "/nodes/"), text64(self.prefix + "/nodes0")
+                if not self.etcd.call("/v3/kv/range", key=start, range_end=end).get("kvs"):
+                    start, end = text64(self.prefix + "/"), text64(self.prefix + "0")
+                    self.etcd.call("/v3/kv/deleterange", key=start, range_end=end)
+
+    def revoke(self, lease: str) -> None:
+        """End a lease, and the key that goes with it. Raises EtcdError if nobody answers."""
+        try:
+            self.etcd.call("/v3/lease/revoke", ID=lease)
+        except EtcdError as error:
+            if error.status is None:
+                raise  # else it is over already
+
+    # What the next launcher on this host has to know: it may end this one's lease, as it starts only once this one is dead.
+
+    def lease_of_before(self) -> Optional[str]:
+        """Return the lease of the launcher before this one, None if there was none.
+
+        Not that of one on another host whose directory this is too: it may live.
+        """
+        last = read_json(self.file) or {}
+        return last["lease"] if last.get("host") == self.host else None
+
+    def remember(self, lease: str) -> None:
+        """Write down our lease."""
+        write_json(self.file, {"lease": lease, "host": self.host})

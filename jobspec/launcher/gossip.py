@@ -1,0 +1,366 @@
+"""The lease among the launchers of a cluster without an operator."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import age, merged, of_role
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
+from jobctl.jobspec.launcher.pipe import TERMINATED, Kept, Wire
+from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any, Dict, List, Optional, Set, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+class Circled(Kept):
+    """The lease that the launchers of a cluster give each other, by their Circle: no supervisor sees to them."""
+
+    WAITS = "waits for the launchers of all nodes"
+    gives_up = True
+
+    def __init__(self, channel: socket.socket) -> None:
+        super().__init__(channel)
+        self.addresses: Dict[int, str] = {}
+
+    def hear(self, said: Json) -> None:
+        """Take note of one round of the circle's."""
+        super().hear(said)
+        self.again, self.done, self.all_done = said["again"], set(said["done"]), said["all_done"]
+        self.addresses = {int(node): address for node, address in said["addresses"].items()}
+
+    def supervised(self, now: float) -> bool:
+        """Nobody does."""
+        return False
+
+    def why_over(self) -> str:
+        """Say why the processes may not go on."""
+        return "most of the launchers have not answered for %g s" % self.timeout
+
+    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
+        """Return an order with the addresses that the launchers have now: names come to mean others when pods do."""
+        self.wire.send({"begun": order["rendezvous"]["id"]})
+        members = [{**m, "address": self.addresses.get(m["node"], m["address"])} for m in order["members"]]
+        known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
+        meeting = order["rendezvous"]
+        meeting = {**meeting, "address": known.get(meeting["address"], meeting["address"])}
+        mine = next(m for m in members if m["node"] == member["node"])
+        return {**order, "members": members, "rendezvous": meeting}, mine
+
+    def say_done(self, generation: str) -> None:
+        """Have the circle tell the others."""
+        self.wire.send({"done": generation})
+
+
+#
+# In a cluster without an operator nobody sees to the job but its launchers. Each tells all others by datagrams, once a
+# second, which generation it knows, and repeats what it has last heard from them: that is an answer, and a strict
+# majority of them keeps the lease. The newest generation wins (see `age`). One begins when all its members were heard, so
+# that each knows the others' launchers; who hears another launcher for the same node ends it.
+
+LINGER = 1.5  # seconds in which a launcher that leaves still says so
+SILENT = 2.5  # ticks after which a launcher is called unheard
+FAILURES = 50  # that are told of: a datagram holds no more than 64 KiB
+
+
+class Heard:
+    """What was last heard of another launcher."""
+
+    def __init__(self, message: Json, sender: Any, now: float) -> None:
+        self.sender, self.at = sender, now
+        self.who: str = message["who"]
+        self.address: str = message["address"]
+        self.generation: Optional[str] = message["generation"]
+        self.tick: str = message["tick"]
+        self.begun: bool = message["begun"]
+        self.knows: Optional[str] = message["knows"]  # which launcher of this node it has met in that generation
+        self.done: Set[int] = set(message["done"])
+        self.age: Any = message["age"]
+
+
+class Circle:
+    """Agrees with the launchers of the other nodes on the generation. A process of its own, told by lines of JSON.
+
+    In and out as with Keeper, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have
+    forgotten the generation (`again`), which are `done` with it, whether `all_done` is true and known to all, and where
+    the members are (`addresses`).
+    """
+
+    def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
+        self.me: int = launch["node"]
+        self.port: int = launch["circle"]
+        self.address: str = options.address
+        self.wire = Wire(channel)
+        self.who = os.urandom(8).hex()
+        self.socket = self.open()
+        self.names = Names(self.socket.family, self.port)
+        self.lease = Lease()
+        self.order: Optional[Json] = None
+        self.changed = False
+        self.heard: Dict[int, Heard] = {}
+        self.met: Dict[int, str] = {}  # the launcher of each member, in this generation
+        self.agreed = self.begun = self.over = False
+        self.again: Set[int] = set()
+        self.done: Set[int] = set()
+        self.leaving: Optional[float] = None
+        self.last: Optional[float] = None  # until when the generation before had its lease
+        self.began = boot_time()
+
+    def open(self) -> socket.socket:
+        """Return the socket at which the others hear this launcher."""
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        made.bind((self.address, self.port))
+        made.setblocking(False)
+        return made
+
+    def run(self) -> int:
+        """Agree until told to leave."""
+        die_with_parent()
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        self.names.start()
+        import select
+
+        following = 0.0
+        while True:
+            now = boot_time()
+            if now >= following:
+                self.tell(now)
+                self.say(now)
+                following = now + (TICK if self.agreed and self.leaving is None and not self.done else FIRST_TICKS)
+            writing = [self.wire.socket] if self.wire.out else []
+            select.select([self.socket, self.wire.socket], writing, [], max(0.0, following - boot_time()))
+            if self.read():
+                following = 0.0  # there is something new, for the launcher and for the others
+            if not self.listen() or (self.leaving is not None and boot_time() > self.leaving):
+                return 0
+
+    # The others.
+
+    def others(self) -> List[Json]:
+        """Return the other members."""
+        return [m for m in (self.order or {}).get("members", ()) if m["node"] != self.me]
+
+    def identity(self) -> Optional[str]:
+        """Return what tells the generation from all others: ids are used again when a job is brought up anew."""
+        order = self.order
+        return "%s %d %s" % (order.get("began", 0.0), order["number"], self.id) if order else None
+
+    @property
+    def id(self) -> Optional[str]:
+        """The generation's id, as the launcher knows it."""
+        return self.order["rendezvous"]["id"] if self.order else None
+
+    def tell(self, now: float) -> None:
+        """Tell every other launcher how things are."""
+        if self.order is None:
+            return
+        message = {
+            "job": self.order["job"],
+            "run_id": self.order["run_id"],
+            "node": self.me,
+            "who": self.who,
+            "address": self.address,
+            "generation": self.identity(),
+            "begun": self.begun,
+            "done": sorted(self.done),
+            "age": age(self.order),
+            "tick": self.lease.tick(now),
+        }
+        for member in self.others():
+            heard = self.heard.get(member["node"])
+            to = heard.sender if heard and now - heard.at <= SILENT * TICK else self.names.find(member["address"])
+            if to is None:
+                continue
+            same = heard is not None and heard.generation == self.identity()
+            own = {"answer": heard.tick if heard and same else None, "knows": self.met.get(member["node"])}
+            news = {} if heard and list(heard.age) >= list(age(self.order)) else {"order": self.newest()}
+            with contextlib.suppress(OSError):
+                self.socket.sendto(json.dumps({**message, **own, **news}).encode(), to)
+
+    def newest(self) -> Json:
+        """Return what is not in the control file of the generation that this launcher knows."""
+        assert self.order is not None
+        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why")
+        failures = [{**failure, "tail": []} for failure in self.order["alone"]["failures"][-FAILURES:]]
+        return {**{key: self.order[key] for key in known if key in self.order}, "failures": failures}
+
+    def read(self) -> bool:
+        """Read what the others have sent; say whether it changes anything."""
+        before = self.state()
+        while True:
+            try:
+                data, sender = self.socket.recvfrom(65536)
+            except OSError:
+                break
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.hear(json.loads(data.decode()), sender, boot_time())
+        self.agree(boot_time())
+        return bool(self.state() != before)
+
+    def state(self) -> Any:
+        """Return what the others, and the launcher, are told of at once."""
+        return self.identity(), (self.order or {}).get("command"), self.agreed, set(self.again), set(self.done)
+
+    def hear(self, message: Json, sender: Any, now: float) -> None:
+        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
+        order, node = self.order, int(message["node"])
+        if order is None or (message["job"], message["run_id"]) != (order["job"], order["run_id"]):
+            return
+        if node not in [member["node"] for member in self.others()]:
+            return
+        heard = self.heard[node] = Heard(message, sender, now)
+        if "order" in message:
+            self.adopt(merged(order, message["order"]))
+        if heard.generation is None or heard.generation != self.identity():
+            return
+        self.lease.asked(heard.generation, node, now)
+        if message["answer"]:
+            self.lease.answered(message["answer"], node)
+        self.done |= heard.done
+        known = self.met.get(node)
+        if known is None or not self.begun:
+            self.met[node] = heard.who
+        elif known != heard.who:
+            self.again.add(node)
+
+    def adopt(self, order: Json) -> None:
+        """Go over to an order that is newer; a new generation is met anew."""
+        if self.order is not None and list(age(order)) <= list(age(self.order)):
+            return
+        before, self.order, self.changed = self.identity(), order, True
+        if before != self.identity():
+            self.last = self.renewed(boot_time())
+            self.met, self.again, self.done = {}, set(), set()
+            self.agreed = self.begun = False
+            self.began = boot_time()
+            nodes = [m["node"] for m in order["members"]]
+            voters = [m["node"] for m in of_role(order, "trainer")]
+            timeout = float(order.get("host_timeout", 30.0))
+            self.lease.begin(self.identity(), nodes, self.me, timeout, boot_time(), voters)
+
+    def agree(self, now: float) -> None:
+        """Take note when all members are there for this generation, and none runs it with an earlier launcher of ours."""
+        if self.order is None or self.agreed:
+            return
+        self.agreed = not self.missing(now)
+
+    def missing(self, now: float) -> List[int]:
+        """Return the members that are waited for before this generation may begin."""
+        return [m["node"] for m in self.others() if not self.is_there(self.heard.get(m["node"]), now)]
+
+    def is_there(self, heard: Optional[Heard], now: float) -> bool:
+        """Say whether a member is ready for this generation, together with this launcher."""
+        if heard is None or now - heard.at > SILENT * TICK or heard.generation != self.identity():
+            return False
+        return heard.knows == self.who or (heard.knows is None and not heard.begun)
+
+    # The launcher.
+
+    def listen(self) -> bool:
+        """Read what the launcher says; return False when it is gone."""
+        for said in self.wire.receive():
+            if said.get("leave"):
+                self.leaving = boot_time() + LINGER
+            elif "begun" in said:
+                self.begun = self.begun or said["begun"] == self.id
+            elif "done" in said:
+                self.done |= {self.me} if said["done"] == self.id else set()
+            else:
+                self.take(said["order"], said["after"])
+        return not self.wire.closed
+
+    def take(self, order: Json, after: Optional[str]) -> None:
+        """Go over to what the launcher proposes, if it follows what there is."""
+        there = self.order
+        if after is None or (there is not None and self.id == after and there["command"] == "run"):
+            self.adopt(order)
+
+    def say(self, now: float) -> None:
+        """Tell the launcher how things are."""
+        self.agree(now)
+        self.wire.flush()
+        if self.wire.out:
+            return  # it hears nothing just now; what is said then is what is so then
+        timeout = float((self.order or {}).get("host_timeout", 30.0))
+        waited = self.missing(now) if not self.agreed else []
+        said: Json = {
+            "at": self.renewed(now),
+            "id": self.id if self.agreed else None,
+            "gone": {str(m["node"]): self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
+            "over": False,
+            "ttl": timeout + TERMINATED,
+            "problem": "not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
+            "again": sorted(self.again),
+            "done": sorted(self.done),
+            "all_done": self.all_done(now),
+            "addresses": {str(node): heard.address for node, heard in self.heard.items()},
+        }
+        said["addresses"][str(self.me)] = self.address
+        if self.changed:
+            said["order"], self.changed = self.order, False
+        self.wire.send(said)
+
+    def renewed(self, now: float) -> Optional[float]:
+        """Return from when on the lease counts; the only trainer of a job has one always.
+
+        Until most have answered in a generation it is that of the one before: its processes may yet have to be ended, and
+        the launcher may begin before the first answer is here, as all are known to be there.
+        """
+        found = now if self.lease.is_alone else self.lease.renewed()
+        return self.last if found is None else found
+
+    def silence(self, node: int, now: float) -> float:
+        """Return for how many seconds a launcher was not heard."""
+        heard = self.heard.get(node)
+        return now - (heard.at if heard else self.began)
+
+    def is_silent(self, member: Json, now: float) -> bool:
+        """Say whether a member is called unheard."""
+        return member["node"] not in self.heard or self.silence(member["node"], now) > SILENT * TICK
+
+    def all_done(self, now: float) -> bool:
+        """Say whether all trainers are done, and everyone who is still there knows that this node is."""
+        trainers = {m["node"] for m in of_role(self.order or {"members": []}, "trainer")}
+        if not self.done or not trainers <= self.done:
+            return False
+        known = {node for node, heard in self.heard.items() if self.me in heard.done}
+        return all(self.is_silent(m, now) or m["node"] in known for m in self.others())
+
+
+class Names:
+    """Where names lead, asked for by a thread: a name server that is away must not hold up what else is to be said."""
+
+    def __init__(self, family: int, port: int) -> None:
+        self.family, self.port = family, port
+        self.wanted: Dict[str, Any] = {}
+
+    def find(self, name: str) -> Any:
+        """Return where a name led when it was last asked for, None while that is not known; it is asked for again."""
+        return self.wanted.setdefault(name, None)
+
+    def start(self) -> None:
+        """Ask from now on."""
+        import threading
+
+        threading.Thread(target=self.ask, daemon=True).start()
+
+    def ask(self) -> None:
+        """Ask for all names that are wanted, again and again: pods that are started anew have new addresses."""
+        while True:
+            for name in list(self.wanted):
+                with contextlib.suppress(OSError):
+                    found = socket.getaddrinfo(name, self.port, self.family, socket.SOCK_DGRAM)
+                    self.wanted[name] = found[0][4]
+            time.sleep(TICK)

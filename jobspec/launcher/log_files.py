@@ -1,0 +1,158 @@
+"""The logs of processes: written, indexed, and repeated on the launcher's own output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import note
+
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Sequence, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+LOOKOUT_BYTES = 65536  # of a framework launcher's log, at a time
+
+
+class Lookout:
+    """Looks in the log of a framework's launcher for lines that say that it cannot go on, and `why` that is so."""
+
+    def __init__(self, path: str, start: int, launch: Json) -> None:
+        self.path, self.read = path, start
+        self.lost: str = launch.get("lost", "")
+        stall: Sequence[Any] = launch.get("stall") or ("", "", 0.0)
+        self.begins, self.ends, self.limit = str(stall[0]), str(stall[1]), float(stall[2])
+        self.waits: Optional[Tuple[str, float]] = None  # the line that says that it waits, and since when
+        self.why = ""
+
+    def look(self, now: float) -> Optional[str]:
+        """Return the line that says so, None while there is none."""
+        for line in self.lines():
+            if self.lost and re.search(self.lost, line):
+                self.why = "has lost the others for good"
+                return line
+            if self.begins and re.search(self.begins, line):
+                self.waits = line, now
+            elif self.begins and re.search(self.ends, line):
+                self.waits = None
+        if self.waits is None or now - self.waits[1] <= self.limit:
+            return None
+        self.why = "has waited for the others for %g s" % self.limit
+        return self.waits[0]
+
+    def lines(self) -> List[str]:
+        """Return the whole lines that were written since the last look."""
+        if not (self.lost or self.begins) or os.path.getsize(self.path) <= self.read:
+            return []
+        with open(self.path, "rb") as file:
+            file.seek(self.read)
+            text = file.read(LOOKOUT_BYTES)
+        whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == LOOKOUT_BYTES else b"")
+        self.read += len(whole)
+        return [line.strip() for line in whole.decode("utf-8", "replace").splitlines()]
+
+
+def drain(reading: int, log: "Optional[LogFile]") -> None:
+    """Copy what is in the pipe now, or forget it."""
+    with contextlib.suppress(OSError):
+        while True:
+            data = os.read(reading, 65536)
+            if not data:
+                return
+            if log is not None:
+                log.write(data)
+
+
+class LogFile:
+    """A process's log, and beside it the index that says from which byte on was written when."""
+
+    RESOLUTION = 0.01  # seconds between two records of the index
+
+    def __init__(self, path: str, echo: "Optional[Echo]" = None) -> None:
+        self.echo = echo
+        self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.index = os.open(path + ".idx", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self.offset = os.fstat(self.log).st_size
+        self.last = 0.0
+
+    def write(self, data: bytes) -> None:
+        """Append output. A full disk loses output, it does not end the process that printed it."""
+        now = time.time()
+        if self.echo is not None:
+            self.echo.write(data)
+        try:
+            if data and now - self.last >= self.RESOLUTION:
+                os.write(self.index, struct.pack("<Qd", self.offset, now))
+                self.last = now
+            while data:
+                written = os.write(self.log, data)
+                self.offset += written
+                data = data[written:]
+        except OSError as error:
+            note("output lost: %s" % error)
+
+
+class Echo:
+    """What a process prints, said once more where the launcher's own words go, each line with who printed it.
+
+    Lines of several processes come out whole: a pipe takes up to PIPE_BUF bytes at once.
+    """
+
+    AT_ONCE = 4096  # PIPE_BUF of Linux
+    PACE = 0.5  # seconds between two states of a line that is written over and over
+
+    def __init__(self, file: int, who: str) -> None:
+        self.file, self.who, self.rest = file, os.fsencode(who + " | "), b""
+        self.room = self.AT_ONCE - len(self.who) - 1
+        self.shown, self.shown_at = b"", 0.0  # the last such state, and when it was said
+
+    @classmethod
+    def of(cls, task: Json, rank: str) -> "Optional[Echo]":
+        """Return the echo that a task asks for, None if it asks for none, or there is nobody to hear it."""
+        if not task.get("echo"):
+            return None
+        try:
+            file = os.open(task["echo"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return None
+        name = task["name"].split(".")[0]
+        role = "rank" if name == "workerlog" else name[:-3] if name.endswith("log") else name
+        return cls(file, role + rank)
+
+    def write(self, data: bytes) -> None:
+        """Say the lines that are whole by now; of one that grows the parts that are full; of a progress bar a state at times."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for line in lines:
+            self.say_last(line)
+        before = len(self.rest)
+        self.rest = self.rest[self.rest.rstrip(b"\r").rfind(b"\r") + 1 :]
+        if (len(self.rest) < before or self.rest.endswith(b"\r")) and time.monotonic() - self.shown_at >= self.PACE:
+            self.say_last(self.rest)
+            self.shown, self.shown_at = self.rest.rstrip(b"\r"), time.monotonic()
+        full = max(0, len(self.rest) - 1) // self.room * self.room
+        if full:
+            self.say(self.rest[:full])
+            self.rest = self.rest[full:]
+
+    def say_last(self, line: bytes) -> None:
+        """Say of a line that was written over and over what a terminal shows in the end, unless that was said."""
+        state = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if not state or state != self.shown:
+            self.say(state)
+        self.shown = b""
+
+    def say(self, line: bytes) -> None:
+        """Say one line, in parts if it is long."""
+        for at in range(0, max(len(line), 1), self.room):
+            with contextlib.suppress(OSError):
+                os.write(self.file, self.who + line[at : at + self.room] + b"\n")
+
+    def finish(self) -> None:
+        """Say the last line, which has no end."""
+        if self.rest:
+            self.say_last(self.rest)
+            self.rest = b""

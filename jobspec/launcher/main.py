@@ -1,0 +1,50 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.node_guard import guard
+from jobctl.jobspec.launcher.process_guard import process_guard
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+def main() -> NoReturn:
+    """Be the launcher, or (first argument `process`) the guard of one process."""
+    while (
+        os.open(os.devnull, os.O_RDWR) < 2
+    ):  # in the place of standard streams that are closed: else files become them
+        pass
+    if sys.argv[1:2] == ["process"]:
+        task = json.loads(os.environ.pop("JOBCTL_PROCESS"))
+        sys.exit(process_guard(task, dict(os.environ)))
+    import argparse
+
+    parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")
+    parser.add_argument("--control", required=True, help="the control file; nothing starts before there is one")
+    parser.add_argument("--dir", required=True, help="this node's directory: report, logs, progress")
+    parser.add_argument(
+        "--secrets", help="a 0600 JSON file with the values of secrets, or a folder with a file for each"
+    )
+    parser.add_argument("--launch", help="a file with what to run; default: what JOBCTL_LAUNCH holds")
+    parser.add_argument("--address", help="this node's own address, where launchers agree among themselves")
+    options = parser.parse_args()
+    if options.launch:
+        with open(options.launch, encoding="utf-8") as file:
+            os.environ["JOBCTL_LAUNCH"] = file.read()
+    if "JOBCTL_LAUNCH" not in os.environ:
+        parser.error("JOBCTL_LAUNCH is not set: it says what to run")
+    for name in ("control", "dir", "secrets"):
+        value = getattr(options, name)
+        setattr(options, name, os.path.abspath(value) if value else None)
+    sys.exit(guard(options))
+
+
+if __name__ == "__main__":
+    CODE = sys._getframe().f_code
+    main()

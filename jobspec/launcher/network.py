@@ -1,0 +1,154 @@
+"""Addresses, ports, proxies and interfaces."""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import fcntl
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import note
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Sequence
+
+    from jobctl.jobspec.launcher.files import Json
+ANSWER = 0.2  # seconds that a server gets to answer at its port
+DATAGRAM = 4096  # bytes; also what a pipe takes whole
+RESOLVING = 5.0  # seconds for the names of all hosts; where they are not answered, names remain names
+PRIVATE_PORTS, PORTS_OF_NODE = (10_000, 20_000), 100  # for what framework launchers choose ports for themselves
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def is_cut(path: str) -> bool:
+    """Say whether a drill plays that this host is lost: the file says until when, in seconds since the epoch."""
+    try:
+        with open(path) as file:
+            return time.time() < float(file.read(32))
+    except (OSError, ValueError):
+        return False
+
+
+def select_pipe_size() -> int:
+    """Return how many bytes a pipe takes whole (PIPE_BUF)."""
+    import select
+
+    return select.PIPE_BUF
+
+
+def open_socket() -> Optional[socket.socket]:
+    """Return a socket for datagrams at a free port of all addresses, of both families where there are two."""
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+        try:
+            made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if family == socket.AF_INET6:
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            made.bind((address, 0))
+            made.setblocking(False)
+            return made
+        except OSError:
+            made.close()
+    note("no socket for datagrams: other launchers cannot hear this one")
+    return None
+
+
+def resolve(made: socket.socket, address: str, port: int) -> Any:
+    """Return an address for `sendto`, None for a name that means nothing here."""
+    flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
+    try:
+        return socket.getaddrinfo(address, port, made.family, socket.SOCK_DGRAM, 0, flags)[0][4]
+    except OSError as error:
+        note("cannot resolve %s: %s" % (address, error))
+        return None
+
+
+def free_port(address: str, first: int, least: int, most: int) -> int:
+    """Return the first port from `first` on, between `least` and `most`, at which nobody listens."""
+    for number in range(20):
+        port = least + (first - least + number) % (most - least + 1)
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            probe.settimeout(0.5)
+            try:
+                probe.connect((address, port))
+            except OSError:
+                return port
+    return first
+
+
+def in_numbers(order: Json) -> Json:
+    """Return an order with IPv4 addresses in place of names.
+
+    Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever.
+    """
+    names = {m["address"] for m in (order["rendezvous"], *order["members"])}
+    known, deadline = {}, time.monotonic() + RESOLVING
+    for name in names:
+        known[name] = number_of(name) if time.monotonic() < deadline else name
+    members = [{**m, "address": known[m["address"]]} for m in order["members"]]
+    meeting = order["rendezvous"]
+    return {**order, "members": members, "rendezvous": {**meeting, "address": known[meeting["address"]]}}
+
+
+def number_of(name: str) -> str:
+    """Return the IPv4 address of a name; the name where it has none, or one that means another machine elsewhere."""
+    try:
+        number = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])
+    except (OSError, UnicodeError):
+        return name
+    return name if number.startswith("127.") and name != "localhost" else number
+
+
+def answers(endpoint: str) -> bool:
+    """Say whether somebody listens at address:port."""
+    address, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((address, int(port)), ANSWER).close()
+    except OSError:
+        return False
+    return True
+
+
+SIOCGIFADDR = 0x8915
+
+
+def is_scrubbed(name: str, patterns: Sequence[str]) -> bool:
+    """Say whether a variable is one of `patterns`, where `PADDLE_*` means all that begin so."""
+    return any(name.startswith(p[:-1]) if p.endswith("*") else name == p for p in patterns)
+
+
+def pass_by_proxies(environ: Dict[str, str], addresses: Sequence[str]) -> None:
+    """Where `environ` has proxies, have them left out on the way to the job's own nodes, and to its etcd.
+
+    Some clients read the variables in capitals, some the others, so both get the addresses, beside their own.
+    """
+    if not any(name.lower() in PROXIES for name in environ):
+        return
+    for name, other in (("NO_PROXY", "no_proxy"), ("no_proxy", "NO_PROXY")):
+        given = environ.get(name, environ.get(other, "")).split(",")
+        environ[name] = ",".join(dict.fromkeys([*filter(None, given), *addresses]))
+
+
+def port_range(job: str, node: int) -> str:
+    """Return "first:last" of ports that no other node of the job uses, and other jobs on this host rarely."""
+    blocks = (PRIVATE_PORTS[1] - PRIVATE_PORTS[0]) // PORTS_OF_NODE
+    first = PRIVATE_PORTS[0] + (binascii.crc32(job.encode()) + node) % blocks * PORTS_OF_NODE
+    return "%d:%d" % (first, first + PORTS_OF_NODE - 1)
+
+
+def interface_of(address: str) -> Optional[str]:
+    """Return the network interface that owns an IPv4 address, None if there is none."""
+    if address.startswith("127."):
+        return "lo"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                answer = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(answer[20:24]) == address:
+                    return name
+    return None

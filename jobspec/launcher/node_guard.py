@@ -1,0 +1,81 @@
+"""The guard of the launcher: it reaps orphans, and kills what is left when the launcher is gone."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.agent import POLL, Launcher
+from jobctl.jobspec.launcher.deadline import Deadline
+from jobctl.jobspec.launcher.etcd_session import Keeper
+from jobctl.jobspec.launcher.files import note
+from jobctl.jobspec.launcher.gossip import Circle
+from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
+from jobctl.jobspec.launcher.scratch import remove_scratch
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Optional
+
+    from jobctl.jobspec.launcher.files import Json
+TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
+EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
+
+
+def guard(options: argparse.Namespace) -> int:
+    """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
+    launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
+    lock = wait_for_lock(options.dir)
+    if lock is None:
+        note("another launcher of this node runs already (it holds %s/launcher.lock)" % options.dir)
+        return EXIT_TAKEN
+    remove_scratch(options.dir)  # of a launcher that was killed with all that would have done so
+    adopt_orphans()
+    # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    channel, deadline = None, Deadline()
+    if launch.get("etcd") or launch.get("circle"):
+        channel, keepers = socket.socketpair()
+        keeper = Circle if launch.get("circle") else Keeper
+        fork(lambda: keeper(launch, options, keepers).run(), channel)
+        keepers.close()
+    pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
+    if channel is not None:
+        channel.close()
+    for number in SIGNALS:
+        signal.signal(number, lambda received, frame: forward(pid, received))
+    signal.signal(signal.SIGALRM, lambda received, frame: deadline.enforce())
+    signal.setitimer(signal.ITIMER_REAL, POLL, POLL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+    code = wait_for(pid)
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    kill_descendants()
+    remove_scratch(options.dir)
+    return code
+
+
+def wait_for_lock(directory: str) -> Optional[int]:
+    """Lock the node's directory, be it that a launcher that is just ending has it still; None if it is kept."""
+    deadline = time.monotonic() + TAKEN
+    while True:
+        lock = take_lock(directory)
+        if lock is not None or time.monotonic() > deadline:
+            return lock
+        time.sleep(POLL)
+
+
+def take_lock(directory: str) -> Optional[int]:
+    """Lock the node's directory for as long as this process or its fork lives; None if it is locked already."""
+    os.makedirs(directory, exist_ok=True)
+    handle = os.open(os.path.join(directory, "launcher.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle

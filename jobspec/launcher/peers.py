@@ -1,0 +1,198 @@
+"""Datagrams between the launchers of a generation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import files_in
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
+from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.stacks import MUSTER, Muster
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional, Set
+
+    from jobctl.jobspec.launcher.agent import Launcher
+    from jobctl.jobspec.launcher.files import Json
+DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
+
+
+class Post:
+    """How launchers and the supervisor hear of each other.
+
+    To other launchers a tick is a datagram, as are their answers. To those who watch the job on this host it is a line
+    in each of their pipes (`run/feeds`, made by them); the supervisor's answers come in the file `answer`.
+    """
+
+    def __init__(self, launcher: Launcher, feeds: str) -> None:
+        self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
+        self.answer = os.path.join(launcher.dir, "answer")
+        self.cut = os.path.join(os.path.dirname(feeds), "cut")
+        self.socket = open_socket()
+        self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
+        self.peers: Dict[int, Any] = {}  # their sockets' addresses
+        self.next = 0.0
+        self.last: Optional[str] = None  # the newest tick in this generation
+        self.done: Set[int] = set()  # nodes that have said that they are done
+        self.told: Set[int] = set()  # nodes that have heard that this one is
+        self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see Muster
+        self.level = 0  # how far this one is
+        self.limit: Optional[float] = None  # after how many seconds another node has called this generation hung
+        self.shown = -MUSTER  # when this one has written its stacks, and gone on
+        self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
+        self.version = 0  # of the report
+
+    def meet(self, order: Json) -> None:
+        """Take note of where the launchers of a new generation hear."""
+        self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
+        self.done, self.told = set(), set()
+        self.hung, self.level, self.limit = {}, 0, None
+        for member in order["members"]:
+            port = member.get("port")
+            if self.socket is not None and port and member["node"] != self.lease.me:
+                found = resolve(self.socket, member["address"], port)
+                if found is not None:
+                    self.peers[member["node"]] = found
+
+    def wait(self, seconds: float) -> None:
+        """Return when something may have come, or after `seconds`."""
+        if self.socket is None:
+            time.sleep(seconds)
+            return
+        import select
+
+        kept = self.launcher.kept
+        with contextlib.suppress(InterruptedError):
+            select.select([self.socket, *([kept.wire.socket] if kept else [])], [], [], seconds)
+
+    def report_changed(self) -> None:
+        """Tell at once."""
+        self.version += 1
+        self.next = 0.0
+
+    def attend(self) -> None:
+        """Read what has come, answer it, and send a tick if it is time for one."""
+        self.lease.held(boot_time())  # what is over is not saved by an answer that comes just now
+        if self.launcher.kept is not None:
+            self.launcher.kept.read()
+        if is_cut(self.cut):
+            self.lose_datagrams()
+            return
+        self.read_answer()
+        self.read_datagrams()
+        now = boot_time()
+        if now < self.next:
+            return
+        self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
+        name = self.last = self.lease.tick(now)
+        if self.lease.generation is not None and self.launcher.kept is None:
+            for peer in self.peers.values():
+                self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
+        self.write_line(name, now)
+
+    def lose_datagrams(self) -> None:
+        """Forget what has come, as a cut cable does."""
+        with contextlib.suppress(OSError):
+            while self.socket is not None:
+                self.socket.recv(DATAGRAM)
+
+    def read_answer(self) -> None:
+        """Read the supervisor's last answer: the tick's name, and something to repeat."""
+        try:
+            with open(self.answer) as file:
+                text = file.read(200)
+        except (OSError, ValueError):
+            return
+        if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
+            name, echo = text.split()
+            if name in self.lease.sent:
+                self.echo = echo
+            self.lease.answered(name, None)
+
+    def read_datagrams(self) -> None:
+        """Read and answer what other launchers have sent."""
+        while self.socket is not None:
+            try:
+                data, sender = self.socket.recvfrom(DATAGRAM)
+            except OSError:
+                return
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                self.hear(json.loads(data.decode()), sender)
+
+    def hear(self, message: Json, sender: Any) -> None:
+        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
+        generation, node = message["generation"], int(message["node"])
+        if generation != self.lease.generation:
+            return
+        if message.get("done"):
+            self.done.add(node)
+            self.send({"heard": True, "generation": generation, "node": self.lease.me}, sender)
+        elif message.get("heard"):
+            self.told.add(node)
+        elif "hung" in message:
+            self.hear_hung(message, node)
+        elif "answer" in message:
+            self.lease.answered(message["answer"], node)
+        elif self.lease.asked(generation, node, boot_time()):
+            self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
+            # It may not have been there yet when that was sent; only who misses an answer asks, so two never go on for ever.
+            if self.launcher.pending is not None and self.last is not None and self.lease.misses(node):
+                self.send({"tick": self.last, "generation": generation, "node": self.lease.me}, sender)
+
+    def hear_hung(self, message: Json, node: int) -> None:
+        """Take note of how far another node is with its stacks. One that asks is answered, and has this node write its own."""
+        limit = float(message["limit"])
+        self.hung[node] = int(message["hung"])
+        if not message["asks"]:
+            return
+        there = not self.launcher.stands_still(limit) or time.monotonic() - self.shown < MUSTER
+        level = Muster.WRITTEN if there else self.level
+        if level == 0:
+            self.limit = limit
+        self.say_hung({node}, level, limit, asks=False)
+
+    def say_hung(self, nodes: Set[int], level: int, limit: float, asks: bool) -> None:
+        """Tell the launchers of `nodes` how far this one is with its stacks."""
+        said = {"hung": level, "limit": limit, "asks": asks, "generation": self.lease.generation, "node": self.lease.me}
+        for node in nodes & set(self.peers):
+            self.send(said, self.peers[node])
+
+    def say_done(self, nodes: Set[int]) -> None:
+        """Tell the launchers of `nodes` that this one is done."""
+        for node in nodes & set(self.peers):
+            self.send({"done": True, "generation": self.lease.generation, "node": self.lease.me}, self.peers[node])
+
+    def send(self, message: Json, to: Any) -> None:
+        """Send a datagram; one that is lost is like one that was never sent."""
+        if self.socket is not None:
+            with contextlib.suppress(OSError):
+                self.socket.sendto(json.dumps(message).encode(), to)
+
+    def write_line(self, name: str, now: float) -> None:
+        """Tell those who watch: one line each, whole or not at all."""
+        report = self.launcher.report
+        line = {
+            "node": self.launcher.launch["node"],
+            "tick": name,
+            "generation": self.lease.generation,
+            "report": "%d.%d" % (self.launcher.guard, self.version),
+            "progress": report["progress"],
+            "echo": self.echo,
+            "unheard": {str(node): round(age, 3) for node, age in self.lease.unheard(now).items()},
+        }
+        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        if len(data) > select_pipe_size():
+            line["unheard"] = None  # too many: nothing is said of any
+            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        for path in files_in(self.feeds):
+            with contextlib.suppress(OSError):  # nobody reads it any more, or does not keep up
+                handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                try:
+                    os.write(handle, data)
+                finally:
+                    os.close(handle)

@@ -1,0 +1,304 @@
+"""The guard of one process: it pumps its output into a log, and writes down its exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import log_of
+from jobctl.jobspec.launcher.failure import Problem, start_failure
+from jobctl.jobspec.launcher.files import note, read_json, write_json
+from jobctl.jobspec.launcher.log_files import Echo, LogFile, drain
+from jobctl.jobspec.launcher.processes import (
+    PR_SET_PDEATHSIG,
+    SIGNALS,
+    adopt_orphans,
+    die_with_parent,
+    forward,
+    kill_descendants,
+    prctl,
+    start_ticks,
+)
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
+CODE: Any = None  # this file as the interpreter has compiled it, where it is the program that runs
+
+
+def keep_compiled(directory: str) -> str:
+    """Write this program down as the interpreter has compiled it, and return the path; its source where that cannot be.
+
+    What a framework's launcher starts for each process is its guard, this program once more, and compiling it takes
+    longer than all else that a guard does before its process runs.
+    """
+    source, path = os.path.abspath(__file__), os.path.join(directory, "launcher.pyc")
+    if CODE is None:
+        return source
+    import importlib.util
+    import marshal
+
+    try:
+        with open(path + ".new", "wb") as file:
+            file.write(importlib.util.MAGIC_NUMBER + bytes(12) + marshal.dumps(CODE))
+        os.replace(path + ".new", path)
+    except OSError as error:
+        note("cannot write %s: %s" % (path, error))
+        return source
+    return path
+
+
+def load_for_later() -> None:
+    """Import what only trouble needs: by then the disk that it is on may hang."""
+    import glob
+    import shutil
+    import tempfile
+
+    del glob, shutil, tempfile
+
+
+def kill_user_processes(processes: Sequence[Json]) -> None:
+    """SIGKILL the users' processes, so that their guards can still say how they ended."""
+    for process in processes:
+        if process["state"] == "running" and start_ticks(process["pid"]) == process["start_ticks"]:
+            forward(process["pid"], signal.SIGKILL)
+
+
+def process_guard_lives(record: Json) -> bool:
+    """Say whether the guard that wrote `record` lives, and so will write down the end."""
+    pid = record.get("guard_pid")
+    return pid is not None and start_ticks(pid) == record.get("guard_ticks")
+
+
+def spawn(argv: Sequence[str], environ: Dict[str, str], workdir: Optional[str], log: int) -> "subprocess.Popen[bytes]":
+    """Start a child in a session of its own that dies with this process."""
+    return subprocess.Popen(
+        list(argv),
+        env=environ,
+        cwd=workdir,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
+def cannot_start(program: str, error: OSError) -> Problem:
+    """Return what keeps a generation from starting where a program, or the folder that it runs in, is not there."""
+    what = error.filename if error.filename is not None else program
+    message = "cannot start `%s`: %s (%s)" % (program, os.strerror(error.errno or 0), what)
+    return Problem(message, start_failure(127))
+
+
+def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
+    """Fork the guard of one process in a session of its own, and return its pid. Raises OSError.
+
+    As if it were started anew, in a tenth of the time that an interpreter takes to begin.
+    """
+    reading, writing = os.pipe()
+    # Blocked until they mean to the child what they mean to a program that begins.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    parent = os.getpid()
+    try:
+        pid = os.fork()
+        if pid == 0:
+            be_guard(parent, before, (workdir, log, writing), task, environ)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.close(writing)
+        # Until the child has closed it: from then on it leads a session, which can be signalled.
+        with open(reading, "rb") as pipe:
+            failed = pipe.read()
+    if failed:
+        os.waitpid(pid, 0)
+        raise OSError(int(failed), os.strerror(int(failed)), workdir)
+    return pid
+
+
+def be_guard(
+    parent: int, mask: Set[int], where: Tuple[Optional[str], int, int], task: Json, environ: Dict[str, str]
+) -> None:
+    """Be the guard of a process, forked from `parent`, and do not return."""
+    code = 1
+    try:
+        die_with_parent()
+        if os.getppid() == parent and start_afresh(*where):
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            code = process_guard(task, environ)
+    except BaseException as error:  # whatever it is, launch.log must say so
+        import traceback
+
+        note("the guard of a process is broken: %r\n%s" % (error, traceback.format_exc()))
+    finally:
+        os._exit(code)
+
+
+def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
+    """Leave behind what a fork has of its parent: session, folder, files and signal handlers.
+
+    Return False where the folder is not to be had: then why goes into the pipe, which is closed else.
+    """
+    import gc
+
+    gc.freeze()  # what the parent had opened must not be closed once more when somebody finds it unused
+    os.setsid()
+    try:
+        if workdir is not None:
+            os.chdir(workdir)
+    except OSError as error:
+        os.write(pipe, b"%d" % (error.errno or 0))
+        return False
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # what listed them
+                os.close(int(name))
+    return True
+
+
+def process_guard(task: Json, environ: Dict[str, str]) -> int:
+    """Run one process of the user with `environ`: its output into its log, its end into its record, nothing left behind."""
+    if task["elsewhere"] and environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
+        return 0
+    adopt_orphans()
+    # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
+    signal.signal(ABANDONED, lambda number, frame: abandon())
+    prctl(PR_SET_PDEATHSIG, ABANDONED)
+    # The framework's launcher signals the whole process group, so the process gets these without our help.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    rank, local = (environ.get(name, "") for name in task["ranks"])
+    local = local or "0"
+    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
+    record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
+    own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
+    code = run_process(task["command"], {**environ, **own}, log, record)
+    if log.echo is not None:
+        log.echo.finish()
+    kill_descendants()
+    return code
+
+
+def abandon() -> NoReturn:
+    """End everything below and this process: what started it is gone."""
+    kill_descendants()
+    os._exit(128 + signal.SIGKILL)
+
+
+def run_process(argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Record") -> int:
+    """Run `argv` until it ends; return its exit code (128 + n for signal n)."""
+    reading, writing = os.pipe()
+    try:
+        child = subprocess.Popen(
+            argv,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            preexec_fn=as_user_process,
+        )
+    except OSError as error:
+        why = "cannot start %s: %s" % (argv[0], os.strerror(error.errno or 0))
+        log.write(os.fsencode(why) + b"\n")
+        code = 126 if error.errno == errno.EACCES else 127
+        record.ended(code, why)
+        return code
+    os.close(writing)
+    record.began(child.pid)
+    code = pump(reading, child, log)
+    record.ended(code)
+    return code
+
+
+def as_user_process() -> None:
+    """Undo what the guard ignores, and die with it (runs between fork and exec)."""
+    for number in (*SIGNALS, ABANDONED):
+        signal.signal(number, signal.SIG_DFL)
+    die_with_parent()
+
+
+def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
+    """Copy the child's output into its log until the child has ended and its output is drained.
+
+    A background process of the child may hold the pipe open for ever: it is not waited for.
+    """
+    import select
+
+    os.set_blocking(reading, False)
+    poller = select.poll()
+    poller.register(reading, select.POLLIN | select.POLLHUP)
+    woken = wake_at_ends(poller)
+    open_ = True
+    while True:
+        code = child.poll()
+        if code is not None:
+            drain(reading, log)
+            return code if code >= 0 else 128 - code
+        poller.poll(1000)
+        drain(woken, None)
+        while open_:
+            try:
+                data = os.read(reading, 65536)
+            except BlockingIOError:
+                break
+            if not data:
+                open_ = False
+                poller.unregister(reading)
+            log.write(data)
+
+
+def wake_at_ends(poller: Any) -> int:
+    """Have the poller wake when a child ends, by a pipe; return its reading end. Children wake it whoever they are."""
+    import select
+
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(writing)
+    poller.register(reading, select.POLLIN)
+    return reading
+
+
+class Record:
+    """What the guard of a process writes down for the launcher."""
+
+    def __init__(self, path: str, local: str, rank: str) -> None:
+        self.path = path
+        pid = os.getpid()
+        self.fields: Json = {
+            "local_rank": int(local),
+            "guard_pid": pid,
+            "guard_ticks": start_ticks(pid),
+            "starts": int((read_json(path) or {}).get("starts", 0)) + 1,
+        }
+        if rank.isdigit():
+            self.fields["rank"] = int(rank)
+
+    def began(self, pid: int) -> None:
+        """The process runs."""
+        self.fields.update(state="running", pid=pid, start_ticks=start_ticks(pid), started_at=time.time())
+        write_json(self.path, self.fields)
+
+    def ended(self, code: int, why: Optional[str] = None) -> None:
+        """The process is gone; `why` it could not even be started."""
+        self.fields.update(
+            guard_why=why,
+            state="failed" if code else "exited",
+            exit_code=code,
+            signal=code - 128 if code > 128 else None,
+            finished_at=time.time(),
+        )
+        write_json(self.path, self.fields)

@@ -1,0 +1,49 @@
+"""Whether processes make progress, or hang."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import files_in, read_step
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional
+HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+
+
+class Hang:
+    """The node's step counter, and for how long it may stand still: None never, 0 automatic, else seconds."""
+
+    def __init__(self, timeout: Optional[float]) -> None:
+        self.timeout = timeout
+        self.progress: Optional[int] = None
+        self.at: Optional[float] = None  # by a clock that nobody sets
+        self.steps: List[float] = []  # seconds per step, as seen
+        self.steps_of: Dict[int, int] = {}  # by local rank
+        self.told = float("inf")  # the limit by which another node has called this generation hung
+
+    def look(self, folder: str, now: float) -> bool:
+        """Read the progress files; say whether there was progress."""
+        found = {os.path.basename(path): read_step(path) for path in files_in(folder)}
+        self.steps_of = {int(name): step for name, step in found.items() if step is not None and name.isdigit()}
+        newest = max((step for step in found.values() if step is not None), default=None)
+        if newest is None or newest == self.progress:
+            return False
+        if self.progress is not None and self.at is not None and newest > self.progress:
+            self.steps = [*self.steps[-999:], (now - self.at) / (newest - self.progress)]
+        self.progress, self.at = newest, now
+        return True
+
+    def limit(self) -> float:
+        """Return how many seconds without progress are too many; infinite while that cannot be said."""
+        if self.timeout is None or (self.timeout == 0 and len(self.steps) < HANG_SAMPLES):
+            return float("inf")
+        if self.timeout > 0:
+            return self.timeout
+        slow = sorted(self.steps)[int(len(self.steps) * 0.99)]
+        return max(HANG_LEAST, HANG_FACTOR * slow)
+
+    def hangs(self, now: float) -> bool:
+        """Say whether the processes stand still; before the first step nobody can tell."""
+        return self.at is not None and now - self.at > self.limit()

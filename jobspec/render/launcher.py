@@ -1,0 +1,87 @@
+"""The program that every host gets: the files of jobspec/launcher, joined into one.
+
+A host, a ConfigMap and a container take one file as it is, and a person can read it there: a heading names the file that
+follows, so a line of a traceback is found by the heading above it. A zip was tried, and starts a quarter slower, since it
+is compiled at each start.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+# From the bottom up: each file imports only from those before it.
+ORDER = (
+    "files",
+    "processes",
+    "deadline",
+    "failure",
+    "control",
+    "scratch",
+    "network",
+    "log_files",
+    "process_guard",
+    "progress",
+    "stacks",
+    "lease",
+    "peers",
+    "etcd",
+    "pipe",
+    "restart_policy",
+    "etcd_session",
+    "gossip",
+    "run",
+    "agent",
+    "node_guard",
+    "main",
+)
+_PACKAGE = "jobctl.jobspec.launcher"
+_TYPES = """\
+TYPE_CHECKING = False  # for those who read this file: nothing of it is imported where it runs
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+
+    Json = Dict[str, Any]
+
+"""
+
+
+@cache
+def launcher() -> bytes:
+    """Return the shared launcher, as it is sent to every host."""
+    bodies = [_divided(name) for name in ORDER]
+    imports = sorted({line for lines, _ in bodies for line in lines})
+    head = [
+        "#!/usr/bin/env python3",
+        _source("__init__"),
+        "from __future__ import annotations",
+        "",
+        *imports,
+        "",
+        _TYPES,
+    ]
+    return "\n".join([*head, *(text for _, text in bodies)]).encode()
+
+
+def _source(name: str) -> str:
+    return files(_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
+
+
+def _divided(name: str) -> tuple[list[str], str]:
+    """Return the imports of a file from the standard library, and its code below a heading.
+
+    What it imports from its neighbours, or for type checkers only, is left out.
+    """
+    first, *lines = _source(name).splitlines()
+    imports: list[str] = []
+    end, block = 0, False  # block: in what only type checkers read, or in an import of several lines
+    for line in lines:
+        if line.startswith("import "):
+            imports.append(line)
+        elif not (block and line[:1] in (" ", ")")) and line and not line.startswith(("from ", "if TYPE_CHECKING:")):
+            break
+        block = line.endswith(("(", ":")) or (block and not line.startswith(")"))
+        end += 1
+    heading = f"# --- launcher/{name}.py ".ljust(119, "-")
+    return imports, "\n".join([heading, f"# {first.strip(chr(34))}", "", *lines[end:], "", ""])
