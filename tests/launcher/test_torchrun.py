@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="the extra `torch` is not installed")
+from tests.tools.frameworks import need_packages
+
+need_packages("torch")
 
 TRAIN = """\
 import os, sys, time

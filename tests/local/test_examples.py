@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.tools.frameworks import python_of
+from tests.tools.frameworks import need_packages, python_of
 from tests.tools.pace import keep_pace, limit
 from tests.tools.standins import PATH
 
-pytest.importorskip("torch", reason="the extra `examples` is not installed")
-pytest.importorskip("sklearn", reason="the extra `examples` is not installed")
+need_packages("torch", "sklearn")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.95]"  # 66 steps

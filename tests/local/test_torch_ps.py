@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests.tools.frameworks import need_packages
 
-pytest.importorskip("torch", reason="the extra `examples` is not installed")
+need_packages("torch")
 
 # Trainers add to a number that server 0 holds; it is saved at every step, and read by whoever starts next.
 SCRIPT = """\
