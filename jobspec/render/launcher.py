@@ -61,7 +61,8 @@ def launcher() -> bytes:
         "",
         _TYPES,
     ]
-    return "\n".join([*head, *(text for _, text in bodies)]).encode()
+    text = "\n".join([*head, *(text for _, text in bodies)])
+    return (text.rstrip() + "\n").encode()  # with one line feed at its end, YAML takes it as it is
 
 
 def _source(name: str) -> str:

@@ -36,15 +36,16 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
+docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
 name=jobctl-resnet-0
 spec=d9aaf137233da3040156bd1b0e9af86f499129be779d9d70626e8be7307595db
-found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d9aaf137233da3040156bd1b0e9af86f499129be779d9d70626e8be7307595db "$@"
+  docker run --detach --label jobctl.version=0.1.0 --label jobctl.spec=d9aaf137233da3040156bd1b0e9af86f499129be779d9d70626e8be7307595db "$@"
   ;;
-"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
+"$spec") docker start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

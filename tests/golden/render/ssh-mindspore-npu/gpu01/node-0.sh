@@ -46,15 +46,16 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
+docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
 name=jobctl-lenet-0
 spec=1a66e3af79d4c1ebfdda29442bd740e63fb26122b5178e56d37e35bfbc803988
-found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-0
-  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=1a66e3af79d4c1ebfdda29442bd740e63fb26122b5178e56d37e35bfbc803988 "$@"
+  docker run --detach --label jobctl.version=1.0 --label jobctl.spec=1a66e3af79d4c1ebfdda29442bd740e63fb26122b5178e56d37e35bfbc803988 "$@"
   ;;
-"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
+"$spec") docker start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1

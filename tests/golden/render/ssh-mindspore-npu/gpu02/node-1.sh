@@ -46,15 +46,16 @@ set -- \
   -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/node
 [ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
 
+docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
 name=jobctl-lenet-1
 spec=ec568f68841a619306e25672c2813ea33de18e1c3b4b1d837bfafb062546f1b3
-found=$(${JOBCTL_DOCKER:-docker} container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
 case $found in
 none)
   mkdir -p -- "$dir/"node-1
-  exec ${JOBCTL_DOCKER:-docker} run --detach --label jobctl.version=1.0 --label jobctl.spec=ec568f68841a619306e25672c2813ea33de18e1c3b4b1d837bfafb062546f1b3 "$@"
+  docker run --detach --label jobctl.version=1.0 --label jobctl.spec=ec568f68841a619306e25672c2813ea33de18e1c3b4b1d837bfafb062546f1b3 "$@"
   ;;
-"$spec") exec ${JOBCTL_DOCKER:-docker} start -- "$name" ;;
+"$spec") docker start -- "$name" ;;
 *)
   echo "container $name runs something else; remove it first: docker rm --force $name" >&2
   exit 1
