@@ -58,7 +58,7 @@ fi
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 # From elsewhere, so that what is installed is checked and tested, not what lies here.
-(cd "$source" && rm -rf build && "$python" -m mypy --strict --config-file pyproject.toml -p jobctl)
+(cd "$source" && rm -rf build && "$python" -m mypy --strict --cache-dir "$cache/mypy" --config-file pyproject.toml -p jobctl)
 # With bytecode, pytest prepares each test file once, and not in each worker of each run.
 unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.

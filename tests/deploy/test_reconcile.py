@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from jobctl.jobspec.deploy.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
+from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Container, Devices, Failure, HostRef, Launch, Node, Plan, Recovery, Rendezvous
-
-
-def _node(index: int) -> Node:
-    launch = Launch(
-        index, "localhost", "trainer", 1, (), ("true",), (), "workerlog", ("cpu:0",), (), (), None, None, (), 5.0, None
-    )
-    container = Container(
-        *(f"jobctl-job-{index}", "", "missing", f"job-{index}", "python3", None, None, (), (), ()),
-        *(Devices("cpu", ()), (), (), None, None, None, (), (), 5.0),
-    )
-    return Node(index, "trainer", HostRef("localhost", f"127.0.0.{index + 2}"), container, launch)
+from jobctl.jobspec.plan.types import Failure, HostRef, Plan
+from jobctl.jobspec.planner import planner
+from jobctl.jobspec.spec.load import load_text
 
 
 def _plan(nodes: int) -> Plan:
-    recovery = Recovery(3, None, "wait", 30.0, None, None, ())
-    return Plan(
-        *("job", "torch", "collective", "local", "me@here", "job-1", nodes, nodes, False),
-        *(
-            tuple(_node(i) for i in range(nodes)),
-            None,
-            None,
-            (),
-            None,
-            Rendezvous(None, 600.0),
-            recovery,
-            5.0,
-            "0",
-        ),
-    )
+    """The plan of a job on this machine."""
+    text = f"name: job\nframework: torch\ncommand: [train]\nper: node\nnodes: {nodes}\nrecovery: {{max_restarts: 3}}\n"
+    spec = load_text(Path("/none/job.yaml"), text, environ={}).spec
+    assert spec is not None
+    return planner(spec, (), None, Context("local", "/none", "me@here", "0.1.0"))
 
 
 PLAN = _plan(2)
