@@ -270,7 +270,8 @@ class Site:
             script = str(self.work / f"{name}.sh")
             return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", script], b""
         given = str(self.work / "compose.env")
-        files, other = ["--env-file", given, "-f", str(self.work / "compose.yaml")], b""
+        # A docker without the plugin takes `-f` for its own, and says so in the words that _START_CAUSES knows.
+        files, other = ["-f", str(self.work / "compose.yaml"), "--env-file", given], b""
         if image:
             files += ["-f", "-"]
             other = json.dumps({"services": {name: {"image": image}}}).encode()

@@ -86,7 +86,7 @@ def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pyte
     made.found(str(work), str(work))
     made.start(1)
     made.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
-    files = f"--env-file {work}/compose.env -f {work}/compose.yaml"
+    files = f"-f {work}/compose.yaml --env-file {work}/compose.env"
     last = told.read_text().splitlines()[-2:]
     start = f"compose {files} up -d --no-recreate --quiet-pull node-1" if target == "compose" else "run --detach image"
     assert last == [f"-n docker {start}", "-n docker run --rm  -- image true"]
