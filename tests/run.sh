@@ -62,4 +62,4 @@ fi
 # With bytecode, pytest prepares each test file once, and not in each worker of each run.
 unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-2}" --dist loadfile --no-loadscope-reorder "$@"
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-3}" --dist loadfile --no-loadscope-reorder "$@"
