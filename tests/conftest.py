@@ -28,8 +28,13 @@ LEFT_OUT = {
     "cluster": "whole jobs in pods, as root",
     "examples": "every example, with each framework",
 }
+# Beside these, single tests are marked `long`: of each framework one job trains in any run.
 # Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
 LONG = ("fleet", "examples", "cluster", "local", "launcher", "supervise")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "long: a test that is left out unless --all is given, or a path")
 
 
 @pytest.hookimpl(trylast=True)
@@ -42,15 +47,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank.get(item.path.parent.name, len(LONG)))
     if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    out = [item for item in items if item.path.parent.name in LEFT_OUT]
+    out = [item for item in items if item.path.parent.name in LEFT_OUT or item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=out)
-    items[:] = [item for item in items if item.path.parent.name not in LEFT_OUT]
+    items[:] = [item for item in items if item not in set(out)]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say which tests were left out, and how to have them."""
     if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
+    terminalreporter.write_line("left out: tests that are marked `long`, which train with a framework for a minute")
     for folder, what in LEFT_OUT.items():
         terminalreporter.write_line(f"left out: tests/{folder} ({what}); `bash tests/run.sh tests/{folder}` runs it")
     terminalreporter.write_line("`bash tests/run.sh --all` runs everything that this machine can run")

@@ -4,7 +4,7 @@
 # The environment is made when missing, outside of the checkout: ${XDG_CACHE_HOME:-~/.cache}/jobctl-tests.
 # What needs a tool that is not here is skipped with the reason, unless JOBCTL_TOOLS=required, JOBCTL_PYTHONS=required,
 # JOBCTL_FRAMEWORKS=required or JOBCTL_FLEET=required says that it must not be. PaddlePaddle and MindSpore have environments of
-# their own there, made by the first test that needs them.
+# their own there, made if they are required, or by `python -m tests.tools.frameworks`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -104,6 +104,7 @@ def state(pair: Any) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.long
 def test_nodes_meet_fail_meet_again_and_are_told_to_end(pair: Any) -> None:
     """Whole jobs that end well: tests/local."""
     polite = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"

@@ -67,6 +67,7 @@ def test_resnet_survives_a_killed_rank(example: Any, eventually: Any, tmp_path: 
         assert line in story
 
 
+@pytest.mark.long
 def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: Any, tmp_path: Path) -> None:
     jobs = example("torch-elastic")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
@@ -92,6 +93,7 @@ def far(jobs: Any, generation: int, step: int) -> dict[str, Any] | None:
     return state if state["generation"] == generation and max(steps) >= step else None
 
 
+@pytest.mark.long
 def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: Path) -> None:
     """As if a worker was killed while it saved: the weights become those of a run that nothing disturbed."""
     jobs = example("mindspore-lenet")
@@ -110,6 +112,7 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: P
     assert len({*finals, *undisturbed}) == 1
 
 
+@pytest.mark.long
 def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventually: Any, tmp_path: Path) -> None:
     """A server: what is done stays done, and nothing is left out."""
     jobs = example("torch-wide-deep")

@@ -102,6 +102,7 @@ def test_collective_ends_the_same_whatever_dies(start: Any, eventually: Any) -> 
 PS = "mode: ps\nps: {servers: 2, trainers: 3}\n"
 
 
+@pytest.mark.long
 def test_parameter_servers(start: Any, eventually: Any) -> None:
     """A trainer that dies starts again alone, a server takes all along; servers end with the trainers."""
     jobs = start("paddle-ps", SERVED, PS, steps=100000, delay=0.05)
@@ -136,6 +137,7 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
     assert jobs.status()["phase"] == "succeeded"
 
 
+@pytest.mark.long
 def test_synchronous_trainers_start_again_together(start: Any, eventually: Any) -> None:
     """With gloo, too: trainers meet in files below the checkpoint directory. Servers end without a supervisor as well."""
     # The script trains asynchronously: with `a_sync = False` the wheel of 3.0.0 ends in SIGSEGV (SendBarrierOp).
@@ -154,6 +156,7 @@ def test_synchronous_trainers_start_again_together(start: Any, eventually: Any) 
     ]
 
 
+@pytest.mark.long
 def test_a_paddle_without_parameter_servers_is_not_tried_again(start: Any) -> None:
     jobs = start("paddle", SERVED, "mode: ps\nps: {servers: 1, trainers: 1}\n", steps=3, delay=0.0)
     done = jobs.run("up")
@@ -173,6 +176,7 @@ for step in range(100000):
 """
 
 
+@pytest.mark.long
 def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp_path: Path) -> None:
     """Paddle's launchers regroup by themselves through etcd; one that dies is started again, and joins them.
 

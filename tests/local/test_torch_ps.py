@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tools.frameworks import need_packages
 
 need_packages("torch")
@@ -54,6 +56,7 @@ env: {{OMP_NUM_THREADS: "1"}}
 """
 
 
+@pytest.mark.long
 def test_a_server_takes_all_along_and_the_job_ends_with_its_trainers(jobs: Any, eventually: Any) -> None:
     directory: Path = jobs.directory
     (directory / "checkpoints").mkdir()
@@ -104,6 +107,7 @@ while os.path.exists("hold"):
 """
 
 
+@pytest.mark.long
 def test_a_trainer_that_can_joins_again_alone(jobs: Any, eventually: Any) -> None:
     directory: Path = jobs.directory
     (directory / "checkpoints").mkdir()

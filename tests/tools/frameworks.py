@@ -1,6 +1,7 @@
 """Interpreters of the frameworks that do not share an environment with the tests: each in one of its own, in a cache.
 
-They are made when missing, outside of the checkout. Run it to fill the cache: `python -m tests.tools.frameworks`.
+They lie outside of the checkout. `python -m tests.tools.frameworks` makes those that are missing, and so do tests where
+JOBCTL_FRAMEWORKS=required.
 """
 
 from __future__ import annotations
@@ -85,9 +86,13 @@ def site_packages(name: Name) -> Path:
 
 @cache
 def _made(name: Name) -> Path | str:
-    """Return the interpreter, or why there is none: found out once in a process, as it may take minutes."""
+    """Return the interpreter, or why there is none. It is made only if it is required: that loads half a gigabyte."""
+    recipe = RECIPES[name]
+    there = (recipe.folder / MARKER).exists() or os.environ.get("JOBCTL_FRAMEWORKS") == "required" or _works(recipe)
+    if not there:
+        return f"{name} is not installed for the tests; `python -m tests.tools.frameworks` does that"
     try:
-        return environment(RECIPES[name])
+        return environment(recipe)
     except Impossible as why:
         return f"no environment with {name}: {why}"
 
