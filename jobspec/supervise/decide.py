@@ -33,8 +33,11 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     if phase(observed)[0] == "succeeded":
         return Succeed()
     lost = lost_nodes(observed)
+    stale = [f"node {node.node} on {node.host}" for node in observed.strays]
     if lost:
-        return decide_loss(observed, lost, policy, now, world)
+        verdict = decide_loss(observed, lost, policy, now, world)
+        # With etcd, a launcher that is no member any more may hold the lease of a lost node, which is never clear then.
+        return Repair(f"{', '.join(stale)} belongs elsewhere now") if stale and isinstance(verdict, Wait) else verdict
     if generation.command != "run":
         return Change("a command stopped the job to change it, and did not finish")
     failure = first_failure(observed, now)
@@ -53,7 +56,6 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
     down = [service.name for service in observed.services if service.reachable and service.state != "running"]
     if down:
         return Repair(f"{', '.join(down)} does not run")
-    stale = [f"node {node.node} on {node.host}" for node in observed.strays]
     if stale:
         return Repair(f"{', '.join(stale)} belongs elsewhere now")
     if observed.outdated:

@@ -69,7 +69,10 @@ class Campaign(Mishaps):
                 kind(host, node)
                 self.trains_on()
             except AssertionError as error:
-                raise AssertionError(f"{number}: {kind.__name__} of node {node} on {host.name}: {error}") from error
+                story = self.run("events").stdout
+                raise AssertionError(
+                    f"{number}: {kind.__name__} of node {node} on {host.name}: {error}\n{story}"
+                ) from error
             self.faults[kind.__name__.replace("_", " ")] += 1
             self.seconds.append(time.monotonic() - began)
             print(f"{number:4}  {kind.__name__} of node {node} on {host.name}: {self.seconds[-1]:.1f} s", flush=True)
@@ -98,7 +101,7 @@ class Campaign(Mishaps):
         try:
             eventually(lambda: self.step() >= step + 10, self.patience)
         except AssertionError:
-            raise AssertionError(f"stuck at step {step}:\n{self.run('events').stdout}") from None
+            raise AssertionError(f"stuck at step {step}") from None
 
 
 def campaign(

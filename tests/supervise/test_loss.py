@@ -112,6 +112,14 @@ def test_it_fails_where_it_is_to_fail() -> None:
     assert decision == GiveUp("node 1: h1 is not heard; `recovery.on_host_loss` is `fail`", HOST_FAILURE)
 
 
+def test_a_launcher_that_belongs_elsewhere_is_removed_while_a_node_is_waited_for() -> None:
+    """With etcd it may hold the lease of the lost node: then the node could never begin anywhere."""
+    stray = node(1, host="s1", generation=3)
+    seen = job(node(0), lost(1), node(2), strays=(stray,))
+    assert decide(seen, POLICY, NOW, world(homes=("s2",))) == Repair("node 1 on s1 belongs elsewhere now")
+    assert isinstance(decide(seen, POLICY, NOW, world(cleared=frozenset({1}), homes=("s2",))), Restart)
+
+
 def test_a_lost_host_counts_as_a_failure() -> None:
     ledger = Ledger(900.0, failures=tuple(failed(generation=n) for n in (1, 2, 3)))
     decision = decide(
