@@ -88,13 +88,20 @@ def together(
     chosen: dict[int, ObservedNode] = {}
     for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
         chosen[node.node] = node
-    strays = tuple(node for node in found if chosen[node.node] is not node and node.container is not None)
     for index, host in homes.items():
         if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
             reason = f"{host} cannot be reached"
             chosen[index] = ObservedNode(index, role_of(control, index), host, "lost", reason=reason, reachable=False)
         elif index not in chosen and index in members:  # whatever became of it there
             chosen[index] = ObservedNode(index, role_of(control, index), host, "pending")
+    # Also that of a node which is lost where it belongs; but not that of one which is about to move there.
+    strays = tuple(
+        node
+        for node in found
+        if chosen[node.node] is not node
+        and node.container is not None
+        and (chosen[node.node].reachable or planned.get(node.node) != node.host)
+    )
     return Observed(
         control,
         tuple(chosen[index] for index in sorted(chosen)),

@@ -37,7 +37,8 @@ class Keeper:
         secrets = read_secrets(options.secrets)
         self.etcd = Etcd(settings, secrets.get(settings.get("password") or ""))
         self.prefix: str = settings["prefix"]
-        self.key = "%s/nodes/%d" % (self.prefix, launch["node"])
+        self.node: int = launch["node"]
+        self.key = "%s/nodes/%d" % (self.prefix, self.node)
         self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
         self.wire = Wire(channel)
         self.host = launch["host"]
@@ -92,7 +93,7 @@ class Keeper:
             problem = str(error)
             self.pause(self.quorum.paused(now) if error.status is None else None)
         self.say(problem)
-        return 0.0 if again else TICK if self.has_key or problem else FIRST_TICKS
+        return 0.0 if again else TICK if self.has_key or problem or not self.belongs() else FIRST_TICKS
 
     def pause(self, at: Optional[float]) -> None:
         """Let the lease count from `at`, when no lease could end; it must not have been over by then."""
@@ -213,13 +214,20 @@ class Keeper:
         if self.has_key:
             self.lose()  # somebody has deleted it
             return True
-        if self.lease is None:
+        if self.lease is None or not self.belongs():
             return False
         if mine is not None:
             host = json.loads(of64(mine["value"]))["host"]
             raise EtcdError("the node's lease is that of a launcher on %s; waits until it is over" % host, 409)
         self.take_key(self.lease)
         return True
+
+    def belongs(self) -> bool:
+        """Say whether the newest order known has the node here; else its key is for the launcher on another host."""
+        newest = max([one for one in (self.order, self.proposal) if one is not None], key=age, default=None)
+        if newest is None:
+            return True
+        return any(m["node"] == self.node and m["host"] == self.host for m in newest["members"])
 
     def take_key(self, lease: str) -> None:
         """Take the node's key if nobody has it; the next look says whether we do."""

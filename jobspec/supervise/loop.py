@@ -40,14 +40,12 @@ from jobctl.jobspec.supervise.decisions import (
 )
 from jobctl.jobspec.supervise.moving import with_moves
 from jobctl.jobspec.supervise.notice import failure_details
-from jobctl.jobspec.supervise.pauses import Retry, Steady, identity
+from jobctl.jobspec.supervise.pauses import Retry, Steady, Unfit, identity
 from jobctl.jobspec.supervise.recorder import Recorder
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
-UNFIT = 600.0  # seconds for which a host that could not take a node is left alone
-AWAY_FOR = 10.0  # seconds, the same of one that only did not answer: when it is back, it may take one
 UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
 
@@ -92,7 +90,7 @@ class Supervisor:
         self._repeats = False  # whether what is done now was told when it was tried before
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
-        self._unfit: dict[str, float] = {}  # hosts that could not take a node, and until when they are left alone
+        self._unfit = Unfit()
 
     def run(self, feed: Feed) -> str:
         """Watch until there is nothing left to do; return why. Raises HostsChanged."""
@@ -204,15 +202,14 @@ class Supervisor:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         homes = self.deployer.homes(observed) if may_move else ()
-        self._unfit = {host: until for host, until in self._unfit.items() if now < until}
         pending = self._pending
         whole = pending is not None and {*self._places(pending).values()} <= {*there} & pending.prepared
         return World(
             cleared=feed.vitals.cleared(),
             too_few=feed.vitals.too_few(),
-            homes=tuple(host for host in homes if host not in self._unfit),
+            homes=self._unfit.order(homes, now),
             planned={node.index: node.host.name for node in plan.nodes},
-            unfit=frozenset(self._unfit),
+            unfit=self._unfit.hosts(now),
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
             ending=frozenset(node.index for node in plan.nodes if node.launch.regroups),
             least=plan.min_nodes,
@@ -351,13 +348,14 @@ class Supervisor:
         plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
         if plan is None or source is None or reach is None:
             return
-        out = {*self._unfit, *now.unreachable, *reach.left}
+        unfit = self._unfit.hosts(self.clock.now())
+        out = {*unfit, *now.unreachable, *reach.left}
         elsewhere = decision.moves if isinstance(decision, Restart) else {}
         planned = {node.index: node.host.name for node in plan.nodes}
         moves = {
             node: home
             for node, home in now.control.homes.items()
-            if planned.get(node, home) != home and planned[node] in self._unfit and home not in out
+            if planned.get(node, home) != home and planned[node] in unfit and home not in out
         }
         moves = {node: home for node, home in moves.items() if node not in elsewhere}
         if not moves:
@@ -378,7 +376,7 @@ class Supervisor:
             if self._failed.get(host) != error.message:
                 self.recorder.record("host-failed", error.message, host=host)
             away = getattr(error, "code", None) in UNANSWERED
-            self._unfit[host] = self.clock.now() + (AWAY_FOR if away else UNFIT)
+            self._unfit.failed(host, self.clock.now(), away=away)
             self._failed[host] = error.message
 
     def _carry_out(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.supervise.decisions import Decision
 
+UNFIT = 600.0  # seconds for which a host that could not take a node comes after all others
+AWAY_FOR = 10.0  # seconds for which it is left alone
 FIRST_PAUSE, LONGEST_PAUSE = 0.3, 5.0  # seconds before what could not be done is tried again, at first and at last
 
 
@@ -42,6 +44,34 @@ class Steady:
         """Take note of the hosts that answer; say whether all of them have done so for `least` seconds."""
         self.since = {host: self.since.get(host, now) for host in hosts}
         return all(now - at >= least for at in self.since.values())
+
+
+@dataclass
+class Unfit:
+    """Hosts that could not take a node: left alone for a while, and the last choice for a longer one.
+
+    They are not ruled out: a job without any other host would stand still, though the cause may be gone.
+    """
+
+    since: dict[str, float] = field(default_factory=dict)  # when each failed last
+    away: set[str] = field(default_factory=set)  # those that only did not answer
+
+    def failed(self, host: str, now: float, *, away: bool) -> None:
+        """Take note that a host could not take a node; `away`: it only did not answer."""
+        self.since[host] = now
+        (self.away.add if away else self.away.discard)(host)
+
+    def hosts(self, now: float) -> frozenset[str]:
+        """Return the hosts that are the last choice, or none."""
+        kept = {host: at for host, at in self.since.items() if now < at + (AWAY_FOR if host in self.away else UNFIT)}
+        self.since = kept
+        return frozenset(kept)
+
+    def order(self, homes: Iterable[str], now: float) -> tuple[str, ...]:
+        """Return the hosts of `homes` that may be tried now, the last choice last."""
+        unfit = self.hosts(now)
+        known = [host for host in homes if host not in unfit or now >= self.since[host] + AWAY_FOR]
+        return tuple(sorted(known, key=lambda host: host in unfit))
 
 
 def identity(decision: Decision) -> object:

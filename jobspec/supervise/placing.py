@@ -60,7 +60,8 @@ def decide_loss(
         return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
     moves, without = _new_homes(lost, observed, policy.on_host_loss, world)
     if moves is None:
-        return Wait(f"{words}; there is no other host for it")
+        failed = f" ({', '.join(sorted(world.unfit))} could not take a node)" if world.unfit else ""
+        return Wait(f"{words}; there is no other host for it{failed}")
     verdict = judge(failure, observed.control.ledger.failures, policy, now)
     return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
 

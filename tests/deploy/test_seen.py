@@ -35,3 +35,14 @@ def test_a_node_that_runs_twice_on_two_machines_is_a_stray() -> None:
     other = SeenContainer(0, "trainer", "another", True, "hash", "me@here")
     found = together({"a": on(container(0)), "b": on(container(1), other)}, {}, HOMES, supervised=True)
     assert [(node.node, node.host) for node in found.strays] == [(0, "b")]
+
+
+def test_what_runs_elsewhere_of_a_node_that_is_lost_is_a_stray() -> None:
+    """With etcd it may hold the lease of the node, which could then begin nowhere."""
+    back = SeenContainer(1, "trainer", "id-1", True, "hash", "me@here")
+    seen, lost = {"a": on(container(0)), "c": on(back)}, {"b": "not heard"}
+    found = together(seen, lost, HOMES, supervised=True, before=CONTROL)
+    assert [(node.node, node.host, node.reachable) for node in found.nodes] == [(0, "a", True), (1, "b", False)]
+    assert [(node.node, node.host) for node in found.strays] == [(1, "c")]
+    moving = together(seen, lost, {0: "a", 1: "c"}, supervised=True, before=CONTROL)
+    assert moving.strays == ()

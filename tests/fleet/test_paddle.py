@@ -213,7 +213,7 @@ def test_parameter_servers_side_by_side(learner: Any) -> None:
     (other.checkpoints / "end").touch()
     done = other.run("wait", "--timeout", "300s", timeout=330.0)
     assert done.returncode == 0, done.stderr
-    assert [(node["state"], node["exit_code"]) for node in other.status()["nodes"]] == [("exited", 0)] * 5
+    eventually(lambda: [(n["state"], n["exit_code"]) for n in other.status()["nodes"]] == [("exited", 0)] * 5, 60)
     lines = [json.loads(line) for line in other.ok("logs", "-o", "json").splitlines()]
     finals = sorted(line["line"].split()[:3] for line in lines if line["line"].startswith("final "))
     assert finals == [["final", str(rank), "4"] for rank in range(4)]

@@ -127,7 +127,7 @@ def test_parameter_servers(start: Any, eventually: Any) -> None:
     (jobs.directory / "checkpoints" / "end").touch()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     assert [words[:2] for words in finals(jobs)] == [[str(rank), "3"] for rank in range(3)]
-    assert [(n["state"], n["exit_code"]) for n in jobs.status()["nodes"]] == [("exited", 0)] * 4
+    eventually(lambda: [(n["state"], n["exit_code"]) for n in jobs.status()["nodes"]] == [("exited", 0)] * 4, 60)
     story = "\n".join(event["message"] for event in jobs.events())
     for line in (
         "rank 1 was killed by SIGKILL; it was started again while the others went on",
@@ -150,10 +150,9 @@ def test_synchronous_trainers_start_again_together(start: Any, eventually: Any) 
     jobs.kill_supervisor()
     (jobs.directory / "checkpoints" / "end").touch()
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0
-    assert [(n["role"], n["state"], n["exit_code"]) for n in jobs.status()["nodes"]] == [
-        *[("trainer", "exited", 0)] * 2,
-        ("server", "exited", 0),
-    ]
+    # The job has succeeded with its trainers: a server ends once its launcher has heard so.
+    eventually(lambda: all((n["state"], n["exit_code"]) == ("exited", 0) for n in jobs.status()["nodes"]), 60)
+    assert [n["role"] for n in jobs.status()["nodes"]] == ["trainer", "trainer", "server"]
 
 
 @pytest.mark.long

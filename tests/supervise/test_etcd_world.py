@@ -121,6 +121,24 @@ def test_a_lost_quorum_ends_nothing() -> None:
     assert (sim.all_train(), sim.restarts, sim.alone) == (True, 0, 0)
 
 
+def test_a_launcher_where_the_node_was_before_leaves_its_lease_alone() -> None:
+    """With it the lease of a lost node would never be over, and the node could begin nowhere."""
+    Clock.sim = sim = EtcdSim.__new__(EtcdSim)
+    sim.now = 0.0
+    sim.__init__(2, 1, 1)  # type: ignore[misc]
+    sim.run(5.0)
+    sim.partition({name: name == "h1" for name in (*sim.hosts, "s0", *sim.store.names)})
+    sim.run(60.0)
+    assert (sim.all_train(), [x.node for x in sim.hosts["h2"].launchers]) == (True, [1])
+    sim.kill_supervisor()  # or it would remove the launcher on h1
+    sim.partition({})
+    sim.run(5.0)
+    sim.hosts["h2"].power_off()
+    sim.run(60.0)
+    assert [x.node for x in sim.hosts["h1"].launchers] == [1]
+    assert "/jobctl/me/sim/nodes/1" not in sim.store.items
+
+
 class CountsFromNow(Keeper):
     """The lease counts from when it is told of, whenever it was renewed."""
 

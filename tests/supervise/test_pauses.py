@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.supervise.pauses import FIRST_PAUSE, LONGEST_PAUSE, Retry, Steady
+from jobctl.jobspec.supervise.pauses import AWAY_FOR, FIRST_PAUSE, LONGEST_PAUSE, UNFIT, Retry, Steady, Unfit
 
 
 def test_what_fails_again_is_tried_after_pauses_that_grow() -> None:
@@ -37,3 +37,19 @@ def test_hosts_are_steady_once_all_have_answered_for_a_while() -> None:
     assert steady.look(["a", "b"], 105.0, 5.0)
     steady.look(["a"], 106.0, 5.0)  # b was away in between
     assert not steady.look(["a", "b"], 107.0, 5.0)
+
+
+def test_a_host_that_could_not_take_a_node_is_the_last_choice_after_a_while() -> None:
+    """It is not ruled out: the job may have no other host, and the cause may be gone."""
+    unfit = Unfit()
+    unfit.failed("a", 100.0, away=False)
+    assert unfit.order(["a", "b"], 100.0 + AWAY_FOR - 1) == ("b",)
+    assert unfit.order(["a", "b"], 100.0 + AWAY_FOR) == ("b", "a")
+    assert unfit.order(["a", "b"], 100.0 + UNFIT) == ("a", "b")
+
+
+def test_a_host_that_only_did_not_answer_is_soon_like_the_others() -> None:
+    unfit = Unfit()
+    unfit.failed("a", 100.0, away=True)
+    assert unfit.order(["a", "b"], 100.0 + AWAY_FOR - 1) == ("b",)
+    assert unfit.order(["a", "b"], 100.0 + AWAY_FOR) == ("a", "b")

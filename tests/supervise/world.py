@@ -21,7 +21,7 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
-from jobctl.jobspec.supervise.loop import UNFIT
+from jobctl.jobspec.supervise.pauses import UNFIT
 
 DT = 0.25
 CUT = 12.0  # seconds after which a supervisor gives up a connection
