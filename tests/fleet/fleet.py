@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from tests.tools import standins
+
 from .host import Host, kill_all, unmount
 from .machine import compose_plugin, engine_root, sh
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES}
+OWN = {"packages": Path(sysconfig.get_path("purelib")), "examples": EXAMPLES, "standins": Path(standins.PATH)}
 NOTHING: Mapping[str, Path] = {}
 MAKER = "maker"  # a file in the fleet's folder that its maker holds a lock of
 
@@ -88,7 +90,7 @@ class Fleet:
         sh("mount", "-o", "remount,bind,ro", str(place))
 
     def lent(self, name: str) -> Path:
-        """The path on the hosts of what is lent to them: `packages`, this Python's site-packages, `examples`, and more if asked for."""
+        """The path on the hosts of what is lent to them: `packages` (this Python's site-packages), `examples`, `standins`, and more if asked for."""
         return self.dir / "lent" / name
 
     def _start(self, host: Host) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.tools import standins
 from tests.tools.frameworks import need_image_python, site_packages
 from tests.tools.mindsporescripts import COLLECTIVE, undisturbed
 from tests.tools.pace import keep_pace, limit
@@ -39,8 +38,7 @@ env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1", DELAY: "0.05"}
 def hosts(can_have_fleet: None) -> Iterator[Fleet]:
     """Three hosts that can import MindSpore, and have the same name: it counts workers of a host by that."""
     need_image_python()
-    lends = {"mindspore": site_packages("mindspore"), "standins": Path(standins.PATH)}
-    with fleet(3, lends=lends, called="twin") as made:
+    with fleet(3, lends={"mindspore": site_packages("mindspore")}, called="twin") as made:
         assert [host.run("hostname").strip() for host in made.hosts] == ["twin"] * 3
         yield made
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.plan.generation import port_of
-from tests.tools import standins
 from tests.tools.frameworks import Name, need_image_python, site_packages
 from tests.tools.pace import keep_pace, limit
 from tests.tools.paddlescripts import COLLECTIVE, SERVED
@@ -50,8 +49,8 @@ def hosts(can_have_fleet: None) -> Iterator[Fleet]:
     """Hosts at 10.N.0.1, 10.N.0.10 and 10.N.0.11: Paddle's own launcher takes the second's processes for the first's."""
     need_image_python()
     names: tuple[Name, ...] = ("paddle", "paddle-ps")
-    lends = {**{name: site_packages(name) for name in names}, "standins": Path(standins.PATH)}
-    with fleet(3, numbers=(1, 10, 11), lends=lends) as made:
+    packages = {name: site_packages(name) for name in names}
+    with fleet(3, numbers=(1, 10, 11), lends=packages) as made:
         yield made
 
 
