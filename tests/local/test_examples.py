@@ -45,23 +45,23 @@ def final(text: str) -> re.Match[str]:
 
 
 def test_resnet_survives_a_killed_rank(example: Any, eventually: Any, tmp_path: Path) -> None:
-    """The same steps, and the same loss bit for bit. What else may die: test_faults.py."""
+    """It goes on from its checkpoint. That its loss then is the same bit for bit: tests/examples; what else may die: test_faults.py."""
     jobs = example("torch-resnet")
-    assert jobs.run("up", SHORT, "--follow", timeout=400).returncode == 0
-    undisturbed = final(jobs.ok("logs", "--rank", "0"))
-    assert float(undisturbed["accuracy"]) >= 0.95
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
     limit(tmp_path / "checkpoints", 25)
-    jobs.ok("up", SHORT, "--fresh")
-    state = eventually(lambda: far(jobs, 2, 15), 240)
+    jobs.ok("up", SHORT)
+    state = eventually(lambda: far(jobs, 1, 15), 240)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
     limit(tmp_path / "checkpoints", None)
     done = jobs.run("wait", "--timeout", "300s", timeout=400)
     assert done.returncode == 0, done.stderr
 
-    assert jobs.status()["generation"] == 3
-    disturbed = final(jobs.ok("logs", "--rank", "0"))
-    assert (disturbed["step"], disturbed["loss"]) == (undisturbed["step"], undisturbed["loss"])
+    assert jobs.status()["generation"] == 2
+    out = jobs.ok("logs", "--rank", "0")
+    resumed = re.findall(r"(?:started|resumed) step=(\d+) of=66", out)
+    assert resumed in (["0", "10"], ["0", "20"])
+    assert final(out)["step"] == "66"
+    assert float(final(out)["accuracy"]) >= 0.95
     story = "\n".join(event["message"] for event in jobs.events())
     for line in ("rank 1 was killed by SIGKILL at step", "job succeeded"):
         assert line in story
@@ -72,7 +72,7 @@ def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: 
     jobs = example("torch-elastic")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
     limit(tmp_path / "checkpoints", 40)
-    args = "--set=args=[--epochs=8, --min-accuracy=0.9]"
+    args = "--set=args=[--epochs=5, --min-accuracy=0.9]"
     jobs.ok("up", args, "--set", "nodes=1:2")
     eventually(lambda: far(jobs, 1, 20), 240)
     assert "nodes changed from 2 to 1" in jobs.run("scale", "1").stderr
@@ -81,7 +81,7 @@ def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: 
     out = jobs.ok("logs", "--rank", "0")
     found = re.search(r"^.*final step=\d+ samples=(\d+) accuracy=(\S+)$", out, re.M)
     assert found, out
-    assert int(found[1]) >= 11496  # 8 epochs of 1437 samples
+    assert int(found[1]) >= 7185  # 5 epochs of 1437 samples
     assert float(found[2]) >= 0.9
     assert [node["node"] for node in jobs.status()["nodes"]] == [0]
 
@@ -114,19 +114,26 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: P
 
 @pytest.mark.long
 def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventually: Any, tmp_path: Path) -> None:
-    """A server: what is done stays done, and nothing is left out."""
+    """A server takes all along: what is done stays done, nothing is left out, and all end with the trainers."""
     jobs = example("torch-wide-deep")
     jobs.set(OMP_NUM_THREADS="1")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory, counter="done")
     limit(tmp_path / "checkpoints", 100)
-    jobs.ok("up", "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9]")
+    more = "--set=ps={servers: 2, trainers: 3}", "--set=devices=cpu:2"
+    jobs.ok("up", "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9]", *more)
     # Who has trained further did not wait until all was saved.
     state = eventually(lambda: list((tmp_path / "checkpoints").glob("step-*")) and far(jobs, 1, 40), 240)
+    assert [(n["role"], len(n["processes"])) for n in state["nodes"]] == [
+        *(("trainer", 2), ("trainer", 1)),
+        *(("server", 1), ("server", 1)),
+    ]
     os.kill(state["nodes"][3]["processes"][0]["pid"], signal.SIGKILL)
     limit(tmp_path / "checkpoints", None)
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
+    eventually(lambda: {(n["state"], n["exit_code"]) for n in jobs.status()["nodes"]} == {("exited", 0)})
+    assert jobs.status()["generation"] == 2
     out = jobs.ok("logs")
-    resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=2", out)
+    resumed = re.findall(r"resumed step=(\d+) of=280 servers=2 trainers=3", out)
     assert len(resumed) == 1
     assert int(resumed[0]) >= 28
     last = final(out)

@@ -1,4 +1,4 @@
-"""Parameter servers of PyTorch: torch.distributed.rpc in processes with roles."""
+"""Parameter servers of PyTorch without PyTorch: what its own do is in test_examples.py, with the example torch-wide-deep."""
 
 from __future__ import annotations
 
@@ -11,38 +11,8 @@ import pytest
 
 from tests.tools.frameworks import need_packages
 
-need_packages("torch")
+need_packages("torch")  # for the preflight
 
-# Trainers add to a number that server 0 holds; it is saved at every step, and read by whoever starts next.
-SCRIPT = """\
-import os, threading, time
-import torch.distributed.rpc as rpc
-role, number = os.environ["JOBCTL_ROLE"], int(os.environ["JOBCTL_ROLE_RANK"])
-path, held = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "sum"), [0]
-lock = threading.Lock()  # calls of several trainers come in threads of their own
-def add(value):
-    with lock:
-        held[0] += value
-        with open(path + ".new", "w") as file:
-            file.write(str(held[0]))
-        os.replace(path + ".new", path)
-        return held[0]
-if role == "server" and os.path.exists(path):
-    held[0] = int(open(path).read())
-servers = os.environ["JOBCTL_SERVERS"].split(",")
-assert len(servers) == 2 and len(os.environ["JOBCTL_TRAINERS"].split(",")) == 3
-# The shared memory that it would use on one machine is polled: each process would keep a core busy.
-options = rpc.TensorPipeRpcBackendOptions(_transports=["uv"], _channels=["basic"])
-rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-rpc.init_rpc("%s%d" % (role, number), rank=rank, world_size=size, rpc_backend_options=options)
-found = 0
-while role == "trainer" and os.path.exists("hold"):
-    time.sleep(0.02)
-    found = rpc.rpc_sync("server0", add, args=(1,))
-    open(os.environ["JOBCTL_PROGRESS_FILE"], "w").write(str(found))
-print("final", role, number, os.environ["RANK"], os.environ["WORLD_SIZE"], flush=True)
-rpc.shutdown()
-"""
 SPEC = """\
 name: learner
 framework: torch
@@ -54,37 +24,6 @@ devices: cpu:2
 checkpoint: {directory}/checkpoints
 env: {{OMP_NUM_THREADS: "1"}}
 """
-
-
-@pytest.mark.long
-def test_a_server_takes_all_along_and_the_job_ends_with_its_trainers(jobs: Any, eventually: Any) -> None:
-    directory: Path = jobs.directory
-    (directory / "checkpoints").mkdir()
-    (directory / "train.py").write_text(SCRIPT)
-    (directory / "hold").touch()  # it keeps the trainers from ending before there was something to kill
-    (directory / "job.yaml").write_text(SPEC.format(directory=directory))
-    jobs.ok("up")
-
-    def there(generation: int, step: int) -> dict[str, Any] | None:
-        state: dict[str, Any] = jobs.status()
-        far = all((node["progress"] or 0) >= step for node in state["nodes"] if node["role"] == "trainer")
-        return state if far and (state["generation"], state["phase"]) == (generation, "running") else None
-
-    state = eventually(lambda: there(1, 20), 240)
-    assert [(n["role"], len(n["processes"])) for n in state["nodes"]] == [
-        *(("trainer", 2), ("trainer", 1)),
-        *(("server", 1), ("server", 1)),
-    ]
-    os.kill(state["nodes"][2]["processes"][0]["pid"], signal.SIGKILL)
-    eventually(lambda: there(2, 40), 240)
-    (directory / "hold").unlink()
-    assert jobs.run("wait", "--timeout", "120s", timeout=150).returncode == 0, jobs.ok("events")
-    assert int((directory / "checkpoints" / "sum").read_text()) >= 40
-    last = str(jobs.status()["generation"])
-    out = jobs.ok("logs", "--generation", last).splitlines()
-    lines = [line.partition("final ")[2].split() for line in out if "| final " in line]
-    trainers = sorted(words for words in lines if words[0] == "trainer")
-    assert trainers == [["trainer", str(rank), str(rank), "5"] for rank in range(3)], jobs.ok("events")
 
 
 # Server 0 answers each number with the one after it; trainers ask it, and anew where they are new.
