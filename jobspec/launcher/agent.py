@@ -7,15 +7,17 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import age, control_problem, of_role
+from jobctl.jobspec.launcher.autonomy import Autonomy
+from jobctl.jobspec.launcher.control import of_role
+from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
-from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, start_failure
-from jobctl.jobspec.launcher.files import abridged, last_lines, note, read_json, read_secrets, write_json
+from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
+from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.gossip import Circled
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, Lease
 from jobctl.jobspec.launcher.peers import DONE, Post
 from jobctl.jobspec.launcher.pipe import Kept
-from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later, spawn
+from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
 from jobctl.jobspec.launcher.processes import (
     _PRCTL,
     SIGNALS,
@@ -23,17 +25,18 @@ from jobctl.jobspec.launcher.processes import (
     boot_time,
     kill_descendants,
     reap,
-    start_ticks,
 )
-from jobctl.jobspec.launcher.restart_policy import SETTLE, Failed
+from jobctl.jobspec.launcher.report import Report
+from jobctl.jobspec.launcher.restart_policy import SETTLE
 from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
 from jobctl.jobspec.launcher.scratch import remove_shared
+from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import Muster
 
 if TYPE_CHECKING:
     import argparse
     import socket
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 POLL = 0.1  # seconds between two looks at the control file and the processes
@@ -52,53 +55,24 @@ class Launcher:
         channel: Optional[socket.socket] = None,
     ) -> None:
         self.deadline = deadline
-        self.control, self.dir, self.secrets = options.control, options.dir, options.secrets
+        self.dir, self.secrets = options.dir, options.secrets
         self.launch = launch
         self.program = keep_compiled(self.dir) if launch["start"] else ""
         self.guard = os.getppid()
         # The lease in etcd, or among the launchers of a cluster, if that decides.
         self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
         self.lease = self.kept or Lease()
-        self.post = Post(self, os.path.join(os.path.dirname(self.control), "feeds"))
+        self.post = Post(self, os.path.join(os.path.dirname(options.control), "feeds"))
+        self.report = Report(launch, self.dir, self.guard, self.post.port)
+        self.orders = ControlFile(options.control, launch, self.kept, lambda why: self.say(reason=why))
+        self.autonomy = None if self.kept is None else Autonomy(launch, self.report, self.kept)
+        self.setup = Setup(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Json, Json]] = None  # a generation that begins once there is a lease for it
-        self.seen: Optional[Tuple[int, int, int]] = None
-        self.file: Optional[Json] = None  # the control file as last read
-        self.order: Optional[Json] = None  # the newest: of the control file as last read, and of etcd
         self.run_: Optional[Run] = None
         self.busy = False  # whether there may be processes
-        self.since = boot_time()  # when the state last changed
-        self.set_up = False
-        self.failed: Optional[Failed] = None  # what go_on is about
-        last = read_json(self.report_path) or {}
-        self.generation, self.epoch = int(last.get("generation") or 0), float(last.get("epoch") or 0.0)
-        self.first_generation = self.generation
         self.began = 0
         self.loaded = False
-        self.report: Json = {
-            "version": 1,
-            "node": self.launch["node"],
-            "role": self.launch["role"],
-            "generation": self.generation,
-            "epoch": self.epoch,  # when the job was brought up from nothing: generations are counted from there
-            "state": "waiting",
-            "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
-            "port": self.post.port,
-            "launcher": {"pid": self.guard, "start_ticks": start_ticks(self.guard)},
-            "exit_code": None,
-            "reason": None,
-            "started_at": None,
-            "finished_at": None,
-            "progress": None,
-            "progress_at": None,
-            "restarts": 0,
-            "again": 0,  # how often processes were started again in this generation, which went on
-            "because": None,  # why, the last time
-            "processes": [],
-            "failure": None,
-            "order": None,
-            "mustered": False,  # whether it was called hung, and has said where its processes stand
-        }
 
     @property
     def regroups(self) -> bool:
@@ -108,12 +82,7 @@ class Launcher:
     @property
     def rejoins(self) -> bool:
         """Whether this node joins a generation again that goes on without it: its launcher was started anew."""
-        return self.launch.get("rejoin") is not None and self.report["state"] == "waiting" and self.pending is None
-
-    @property
-    def report_path(self) -> str:
-        """Where the supervisor looks."""
-        return os.path.join(self.dir, "report.json")
+        return self.launch.get("rejoin") is not None and self.report.state == "waiting" and self.pending is None
 
     def run(self) -> int:
         """Serve until told to finish, or until the node's work is done; return the exit code."""
@@ -130,10 +99,10 @@ class Launcher:
                 if self.kept is not None:
                     self.kept.leave()
                 return code
-            if not self.loaded and self.report["state"] == "running" and boot_time() - self.since > SETTLE:
+            if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > SETTLE:
                 load_for_later()  # when processes have had the time to begin
                 self.loaded = True
-            expectant = self.report["state"] in EXPECTANT and boot_time() - self.since < SOON
+            expectant = self.report.state in EXPECTANT and boot_time() - self.report.since < SOON
             self.pause(POLL / 5 if self.pending is not None or expectant else POLL)
 
     def pause(self, seconds: float) -> bool:
@@ -163,7 +132,8 @@ class Launcher:
             return self.stopped_by_signal(self.signal)
         if self.run_ is not None and not self.lease.held(boot_time()):
             self.fence()
-        if self.read_control():
+        if self.orders.read():
+            self.report.fields["order"] = self.orders.agreed
             code = self.obey()
             if code is not None:
                 return code
@@ -174,11 +144,12 @@ class Launcher:
         elif self.pending is not None and self.kept is not None and self.report["reason"] != self.kept.waits():
             self.say(reason=self.kept.waits())
         code = self.watch()
-        if self.kept is not None and code is None:
-            if self.kept.again and self.report["state"] in ("running", "succeeded"):
+        if self.kept is not None and self.autonomy is not None and code is None:
+            if self.kept.again and self.report.state in ("running", "succeeded"):
                 self.begin_anew(self.kept)
-            self.go_on(self.kept)
-            if self.report["state"] == "succeeded" and self.kept.all_done:
+            newest = self.orders.order
+            self.autonomy.go_on(newest if newest is not None and self.is_current(newest) else None)
+            if self.report.state == "succeeded" and self.kept.all_done:
                 return 0
         return code
 
@@ -189,80 +160,24 @@ class Launcher:
         failure = Failure("launcher", None, None, None, None, time.time())
         self.fail(failure, "the launcher of node %s was started again" % nodes)
 
-    def go_on(self, kept: Kept) -> None:
-        """Have the next generation begun where this node has failed and no supervisor sees to it."""
-        order, now = self.order, boot_time()
-        if order is None or self.report["state"] not in ("failed", "fenced") or not self.is_current(order):
-            self.failed = None
-            return
-        if self.failed is None:
-            self.failed = Failed(self.report, self.launch, now)
-        failed = self.failed
-        waits = failed.waits(order, kept, now)
-        final = None if waits else failed.final(order)
-        if final and kept.gives_up:
-            kept.propose(failed.end(order, final))
-        elif waits or final:
-            kept.say_once(waits or "%s; waits for the supervisor" % final)
-        elif now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
-            failed.proposed = now
-            kept.propose(failed.successor(order), order["rendezvous"]["id"])
-
     def stopped_by_signal(self, number: int) -> int:
         """SIGTERM and the like: the user (or the engine) ends this node."""
         self.end_processes(float(self.launch["stop_grace"]), number)
-        if self.report["state"] in ("waiting", "setup", "running"):
+        if self.report.state in ("waiting", "setup", "running"):
             self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
         return 128 + number
 
     # What is to be done.
 
-    def read_control(self) -> bool:
-        """Read what is to be done; say whether there is something new, in the control file or in etcd."""
-        replaced = self.read_file()
-        if self.kept is None:
-            self.order = self.file or self.order
-            return replaced
-        orders = [order for order in (self.file, self.kept.order) if order is not None]
-        newest = max(orders, key=age, default=None)
-        if newest is None or newest == self.order:
-            return False
-        self.order = newest
-        self.report["order"] = None if newest is self.file else newest
-        if newest is self.file:
-            self.kept.propose(newest)
-        return True
-
-    def read_file(self) -> bool:
-        """Read the control file if it was replaced; say whether there is something new in it."""
-        try:
-            stat = os.stat(self.control)
-        except OSError:
-            return False
-        seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
-        if seen == self.seen:
-            return False
-        first, self.seen = self.seen is None, seen
-        order = read_json(self.control)
-        problem = control_problem(order)
-        if problem or order is None:
-            note("%s: %s" % (self.control, problem))
-            self.say(reason="the control file is unreadable: %s" % problem)
-            return False
-        if first and order["command"] == "finish":
-            return False  # that ended the launcher before this one, whose own order is yet to come
-        self.file = order
-        return True
-
     def obey(self) -> Optional[int]:
         """Do what the control file says now."""
-        order = self.order or {}
-        member = self.member()
+        order = self.orders.order or {}
+        member = self.orders.member()
         if order["command"] == "finish":
             return self.finish(float(order["grace"]))
         if order["command"] == "stop" or member is None:
             self.stop(float(order["grace"]), member is None)
-        elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.epoch:
+        elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.report["epoch"]:
             self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still() and self.post.level < Muster.HELD:
@@ -271,18 +186,18 @@ class Launcher:
             self.expect(order, member)
         elif self.is_current(order) and self.run_ is None and self.rejoins:
             self.expect(order, member)
-        elif self.is_current(order) and self.run_ is None and self.report["state"] == "waiting":
+        elif self.is_current(order) and self.run_ is None and self.report.state == "waiting":
             # A launcher that was killed and started again: its peers run on with processes that are no more.
             self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
         return None
 
     def is_later(self, order: Json) -> bool:
         """Say whether `order` is a generation after the current one; numbers begin anew when a job is brought up again."""
-        return (order.get("began", 0.0), order["number"]) > (self.epoch, self.generation)
+        return (order.get("began", 0.0), order["number"]) > (self.report["epoch"], self.report["generation"])
 
     def is_current(self, order: Json) -> bool:
         """Say whether `order` has the current generation's number."""
-        return (order.get("began", 0.0), order["number"]) == (self.epoch, self.generation)
+        return (order.get("began", 0.0), order["number"]) == (self.report["epoch"], self.report["generation"])
 
     def is_another(self, order: Json) -> bool:
         """Say whether `order` is a generation of the current one's number, but not that one: two have begun one each."""
@@ -301,29 +216,22 @@ class Launcher:
 
     def adopt(self, order: Json, member: Json) -> None:
         """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
-        self.generation = order["number"]
         nodes = [m["node"] for m in order["members"]]
         self.lease.move_on(order["rendezvous"]["id"], nodes, member["node"], boot_time())
         self.post.meet(order)
-        self.say(generation=self.generation)
+        self.say(generation=order["number"])
 
     def fence(self) -> None:
         """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
         self.end_processes(0.0)
         self.fail(fenced(), self.lease.why_over())
 
-    def member(self) -> Optional[Json]:
-        """Return this node's entry in the control file, None if it has none, or runs on another host now."""
-        members: List[Json] = (self.order or {}).get("members", [])
-        mine = next((member for member in members if member["node"] == self.launch["node"]), None)
-        return mine if mine is not None and mine["host"] == self.launch["host"] else None
-
     def finish(self, grace: float) -> int:
         """End for good, with the code of what ran."""
         busy = self.run_ is not None or self.pending is not None
         self.end_processes(grace, over=True)
         if self.launch.get("rejoin_after"):
-            remove_shared(self.order or {})  # of a generation that has failed here
+            remove_shared(self.orders.order or {})  # of a generation that has failed here
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.get("until"):
@@ -332,9 +240,10 @@ class Launcher:
         failure = self.report["failure"]
         if self.kept is not None and not self.kept.gives_up:
             return 0  # engines start what failed again where there is etcd, but this is the end
-        if self.order is not None and "exit_code" in self.order:
-            note("the job ends: %s" % self.order["why"])
-            return int(self.order["exit_code"])
+        order = self.orders.order or {}
+        if "exit_code" in order:
+            note("the job ends: %s" % order["why"])
+            return int(order["exit_code"])
         return int(failure["exit_code"] or 1) if failure else 0
 
     def stop(self, grace: float, excluded: bool) -> None:
@@ -343,7 +252,7 @@ class Launcher:
         self.end_processes(grace, over=True)
         if excluded:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
-        elif busy or self.report["state"] == "waiting":
+        elif busy or self.report.state == "waiting":
             self.say(state="stopped", reason="told to stop", finished_at=time.time())
 
     # A generation.
@@ -352,13 +261,12 @@ class Launcher:
         """Start the processes of a generation."""
         if self.kept is not None:
             order, member = self.kept.located(order, member)
-        self.generation, self.epoch = order["number"], order.get("began", 0.0)
         self.busy = True
         self.be_here()
         self.began += 1
         self.say(
-            generation=self.generation,
-            epoch=self.epoch,
+            generation=order["number"],
+            epoch=order.get("began", 0.0),
             state="setup",
             exit_code=None,
             reason=None,
@@ -373,7 +281,7 @@ class Launcher:
             failure=None,
         )
         try:
-            self.prepare()
+            self.setup.run()
             if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
                 self.program = keep_compiled(self.dir)
             self.run_ = Run(self, order, member)
@@ -382,48 +290,6 @@ class Launcher:
             self.fail(problem.failure, str(problem))
             return
         self.say(state="running")
-
-    def prepare(self) -> None:
-        """Run the setup commands, once in this launcher's life. Raises Problem."""
-        if self.set_up:
-            return
-        log = os.path.join(self.dir, "logs", "setup.log")
-        for command in self.launch["setup"]:
-            os.makedirs(os.path.dirname(log), exist_ok=True)
-            with open(log, "ab") as file:
-                file.write(b"+ %s\n" % command.encode())
-                file.flush()
-                code = self.run_setup(command, file.fileno())
-            if not self.lease.held(boot_time()):
-                raise Problem(self.lease.why_over(), fenced())
-            if code != 0:
-                failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(log))
-                raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
-        self.set_up = True
-
-    def run_setup(self, command: str, log: int) -> int:
-        """Run one setup command, and stop it if this launcher is told to stop."""
-        environ = {**os.environ, **self.secret_values()}
-        child = spawn(["/bin/sh", "-c", command], environ, self.launch["workdir"], log)
-        while True:
-            code = child.poll()
-            if code is not None:
-                kill_descendants()
-                return code if code >= 0 else 128 - code
-            if self.signal is not None or os.getppid() != self.guard or not self.lease.held(boot_time()):
-                kill_descendants()
-                return 143
-            self.pause(POLL / 2)
-
-    def secret_values(self) -> Dict[str, str]:
-        """Return the secrets, from the 0600 file that holds them. Raises Problem."""
-        if not self.launch["secrets"]:
-            return {}
-        values = read_secrets(self.secrets)
-        missing = [name for name in self.launch["secrets"] if name not in values]
-        if missing:
-            raise Problem("no value for secret %s in %s" % (", ".join(missing), self.secrets), start_failure(None))
-        return {name: str(values[name]) for name in self.launch["secrets"]}
 
     def end_processes(self, grace: float, number: int = signal.SIGTERM, over: bool = False) -> None:
         """End whatever runs: a signal, `grace` seconds, SIGKILL. Also what lost its parents.
@@ -436,7 +302,7 @@ class Launcher:
             run.look()
             if over or not self.launch.get("rejoin_after"):
                 run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
-            self.report.update(processes=run.records(), **run.progress_fields())
+            self.report.fields.update(processes=run.records(), **run.progress_fields())
         self.be_here()
         kill_descendants()
         self.rest()
@@ -469,10 +335,10 @@ class Launcher:
                 Muster(self, run).show()
             if run.until and run.until <= self.post.done | (self.kept.done if self.kept is not None else set()):
                 return self.retire()
-            failure = run.failure()
-            if failure is not None and run.may_start_again(failure):
-                because = run.reason(failure)
-                if run.is_early(failure, time.time()):
+            failure = run.verdict.failure()
+            if failure is not None and run.verdict.may_start_again(failure):
+                because = run.verdict.reason(failure)
+                if run.verdict.is_early(failure, time.time()):
                     self.wait_to_start_again(run, because)
                     return None
                 note("%s; it is started again" % because)
@@ -486,10 +352,10 @@ class Launcher:
         if failure is not None and failure.kind == "hang":
             return self.hang(run, failure.at)
         if failure is not None:
-            reason = run.reason(failure)
+            reason = run.verdict.reason(failure)
             self.end_processes(FAILED_GRACE)
             return self.fail(failure, reason)
-        if run.succeeded():
+        if run.verdict.succeeded():
             self.run_ = None
             run.tidy_up()
             kill_descendants()
@@ -502,7 +368,7 @@ class Launcher:
             self.tell_servers(run)
             return 0
         if run.restarts() > self.report["again"]:
-            self.say(again=run.restarts(), because=run.because)
+            self.say(again=run.restarts(), because=run.verdict.because)
         if changed or self.report["reason"] != run.waits():
             self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
         return None
@@ -525,7 +391,7 @@ class Launcher:
     def hang(self, run: Run, at: float) -> Optional[int]:
         """End a generation that stands still since `at`, once all its nodes have written where."""
         failure = Failure("hang", None, None, None, None, at)
-        reason = run.reason(failure)
+        reason = run.verdict.reason(failure)
         Muster(self, run).hold()
         self.end_processes(FAILED_GRACE)
         return self.fail(failure, reason)
@@ -556,7 +422,7 @@ class Launcher:
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""
         code = failure.exit_code if failure.exit_code is not None else 1
-        note("%s (generation %d)" % (reason, self.generation))
+        note("%s (generation %d)" % (reason, self.report["generation"]))
         self.say(
             state="fenced" if failure.kind == "fenced" else "failed",
             exit_code=failure.exit_code,
@@ -565,20 +431,9 @@ class Launcher:
             failure=failure.to_json(),
         )
         ends = self.regroups and failure.kind != "fenced"  # whoever starts this launcher again has it join the others
-        return code if ends or (self.order or {}).get("on_failure") == "exit" else None
+        return code if ends or (self.orders.order or {}).get("on_failure") == "exit" else None
 
     def say(self, **changes: Any) -> None:
         """Report a change."""
-        before = self.summary()
-        if "state" in changes:
-            self.since = boot_time()
-        self.report.update(changes)
-        if not write_json(self.report_path, self.report) and self.report["failure"]:
-            write_json(self.report_path, {**self.report, "failure": abridged(self.report["failure"])})
-        if self.summary() != before:
+        if self.report.write(**changes):
             self.post.report_changed()
-
-    def summary(self) -> Any:
-        """Return what of the report those who watch are told of at once; of progress they hear with the next tick."""
-        processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.report["processes"]]
-        return [self.report[key] for key in ("state", "generation", "reason", "restarts")], processes

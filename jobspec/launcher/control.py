@@ -45,6 +45,14 @@ def endpoints(order: Json, role: Optional[str]) -> List[str]:
     return ["%s:%d" % (m["address"], port) for m in of_role(order, role) for port in m.get("ports") or ()]
 
 
+def etcd_name(order: Json) -> str:
+    """Return the job's name where Paddle's launchers meet in etcd, of this time that it is up.
+
+    They remove all that begins with their job's name, so it ends with a dot, which no job's name has.
+    """
+    return "%s.%d." % (order["job"], order.get("began", 0.0))
+
+
 def overview(order: Json, launch: Json) -> str:
     """Return who takes part in a generation, as a table for people, and what this node's processes are told by name."""
     meeting = order["rendezvous"]

@@ -51,7 +51,9 @@ class Stacks:
         run.look()
         run.stacks.clear()
         self.running = {p["local_rank"]: p["pid"] for p in run.processes if p["state"] == "running"}
-        self.logs = {local: os.path.join(run.logs, log_of(run.launch["log_name"], local)) for local in self.running}
+        self.logs = {
+            local: os.path.join(run.folders.logs, log_of(run.launch["log_name"], local)) for local in self.running
+        }
         self.frozen: Dict[int, int] = {}
 
     def look(self) -> None:

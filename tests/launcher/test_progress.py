@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.environment import Folders
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.run import Run
 
@@ -81,10 +82,10 @@ def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
     """As where the launcher has stood still meanwhile: loading may take long all the same."""
     monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
     run = object.__new__(Run)
-    run.launch, run.ended, run.progress_dir = {"nproc": 1, "kept": ()}, {}, str(tmp_path)
+    run.launch, run.ended, run.folders = {"nproc": 1, "kept": ()}, {}, Folders(str(tmp_path), 1)
     run.hang, run.progress_at, run.processes = Hang(1.0), None, []
     for starts, since in ((1, True), (2, False)):
-        (tmp_path / "0").write_text(str(6 + starts))
+        Path(run.folders.progress, "0").write_text(str(6 + starts))
         run.process = lambda local, starts=starts: {"local_rank": local, "starts": starts}
         run.look()
         assert (run.hang.progress, run.hang.at is not None) == (6 + starts, since)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.control import etcd_name
 from jobctl.jobspec.plan.context import Context, PlanError
 from jobctl.jobspec.plan.generation import first_generation, next_generation
 from jobctl.jobspec.plan.types import Plan, Slot
@@ -266,19 +267,9 @@ def test_a_node_speaks_to_the_member_of_etcd_on_its_own_host() -> None:
 @pytest.mark.parametrize(("one", "other"), [("p1", "p10"), ("a", "a-b")])
 def test_no_etcd_id_is_the_beginning_of_anothers(one: str, other: str) -> None:
     """A launcher of Paddle removes whatever begins with its job's id; names hold no dots."""
-    from jobctl.jobspec.launcher.run import Run
-
-    def identity(job: str) -> str:
-        run = Run.__new__(Run)
-        run.launch = {"role": "trainer", "interface": "eth0"}
-        run.member = {"node": 0, "rank": 0, "roles": ["trainer"], "address": "10.0.0.1", "nproc": 1}
-        meeting = {"address": "10.0.0.1", "port": 1, "id": "x"}
-        run.order = {"job": job, "run_id": "x", "began": 7.5, "members": [run.member], "rendezvous": meeting}
-        run.generation, run.logs, run.scratch, run.shared = 1, "", "", ""
-        return run.fill_slots()["etcd_job"]
-
-    assert (identity(one), identity(other)) == (f"{one}.7.", f"{other}.7.")
-    assert not identity(other).startswith(identity(one))
+    names = [etcd_name({"job": job, "began": 7.5}) for job in (one, other)]
+    assert names == [f"{one}.7.", f"{other}.7."]
+    assert not names[1].startswith(names[0])
 
 
 @pytest.mark.parametrize(("gloo", "after"), [(1, "server"), (2, "")])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from plans import TOLD, cases, plan, planned
 
-from jobctl.jobspec.launcher.run import Run
+from jobctl.jobspec.launcher.environment import Environment, Folders
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render
@@ -50,22 +50,11 @@ def test_every_recorded_case_is_rendered() -> None:
     assert sorted(path.name for path in GOLDEN.iterdir()) == sorted(CASES)
 
 
-class Told(Run):
-    """The processes of a node, told who they are, and never started."""
-
-    def go_on(self) -> None:
-        """Start nothing."""
-
-
 class Launcher:
     """As much of a launcher as its processes' environment comes from."""
 
     def __init__(self, folder: Path, launch: Any) -> None:
-        self.dir, self.launch, self.program = str(folder), launch, "launcher.py"
-
-    def secret_values(self) -> dict[str, str]:
-        """None here."""
-        return {}
+        self.dir, self.launch, self.program, self.secrets = str(folder), launch, "launcher.py", None
 
 
 # What an image may say of a process's place, as it was built for another launcher.
@@ -87,9 +76,10 @@ def test_what_processes_find_in_their_environment(
     kept, order["checkpoint_dir"] = order["checkpoint_dir"], str(tmp_path / "checkpoints")
     parts = [spec]
     for node, member in zip(wanted.nodes, order["members"], strict=True):
-        run = Told(Launcher(tmp_path / str(node.index), json.loads(launch_json(node.launch))), order, member)
+        told: Any = Launcher(tmp_path / str(node.index), json.loads(launch_json(node.launch)))
+        environment = Environment(told, order, member, Folders(told.dir, order["number"]))
         for local in range(node.launch.nproc):
-            found = sorted(run.process_environ(local).items())
+            found = sorted(environment.process_environ(local).items())
             lines = [f"{key}={value}\n" for key, value in found if key != "JOBCTL_PROCESS"]
             parts.append(f"--- {node.role} {local} of node {node.index}\n" + "".join(lines))
     path, text = ENVIRONMENTS / f"{name}.txt", "".join(parts).replace(order["checkpoint_dir"], kept)

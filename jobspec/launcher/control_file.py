@@ -1,0 +1,75 @@
+"""What a launcher is to do: the newest of the control file and of what other launchers have begun."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import age, control_problem
+from jobctl.jobspec.launcher.files import note, read_json
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.pipe import Kept
+
+
+class ControlFile:
+    """Follows the control file, and what launchers agree on among themselves (`kept`).
+
+    `complain` is told why a control file cannot be followed.
+    """
+
+    def __init__(self, path: str, launch: Json, kept: Optional[Kept], complain: Callable[[str], None]) -> None:
+        self.path, self.launch, self.kept, self.complain = path, launch, kept, complain
+        self.seen: Optional[Tuple[int, int, int]] = None
+        self.file: Optional[Json] = None  # as last read
+        self.order: Optional[Json] = None  # the newest of all
+
+    @property
+    def agreed(self) -> Optional[Json]:
+        """The newest order if it is not that of the control file: the supervisor does not know of it."""
+        return None if self.order is self.file else self.order
+
+    def read(self) -> bool:
+        """Read what is to be done; say whether there is something new."""
+        replaced = self.read_file()
+        if self.kept is None:
+            self.order = self.file or self.order
+            return replaced
+        orders = [order for order in (self.file, self.kept.order) if order is not None]
+        newest = max(orders, key=age, default=None)
+        if newest is None or newest == self.order:
+            return False
+        self.order = newest
+        if newest is self.file:
+            self.kept.propose(newest)
+        return True
+
+    def read_file(self) -> bool:
+        """Read the control file if it was replaced; say whether there is something new in it."""
+        try:
+            stat = os.stat(self.path)
+        except OSError:
+            return False
+        seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
+        if seen == self.seen:
+            return False
+        first, self.seen = self.seen is None, seen
+        order = read_json(self.path)
+        problem = control_problem(order)
+        if problem or order is None:
+            note("%s: %s" % (self.path, problem))
+            self.complain("the control file is unreadable: %s" % problem)
+            return False
+        if first and order["command"] == "finish":
+            return False  # that ended the launcher before this one, whose own order is yet to come
+        self.file = order
+        return True
+
+    def member(self) -> Optional[Json]:
+        """Return this node's entry in the newest order, None if it has none, or runs on another host now."""
+        members: List[Json] = (self.order or {}).get("members", [])
+        mine = next((member for member in members if member["node"] == self.launch["node"]), None)
+        return mine if mine is not None and mine["host"] == self.launch["host"] else None

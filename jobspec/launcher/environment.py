@@ -1,0 +1,164 @@
+"""What the processes of a generation are started with: argv, environment and folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import endpoints, etcd_name, fill, of_role
+from jobctl.jobspec.launcher.network import in_numbers, interface_of, is_scrubbed, pass_by_proxies, port_range
+from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tree
+from jobctl.jobspec.launcher.setup import secret_values
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Sequence
+
+    from jobctl.jobspec.launcher.agent import Launcher
+    from jobctl.jobspec.launcher.files import Json
+
+
+class Folders:
+    """Where the files of one generation lie on this node; what another generation of that number has left is removed."""
+
+    def __init__(self, node: str, generation: int) -> None:
+        number = str(generation)
+        self.logs = os.path.join(node, "logs", number)
+        self.progress = os.path.join(node, "progress", number)
+        self.records = os.path.join(node, "processes", number)
+        for folder in (self.progress, self.records):
+            remove_tree(folder)
+        for folder in (self.logs, self.progress, self.records):
+            os.makedirs(folder, exist_ok=True)
+
+
+class Environment:
+    """The argv and the environment of each process of a generation on this node."""
+
+    def __init__(self, launcher: Launcher, order: Json, member: Json, folders: Folders) -> None:
+        self.launch, self.order, self.member, self.program = launcher.launch, order, member, launcher.program
+        self.folders = folders
+        peers = of_role(order, self.launch["role"])
+        self.first_rank = sum(m["nproc"] for m in peers if m["rank"] < member["rank"])
+        self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
+        in_memory = {"slot": "scratch"} in self.launch["start"]
+        self.scratch = make_scratch(launcher.dir) if in_memory else ""
+        self.shared = make_shared(order) if {"slot": "shared_scratch"} in [v for _, v in self.launch["env"]] else ""
+        self.slots = self.fill_slots()
+        self.environ = self.make_environ(secret_values(self.launch["secrets"], launcher.secrets))
+
+    def fill_slots(self) -> Dict[str, str]:
+        """Return what only the generation knows, by the names of plan.types.SlotName."""
+        order = self.numbered = in_numbers(self.order)
+        member = next(m for m in order["members"] if m["node"] == self.member["node"])
+        meeting = order["rendezvous"]
+        peers = of_role(order, self.launch["role"])
+        servers, scheduler = endpoints(order, "server"), (endpoints(order, "scheduler") or [":"])[0].rpartition(":")
+        return {
+            "address": member["address"],
+            "checkpoint_dir": order.get("checkpoint_dir") or "",
+            "generation": str(self.order["number"]),
+            "interface": self.launch["interface"] or interface_of(member["address"]) or "",
+            "job_size": str(sum(m["nproc"] for m in order["members"])),
+            "log_dir": self.folders.logs,
+            "master": "%s:%s" % (meeting["address"], meeting["port"]),
+            "master_addr": meeting["address"],
+            "master_port": str(meeting["port"]),
+            "nnodes": str(len(peers)),
+            "node_rank": str([m["node"] for m in peers].index(member["node"])),
+            "port_range": port_range(order["job"], member["node"]),
+            "etcd_job": etcd_name(order),
+            "rdzv_id": meeting["id"],
+            "run_id": order["run_id"],
+            "scratch": self.scratch,
+            "scheduler_address": scheduler[0],
+            "scheduler_port": scheduler[2],
+            "shared_scratch": self.shared,
+            "server_addresses": ",".join(m["address"] for m in of_role(order, "server")),
+            "server_port": servers[0].rpartition(":")[2] if servers else "",
+            "servers": ",".join(servers),
+            "trainer_count": str(sum(m["nproc"] for m in of_role(order, "trainer"))),
+            "trainers": ",".join(endpoints(order, "trainer")),
+            "world_size": str(sum(m["nproc"] for m in peers)),
+        }
+
+    def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
+        """Return the environment of every process; the user's own values win over the interface's name."""
+        order, launch = self.order, self.launch
+        environ = {name: value for name, value in os.environ.items() if not is_scrubbed(name, launch.get("scrub", ()))}
+        interface = self.slots["interface"]
+        for name in launch["interface_env"]:
+            if interface and name not in environ:
+                environ[name] = interface
+        environ.update({name: self.value(value) for name, value in launch["env"]})
+        environ.update(secrets)
+        environ.update(
+            JOBCTL_JOB=order["job"],
+            JOBCTL_RUN_ID=order["run_id"],
+            JOBCTL_NODE=str(launch["node"]),
+            JOBCTL_NODES=str(len(order["members"])),
+            JOBCTL_ROLE=launch["role"],
+            JOBCTL_GENERATION=str(self.order["number"]),
+        )
+        if self.slots["checkpoint_dir"]:
+            environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
+        meeting = [
+            endpoint.rpartition(":")[0].strip("[]") for endpoint in (launch.get("etcd") or {}).get("endpoints", ())
+        ]
+        nodes = [m["address"] for m in (*self.numbered["members"], *order["members"])]
+        pass_by_proxies(environ, [*nodes, *meeting])
+        if self.launch["start"]:
+            environ["JOBCTL_PROCESS"] = json.dumps(self.task())
+        return environ
+
+    def task(self) -> Json:
+        """Return what the guard of a process has to know."""
+        return {
+            "command": self.launch["command"],
+            "logs": self.folders.logs,
+            # Whoever runs pods reads what their first process prints, and nothing else.
+            "echo": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
+            "progress": self.folders.progress,
+            "records": self.folders.records,
+            "name": self.launch["log_name"],
+            "ranks": self.rank_names,
+            "elsewhere": self.launch.get("elsewhere"),
+        }
+
+    def value(self, value: Any) -> str:
+        """Return a value of the plan: text as it is, a slot filled."""
+        return fill(value, self.slots)
+
+    def argv(self, values: Sequence[Any]) -> List[str]:
+        """Return an argv of the plan; the slot `process` becomes the guard of one process."""
+        # A launcher that chooses the interpreter by itself does so by the name's ending: that gets the source.
+        prefixes = {"process": self.shim(), "process_script": [os.path.abspath(__file__), "process"]}
+        argv: List[str] = []
+        for value in values:
+            slot = value["slot"] if isinstance(value, dict) else None
+            argv += prefixes[slot] if slot in prefixes else [self.value(value)]
+        return argv
+
+    def shim(self) -> List[str]:
+        """Return the argv that runs one process under a guard of its own; what it runs is in JOBCTL_PROCESS.
+
+        Not in argv, because torchrun's parser takes a user's `--log` or `--node` for an abbreviation of its own
+        options, even behind the script.
+        """
+        return [sys.executable, "-S", "-E", self.program, "process"]
+
+    def process_environ(self, local: int) -> Dict[str, str]:
+        """Return the environment of process `local` where no framework launcher sets ranks."""
+        rank = str(self.first_rank + local)
+        ports = self.member.get("ports") or ()
+        port = str(ports[local]) if local < len(ports) else ""
+        before = [m for m in self.order["members"] if m["rank"] < self.member["rank"]]  # of all roles, trainers first
+        job_rank = str(sum(m["nproc"] for m in before) + local)
+        own = {"local_rank": str(local), "rank": rank, "port": port, "job_rank": job_rank}
+        own["endpoint"] = "%s:%s" % (self.slots["address"], port)
+        slots = {**self.slots, **own}
+        environ = {**self.environ, **dict(zip(self.rank_names, (rank, str(local))))}
+        environ.update(LOCAL_WORLD_SIZE=str(self.launch["nproc"]), WORLD_SIZE=self.slots["world_size"])
+        environ.update((name, fill(value, slots)) for name, value in self.launch.get("process_env", ()))
+        return environ

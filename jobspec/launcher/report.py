@@ -1,0 +1,72 @@
+"""What a launcher says of its node, in a file that the supervisor reads."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import abridged, read_json, write_json
+from jobctl.jobspec.launcher.processes import boot_time, start_ticks
+
+if TYPE_CHECKING:
+    from typing import Any, List, Optional
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+class Report:
+    """The report of one launcher: it replaces that of the launcher before, and goes on from its generation."""
+
+    def __init__(self, launch: Json, folder: str, guard: int, port: Optional[int]) -> None:
+        self.path = os.path.join(folder, "report.json")
+        self.since = boot_time()  # when the state last changed
+        last = read_json(self.path) or {}
+        self.fields: Json = {
+            "version": 1,
+            "node": launch["node"],
+            "role": launch["role"],
+            "generation": int(last.get("generation") or 0),
+            "epoch": float(
+                last.get("epoch") or 0.0
+            ),  # when the job was brought up from nothing: generations are counted from there
+            "state": "waiting",
+            "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
+            "port": port,
+            "launcher": {"pid": guard, "start_ticks": start_ticks(guard)},
+            "exit_code": None,
+            "reason": None,
+            "started_at": None,
+            "finished_at": None,
+            "progress": None,
+            "progress_at": None,
+            "restarts": 0,
+            "again": 0,  # how often processes were started again in this generation, which went on
+            "because": None,  # why, the last time
+            "processes": [],
+            "failure": None,
+            "order": None,
+            "mustered": False,  # whether it was called hung, and has said where its processes stand
+        }
+
+    def __getitem__(self, key: str) -> Any:
+        return self.fields[key]
+
+    @property
+    def state(self) -> str:
+        """How the node is: waiting, setup, running, succeeded, failed, fenced or stopped."""
+        return str(self.fields["state"])
+
+    def write(self, **changes: Any) -> bool:
+        """Write it with these changes; say whether those who watch are told at once."""
+        before = self.summary()
+        if "state" in changes:
+            self.since = boot_time()
+        self.fields.update(changes)
+        if not write_json(self.path, self.fields) and self.fields["failure"]:
+            write_json(self.path, {**self.fields, "failure": abridged(self.fields["failure"])})
+        return self.summary() != before
+
+    def summary(self) -> List[Any]:
+        """Return what of it those who watch are told of at once; of progress they hear with the next tick."""
+        processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.fields["processes"]]
+        return [self.fields[key] for key in ("state", "generation", "reason", "restarts")] + processes

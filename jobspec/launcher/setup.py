@@ -1,0 +1,69 @@
+"""The commands that prepare a node before its first generation."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.failure import Failure, Problem, fenced, start_failure
+from jobctl.jobspec.launcher.files import last_lines, read_secrets
+from jobctl.jobspec.launcher.process_guard import spawn
+from jobctl.jobspec.launcher.processes import boot_time, kill_descendants
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Sequence
+
+    from jobctl.jobspec.launcher.agent import Launcher
+POLL_SETUP = 0.05  # seconds between two looks at a command
+
+
+class Setup:
+    """Runs the setup commands, once in a launcher's life."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.launcher, self.done = launcher, False
+        self.log = os.path.join(launcher.dir, "logs", "setup.log")
+
+    def run(self) -> None:
+        """Run them, unless that was done. Raises Problem."""
+        if self.done:
+            return
+        for command in self.launcher.launch["setup"]:
+            os.makedirs(os.path.dirname(self.log), exist_ok=True)
+            with open(self.log, "ab") as file:
+                file.write(b"+ %s\n" % command.encode())
+                file.flush()
+                code = self.run_one(command, file.fileno())
+            if not self.launcher.lease.held(boot_time()):
+                raise Problem(self.launcher.lease.why_over(), fenced())
+            if code != 0:
+                failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(self.log))
+                raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
+        self.done = True
+
+    def run_one(self, command: str, log: int) -> int:
+        """Run one setup command, and stop it if this launcher is told to stop."""
+        launcher = self.launcher
+        environ = {**os.environ, **secret_values(launcher.launch["secrets"], launcher.secrets)}
+        child = spawn(["/bin/sh", "-c", command], environ, launcher.launch["workdir"], log)
+        while True:
+            code = child.poll()
+            if code is not None:
+                kill_descendants()
+                return code if code >= 0 else 128 - code
+            if launcher.signal is not None or os.getppid() != launcher.guard or not launcher.lease.held(boot_time()):
+                kill_descendants()
+                return 143
+            launcher.pause(POLL_SETUP)
+
+
+def secret_values(names: Sequence[str], path: Optional[str]) -> Dict[str, str]:
+    """Return the secrets of these names, from the 0600 file that holds them. Raises Problem."""
+    if not names:
+        return {}
+    values = read_secrets(path)
+    missing = [name for name in names if name not in values]
+    if missing:
+        raise Problem("no value for secret %s in %s" % (", ".join(missing), path), start_failure(None))
+    return {name: str(values[name]) for name in names}
