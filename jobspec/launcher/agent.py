@@ -14,8 +14,8 @@ from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.gossip import Circled
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, Lease
-from jobctl.jobspec.launcher.peers import DONE, Post
+from jobctl.jobspec.launcher.lease import Lease
+from jobctl.jobspec.launcher.peers import Post
 from jobctl.jobspec.launcher.pipe import Kept
 from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
 from jobctl.jobspec.launcher.processes import (
@@ -24,11 +24,11 @@ from jobctl.jobspec.launcher.processes import (
     adopt_orphans,
     boot_time,
     kill_descendants,
-    reap,
 )
 from jobctl.jobspec.launcher.report import Report
 from jobctl.jobspec.launcher.restart_policy import SETTLE
 from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
+from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
 from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import Muster
@@ -67,6 +67,7 @@ class Launcher:
         self.orders = ControlFile(options.control, launch, self.kept, lambda why: self.say(reason=why))
         self.autonomy = None if self.kept is None else Autonomy(launch, self.report, self.kept)
         self.setup = Setup(self)
+        self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Json, Json]] = None  # a generation that begins once there is a lease for it
         self.run_: Optional[Run] = None
@@ -143,7 +144,7 @@ class Launcher:
             self.begin(order, member)
         elif self.pending is not None and self.kept is not None and self.report["reason"] != self.kept.waits():
             self.say(reason=self.kept.waits())
-        code = self.watch()
+        code = self.watcher.watch()
         if self.kept is not None and self.autonomy is not None and code is None:
             if self.kept.again and self.report.state in ("running", "succeeded"):
                 self.begin_anew(self.kept)
@@ -319,60 +320,6 @@ class Launcher:
 
     # Watching.
 
-    def watch(self) -> Optional[int]:
-        """See how the processes are; return 0 when they have all ended well."""
-        run = self.run_
-        if run is None:
-            reap()
-            return None
-        try:
-            run.go_on()
-            changed = run.look()
-            if self.post.limit is not None:
-                run.hang.told, self.post.limit = self.post.limit, None
-                if not self.goes_on_alone:
-                    return self.hang(run, time.time())
-                Muster(self, run).show()
-            if run.until and run.until <= self.post.done | (self.kept.done if self.kept is not None else set()):
-                return self.retire()
-            failure = run.verdict.failure()
-            if failure is not None and run.verdict.may_start_again(failure):
-                because = run.verdict.reason(failure)
-                if run.verdict.is_early(failure, time.time()):
-                    self.wait_to_start_again(run, because)
-                    return None
-                note("%s; it is started again" % because)
-                run.start_again(failure)
-                again = self.report["again"] + 1
-                self.say(again=again, because=because, processes=run.records(), **run.progress_fields())
-                return None
-        except Problem as problem:
-            self.end_processes(0.0)
-            return self.fail(problem.failure, str(problem))
-        if failure is not None and failure.kind == "hang":
-            return self.hang(run, failure.at)
-        if failure is not None:
-            reason = run.verdict.reason(failure)
-            self.end_processes(FAILED_GRACE)
-            return self.fail(failure, reason)
-        if run.verdict.succeeded():
-            self.run_ = None
-            run.tidy_up()
-            kill_descendants()
-            self.rest()
-            fields = run.progress_fields()
-            self.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
-            if self.kept is not None and self.kept.gives_up:
-                self.kept.say_done(run.order["rendezvous"]["id"])
-                return None  # one that fails now has all begin again
-            self.tell_servers(run)
-            return 0
-        if run.restarts() > self.report["again"]:
-            self.say(again=run.restarts(), because=run.verdict.because)
-        if changed or self.report["reason"] != run.waits():
-            self.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
-        return None
-
     @property
     def goes_on_alone(self) -> bool:
         """Whether this node may go on where another one has failed."""
@@ -387,37 +334,6 @@ class Launcher:
         if run is None or not run.children or self.launch["role"] != "trainer":
             return False
         return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
-
-    def hang(self, run: Run, at: float) -> Optional[int]:
-        """End a generation that stands still since `at`, once all its nodes have written where."""
-        failure = Failure("hang", None, None, None, None, at)
-        reason = run.verdict.reason(failure)
-        Muster(self, run).hold()
-        self.end_processes(FAILED_GRACE)
-        return self.fail(failure, reason)
-
-    def wait_to_start_again(self, run: Run, because: str) -> None:
-        """Say what is waited for."""
-        reason = "%s; it is started again %g s after that" % (because, self.launch["rejoin_after"])
-        if self.report["reason"] != reason:
-            self.say(reason=reason, processes=run.records(), **run.progress_fields())
-
-    def retire(self) -> int:
-        """End what serves trainers that are done; how that ends is not what the job is judged by."""
-        self.end_processes(float(self.launch["stop_grace"]), over=True)
-        self.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
-        return 0
-
-    def tell_servers(self, run: Run) -> None:
-        """Tell the launchers of what serves this node that it is done, until they have heard it.
-
-        The supervisor sees to those that cannot be told.
-        """
-        until = time.monotonic() + DONE
-        while run.serving - self.post.told and time.monotonic() < until:
-            self.post.say_done(run.serving - self.post.told)
-            if self.signal is not None or not self.pause(FIRST_TICKS):
-                return
 
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""

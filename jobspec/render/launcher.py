@@ -37,6 +37,7 @@ ORDER = (
     "report",
     "control_file",
     "autonomy",
+    "run_watcher",
     "agent",
     "node_guard",
     "main",

@@ -1,0 +1,137 @@
+"""Sees how the processes of a generation are, and does what follows from that."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.failure import Failure, Problem
+from jobctl.jobspec.launcher.files import note
+from jobctl.jobspec.launcher.lease import FIRST_TICKS
+from jobctl.jobspec.launcher.peers import DONE
+from jobctl.jobspec.launcher.processes import kill_descendants, reap
+from jobctl.jobspec.launcher.run import FAILED_GRACE
+from jobctl.jobspec.launcher.stacks import Muster
+
+if TYPE_CHECKING:
+    from typing import Optional, Set
+
+    from jobctl.jobspec.launcher.agent import Launcher
+    from jobctl.jobspec.launcher.run import Run
+
+
+class RunWatcher:
+    """Watches the processes of a launcher: starts one again, ends all of them, or reports that they have ended well."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.launcher = launcher
+
+    def watch(self) -> Optional[int]:
+        """See how the processes are; return an exit code where this launcher is to end."""
+        run = self.launcher.run_
+        if run is None:
+            reap()
+            return None
+        try:
+            run.go_on()
+            changed = run.look()
+            if self.is_called_hung(run):
+                return self.hang(run, time.time())
+            if run.until and run.until <= self.done():
+                return self.retire()
+            failure = run.verdict.failure()
+            if failure is not None and run.verdict.may_start_again(failure):
+                self.start_again(run, failure)
+                return None
+        except Problem as problem:
+            self.launcher.end_processes(0.0)
+            return self.launcher.fail(problem.failure, str(problem))
+        if failure is not None:
+            return self.fail(run, failure)
+        if run.verdict.succeeded():
+            return self.succeed(run)
+        if run.restarts() > self.launcher.report["again"]:
+            self.launcher.say(again=run.restarts(), because=run.verdict.because)
+        if changed or self.launcher.report["reason"] != run.waits():
+            self.launcher.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
+        return None
+
+    def is_called_hung(self, run: Run) -> bool:
+        """Say whether another node has called the generation hung, and this one ends with it; else it says where it stands."""
+        post = self.launcher.post
+        if post.limit is None:
+            return False
+        run.hang.told, post.limit = post.limit, None
+        if self.launcher.goes_on_alone:
+            Muster(self.launcher, run).show()
+        return not self.launcher.goes_on_alone
+
+    def done(self) -> Set[int]:
+        """Return the nodes that have said that they are done."""
+        kept = self.launcher.kept
+        return self.launcher.post.done | (kept.done if kept is not None else set())
+
+    def start_again(self, run: Run, failure: Failure) -> None:
+        """Start a process again while all others go on, once it is not too early."""
+        because = run.verdict.reason(failure)
+        if run.verdict.is_early(failure, time.time()):
+            self.wait_to_start_again(run, because)
+            return
+        note("%s; it is started again" % because)
+        run.start_again(failure)
+        again = self.launcher.report["again"] + 1
+        self.launcher.say(again=again, because=because, processes=run.records(), **run.progress_fields())
+
+    def fail(self, run: Run, failure: Failure) -> Optional[int]:
+        """End the generation on this node."""
+        if failure.kind == "hang":
+            return self.hang(run, failure.at)
+        reason = run.verdict.reason(failure)
+        self.launcher.end_processes(FAILED_GRACE)
+        return self.launcher.fail(failure, reason)
+
+    def succeed(self, run: Run) -> Optional[int]:
+        """Report that all processes have ended with 0."""
+        launcher = self.launcher
+        launcher.run_ = None
+        run.tidy_up()
+        kill_descendants()
+        launcher.rest()
+        fields = run.progress_fields()
+        launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
+        if launcher.kept is not None and launcher.kept.gives_up:
+            launcher.kept.say_done(run.order["rendezvous"]["id"])
+            return None  # one that fails now has all begin again
+        self.tell_servers(run)
+        return 0
+
+    def hang(self, run: Run, at: float) -> Optional[int]:
+        """End a generation that stands still since `at`, once all its nodes have written where."""
+        failure = Failure("hang", None, None, None, None, at)
+        reason = run.verdict.reason(failure)
+        Muster(self.launcher, run).hold()
+        self.launcher.end_processes(FAILED_GRACE)
+        return self.launcher.fail(failure, reason)
+
+    def wait_to_start_again(self, run: Run, because: str) -> None:
+        """Say what is waited for."""
+        reason = "%s; it is started again %g s after that" % (because, self.launcher.launch["rejoin_after"])
+        if self.launcher.report["reason"] != reason:
+            self.launcher.say(reason=reason, processes=run.records(), **run.progress_fields())
+
+    def retire(self) -> int:
+        """End what serves trainers that are done; how that ends is not what the job is judged by."""
+        self.launcher.end_processes(float(self.launcher.launch["stop_grace"]), over=True)
+        self.launcher.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
+        return 0
+
+    def tell_servers(self, run: Run) -> None:
+        """Tell the launchers of what serves this node that it is done, until they have heard it.
+
+        The supervisor sees to those that cannot be told.
+        """
+        until = time.monotonic() + DONE
+        while run.serving - self.launcher.post.told and time.monotonic() < until:
+            self.launcher.post.say_done(run.serving - self.launcher.post.told)
+            if self.launcher.signal is not None or not self.launcher.pause(FIRST_TICKS):
+                return
