@@ -4,10 +4,11 @@ After a worker is gone, the others' sockets and sequence numbers belong to a clu
 that registers again fails in its first collective). So a failure restarts all workers together, in a new generation with
 a scheduler at a new port. A scheduler that dies alone is started again at its port, and workers train on.
 
-Launchers see to it that processes live; MindSpore's own heartbeats would end those that do (2.10). A worker that ends after
-training in PyNative mode does not unregister: 30 s later the scheduler takes it for lost, and has the others kill
-themselves. Without their scheduler they do so after MS_HEARTBEAT_RETRY_TIMEOUT, and not each one finds a scheduler that
-is back. So heartbeats are for those who ask for them (`node_timeout`), and for MindSpore's own recovery, which needs them.
+Launchers see which processes live, so MindSpore's own heartbeats must end nobody (2.10). A worker that ends after training
+in PyNative mode does not unregister, and after MS_NODE_TIMEOUT the scheduler has the others kill themselves: it is a year,
+unless somebody asks for less (`node_timeout`). Workers without a scheduler kill themselves after MS_HEARTBEAT_RETRY_TIMEOUT.
+MS_DISABLE_HEARTBEAT=1 is no way out: a worker then closes the connection whose first reply its other thread still reads, and
+one start in seven of two workers ended in SIGSEGV. MindSpore's own recovery needs the times that it has.
 
 MindSpore up to 2.5 can take a worker in again on GPUs (MS_ENABLE_RECOVERY, `recovery: native`): the cluster's state lies in files,
 and a process of a known id is refused for 30 s (https://www.mindspore.cn/docs/en/r2.4.0/model_train/parallel/disaster_recover.html).
@@ -32,7 +33,6 @@ from jobctl.jobspec.spec.parts import MindsporeOptions
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
-PATIENCE = "60"  # seconds that workers with heartbeats look for their scheduler: its imports alone may take ten
 FOR_EVER = str(365 * 24 * 3600)  # seconds; what a negative number means is not the same in each version
 
 GIVEN_UP = 30.0  # seconds after which the scheduler of MindSpore 2.5 and earlier takes a worker for lost, and takes it in again
@@ -101,20 +101,19 @@ class MindSpore:
         options = spec.mindspore or MindsporeOptions()
         native, msrun = options.recovery == "native", options.launcher == "msrun" and not scheduler
         interface_env = _INTERFACE_ENV.get(spec.devices.kind, ())
-        timeout = (("MS_NODE_TIMEOUT", _seconds(options.node_timeout)),) if options.node_timeout else ()
-        beats = native or bool(options.node_timeout) or "MS_DISABLE_HEARTBEAT" in spec.env
+        asked = (("MS_NODE_TIMEOUT", _seconds(options.node_timeout)),) if options.node_timeout else ()
         if spec.per == "node":
-            return Start((), timeout, interface_env, "workerlog", scrub=_DECIDED)
+            return Start((), asked, interface_env, "workerlog", scrub=_DECIDED)
+        patience = _seconds(spec.rendezvous.timeout)
         env: tuple[tuple[str, Value], ...] = (
             ("MS_ROLE", "MS_SCHED" if scheduler else "MS_WORKER"),
             ("MS_WORKER_NUM", Slot("trainer_count")),
             ("MS_SCHED_HOST", Slot("scheduler_address")),
             ("MS_SCHED_PORT", Slot("scheduler_port")),
             # One that is started again waits in vain for workers that do not notice, or have ended well.
-            ("MS_TOPO_TIMEOUT", FOR_EVER if scheduler and not native else _seconds(spec.rendezvous.timeout)),
-            *((("MS_HEARTBEAT_RETRY_TIMEOUT", PATIENCE),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
-            *(() if beats else (("MS_DISABLE_HEARTBEAT", "1"),)),
-            *timeout,
+            ("MS_TOPO_TIMEOUT", FOR_EVER if scheduler and not native else patience),
+            *((("MS_HEARTBEAT_RETRY_TIMEOUT", patience),) if "MS_HEARTBEAT_RETRY_TIMEOUT" not in spec.env else ()),
+            *(asked or (() if native else (("MS_NODE_TIMEOUT", FOR_EVER),))),
             *((("MS_ENABLE_RECOVERY", "1"), ("MS_RECOVERY_PATH", Slot("shared_scratch"))) if native else ()),
         )
         return Start(

@@ -328,7 +328,7 @@ class MindsporeOptions(Part):
     )
     node_timeout: Duration | None = Field(
         default=None,
-        description="Switches MindSpore's heartbeats on: how long it waits for a process that is silent (MS_NODE_TIMEOUT).",
+        description="MindSpore ends all workers when one has been silent for so long (MS_NODE_TIMEOUT); a year if not set.",
     )
 
 

@@ -85,7 +85,7 @@ def test_lenet_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, ho
         state = job.status()
         assert homes(state) == [(0, "h3"), (1, "h2"), ("scheduler", "h3")]
         assert state["generation"] > number
-        out = job.run("logs", "--generation", str(state["generation"])).stdout  # 4: it cannot ask the host that is off
+        out = job.run("logs", "--generation", str(state["generation"])).stdout  # it cannot ask the host that is off
         finals = re.findall(r"final step=264 loss=\S+ accuracy=(\S+) weights=(\S+)", out)
         assert (len(finals), len(set(finals)), float(finals[0][0]) >= 0.93) == (2, 1, True)
         (step,) = set(re.findall(r"resumed step=(\d+) of=264", out))

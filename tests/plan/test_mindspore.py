@@ -69,7 +69,7 @@ CLUSTER = {
     "MS_SCHED_HOST": Slot("scheduler_address"),
     "MS_SCHED_PORT": Slot("scheduler_port"),
     "MS_TOPO_TIMEOUT": "600",
-    "MS_HEARTBEAT_RETRY_TIMEOUT": "60",
+    "MS_HEARTBEAT_RETRY_TIMEOUT": "600",
 }
 
 
@@ -108,21 +108,26 @@ def test_what_the_roles_get() -> None:
     assert {"MS_ROLE", "RANK_ID", "RANK_TABLE_FILE", "MS_ENABLE_RECOVERY"} <= set(worker.launch.scrub)
 
 
+YEAR = "31536000"
+
+
 @pytest.mark.parametrize(
-    ("text", "heartbeats"),
+    ("text", "silent", "patient"),
     [
-        ("", "1"),
-        ("mindspore: {launcher: msrun}\n", "1"),
-        ("mindspore: {node_timeout: 10s}\n", None),
-        ("devices: gpu:1\nrecovery: {max_restarts: 1}\nmindspore: {recovery: native}\ncheckpoint: /c\n", None),
-        ('env: {MS_DISABLE_HEARTBEAT: "0"}\n', "0"),
+        ("", YEAR, "600"),
+        ("rendezvous: {timeout: 90s}\n", YEAR, "90"),
+        ("mindspore: {launcher: msrun}\n", YEAR, "600"),
+        ("mindspore: {node_timeout: 10s}\n", "10", "600"),
+        ("devices: gpu:1\nmindspore: {recovery: native}\ncheckpoint: /c\n", None, "600"),
+        ('env: {MS_HEARTBEAT_RETRY_TIMEOUT: "5"}\n', YEAR, "5"),
     ],
 )
-def test_heartbeats_are_for_those_who_ask_for_them(text: str, heartbeats: str | None) -> None:
-    """They end workers that live, where one has ended before, or the scheduler was away; launchers see who lives."""
+def test_heartbeats_end_nobody_unless_somebody_asks_for_it(text: str, silent: str | None, patient: str) -> None:
+    """Launchers see who lives. Without any, workers of 2.10 end in SIGSEGV as they start."""
     for node in make(text, "a slots=1\n").nodes:
         env = {**dict(node.container.env), **dict(node.launch.env)}
-        assert env.get("MS_DISABLE_HEARTBEAT") == heartbeats, node.role
+        assert (env.get("MS_NODE_TIMEOUT"), env["MS_HEARTBEAT_RETRY_TIMEOUT"]) == (silent, patient), node.role
+        assert "MS_DISABLE_HEARTBEAT" not in env
 
 
 def test_the_schedulers_restarts_count_for_as_long_as_all_others_do() -> None:
