@@ -28,7 +28,11 @@ SHORT = {
     "mindspore-lenet": "[--epochs=1, --checkpoint-every=15, --min-accuracy=0]",
 }
 # What differs little from what is trained all the same: with JOBCTL_TEST_PODS=all.
-MORE = (("torch-elastic", "kubeflow", None), ("paddle-resnet", "kubeflow", "paddle"))
+MORE = (
+    ("torch-elastic", "kubeflow", None),
+    ("paddle-resnet", "kubeflow", "paddle"),
+    ("paddle-wide-deep", "none", "paddle-ps"),
+)
 Make = Callable[..., Cluster]
 
 
@@ -44,7 +48,6 @@ def start(cluster: Make, folder: Path, example: Path, framework: Name | None, **
     ("example", "operator", "framework"),
     [
         ("paddle-resnet", "paddle-operator", "paddle"),
-        ("paddle-wide-deep", "none", "paddle-ps"),
         ("paddle-wide-deep", "paddle-operator", "paddle-ps"),
         ("mindspore-lenet", "none", "mindspore"),
         *(MORE if os.environ.get("JOBCTL_TEST_PODS") == "all" else ()),
@@ -86,6 +89,35 @@ def test_the_launchers_of_all_pods_meet(
     made = start(cluster, folder, code, framework, **{"kubernetes.operator": operator})
     assert set(map(tuple, made.finish(600.0).values())) == {(0,)}, made.story()
     assert sorted(path.name for path in folder.iterdir()) == ["rank-0-of-2", "rank-1-of-2"], made.story()
+
+
+# Does what Paddle's servers and trainers do with the variables that they go by.
+ROLES = """\
+import os, socket
+role, rank, port = os.environ["TRAINING_ROLE"], os.environ["JOBCTL_ROLE_RANK"], int(os.environ["PADDLE_PORT"])
+if role == "PSERVER":
+    listening = socket.create_server((os.environ["POD_IP"], port))
+    while True:
+        listening.accept()
+for server in os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(","):
+    host, port = server.rsplit(":", 1)
+    socket.create_connection((host, int(port))).close()
+assert rank == os.environ["PADDLE_TRAINER_ID"]
+name = "trainer-%s-of-%s" % (rank, os.environ["PADDLE_TRAINERS_NUM"])
+open(os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], name), "w").close()
+"""
+
+
+def test_trainers_of_all_pods_find_their_servers(cluster: Make, tmp_path: Path) -> None:
+    """Without an operator, which would tell them where they are; servers end with the trainers."""
+    (folder := tmp_path / "checkpoint").mkdir()
+    (code := tmp_path / "code").mkdir()
+    shutil.copy(EXAMPLES / "paddle-wide-deep" / "job.yaml", code)
+    (code / "train.py").write_text(ROLES)
+    more = {"kubernetes.operator": "none", "ps": "{servers: 2, trainers: 2}"}
+    made = start(cluster, folder, code, None, **more)
+    assert set(map(tuple, made.finish(600.0).values())) == {(0,)}, made.story()
+    assert sorted(path.name for path in folder.iterdir()) == ["trainer-0-of-2", "trainer-1-of-2"], made.story()
 
 
 def test_a_lost_pod_costs_the_work_since_the_last_checkpoint(cluster: Make, tmp_path: Path) -> None:
