@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.tools.pace import keep_pace, limit
 
-from .torchrun import EXAMPLES, lines, run_and_kill, torchrun
+from .torchrun import EXAMPLES, alone, lines, run_and_kill, torchrun
 
 SCRIPT = "torch-elastic/train.py"
 
@@ -60,8 +60,8 @@ def test_one_process_then_two(tmp_path: Path) -> None:
     options = ("--epochs=2", "--min-accuracy=0.3")  # 2874 samples
     script = keep_pace(EXAMPLES / "torch-elastic", tmp_path / "script")
     limit(tmp_path / "checkpoints", 60)
-    often = torchrun(1, script, *options, "--checkpoint-every=5")
-    one = run_and_kill(often, 0, lambda line: line.startswith("step=50"), **variables)
+    often = alone(script, *options, "--checkpoint-every=5")
+    one = run_and_kill(often, lambda line: line.startswith("step=50"), **variables)
     two = lines(torchrun(2, SCRIPT, *options), **variables)
     assert one[0] == "started step=0 samples=0 of=2874 processes=1"
     first = re.fullmatch(r"resumed step=(\d+) samples=(\d+) of=2874 processes=2", two[0])

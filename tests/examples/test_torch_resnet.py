@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .checkpoints import cut, steps
-from .torchrun import EXAMPLES, lines, torchrun
+from .torchrun import alone, lines, torchrun
 
 SCRIPT = "torch-resnet/train.py"
 SHORT = ("--epochs=1", "--checkpoint-every=5")  # 22 steps
@@ -26,7 +26,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     assert resumed == ["resumed step=15 of=22 processes=2", *undisturbed[1:]]
     killed = cut(folder, tmp_path / "alone", 20, "writing.tmp")
     # Not accurate enough has an exit code of its own.
-    argv = [*torchrun(1, SCRIPT)[:1], str(EXAMPLES / SCRIPT), *SHORT, "--min-accuracy=1.01"]
+    argv = alone(SCRIPT, *SHORT, "--min-accuracy=1.01")
     printed = lines(argv, code=3, JOBCTL_PROGRESS_FILE=str(progress), **variables(killed))
     assert printed[0] == "resumed step=20 of=22 processes=1"
     assert printed[-1].startswith("final step=22 loss=")

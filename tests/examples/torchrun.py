@@ -1,4 +1,4 @@
-"""Starts an example's script as torchrun does on one machine, and kills a process of it in the middle."""
+"""Starts an example's script with torchrun on one machine, or without it, and kills it in the middle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-
-import psutil
 
 from tests.tools.standins import PATH
 
@@ -35,6 +33,11 @@ def torchrun(processes: int, script: str, *args: str) -> list[str]:
     return [*launcher, str(EXAMPLES / script), *args]
 
 
+def alone(script: str, *args: str) -> list[str]:
+    """Return the argv that runs the script without a launcher."""
+    return [sys.executable, str(EXAMPLES / script), *args]
+
+
 def lines(argv: list[str], *, code: int = 0, **variables: str) -> list[str]:
     """Run to the end and return the lines printed; fails unless the exit code is `code`."""
     done = subprocess.run(argv, env=environ(**variables), capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -42,8 +45,8 @@ def lines(argv: list[str], *, code: int = 0, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def run_and_kill(argv: list[str], rank: int, when: Callable[[str], bool], **variables: str) -> list[str]:
-    """Run, SIGKILL the process of that rank after the first line that `when` accepts; return the lines printed."""
+def run_and_kill(argv: list[str], when: Callable[[str], bool], **variables: str) -> list[str]:
+    """Run one process, SIGKILL it after the first line that `when` accepts; return the lines printed."""
     seen = []
     with subprocess.Popen(
         argv, env=environ(**variables), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -52,14 +55,8 @@ def run_and_kill(argv: list[str], rank: int, when: Callable[[str], bool], **vari
         for line in job.stdout:
             seen.append(line.rstrip("\n"))
             if when(seen[-1]):
-                _process_of(job.pid, rank).kill()
+                job.kill()
                 break
         seen += job.stdout.read().splitlines()
         assert job.wait(PATIENCE) != 0
     return seen
-
-
-def _process_of(launcher: int, rank: int) -> psutil.Process:
-    children = psutil.Process(launcher).children()
-    (found,) = (child for child in children if child.environ().get("RANK") == str(rank))
-    return found
