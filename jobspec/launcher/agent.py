@@ -26,7 +26,6 @@ from jobctl.jobspec.launcher.processes import (
     kill_descendants,
 )
 from jobctl.jobspec.launcher.report import Report
-from jobctl.jobspec.launcher.restart_policy import SETTLE
 from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
+BEGUN = 0.5  # seconds after which processes have had the time to begin
 SOON = 20.0  # seconds after which it is not any more
 
 
@@ -100,8 +100,8 @@ class Launcher:
                 if self.kept is not None:
                     self.kept.leave()
                 return code
-            if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > SETTLE:
-                load_for_later()  # when processes have had the time to begin
+            if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > BEGUN:
+                load_for_later()
                 self.loaded = True
             expectant = self.report.state in EXPECTANT and boot_time() - self.report.since < SOON
             self.pause(POLL / 5 if self.pending is not None or expectant else POLL)

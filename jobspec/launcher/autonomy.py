@@ -2,17 +2,123 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.files import abridged
+from jobctl.jobspec.launcher.network import free_port
+from jobctl.jobspec.launcher.pipe import UNSUPERVISED
 from jobctl.jobspec.launcher.processes import boot_time
-from jobctl.jobspec.launcher.restart_policy import Failed
+from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
 
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.pipe import Kept
     from jobctl.jobspec.launcher.report import Report
+
+
+SETTLE = (
+    0.5  # seconds before launchers begin anything by themselves: the failure that is the cause of others comes first
+)
+
+
+class EarlierFailure:
+    """A failure as an order tells of it."""
+
+    def __init__(self, told: Json) -> None:
+        self.rank: Optional[int] = told["rank"]
+        self.exit_code: Optional[int] = told["exit_code"]
+        self.kind: str = told["kind"]
+        self.progress: Optional[int] = told["progress"]
+        self.ran = float(told["ran"])
+        self.tail: List[str] = told["tail"]
+        self.alike: List[Tuple[int, int]] = [(rank, code) for rank, code in told["alike"]]
+
+
+class FailedNode:
+    """A node that has failed, and what the launchers may do about it by themselves: begin the next generation.
+
+    A small part of what supervisors decide (supervise/failures.py): whatever is not plain waits for one.
+    """
+
+    def __init__(self, report: Json, launch: Json, now: float) -> None:
+        failure = report["failure"]
+        self.since = now
+        self.proposed: Optional[float] = None
+        self.failure = {
+            "generation": report["generation"],
+            "at": failure["at"],
+            "node": launch["node"],
+            "host": launch["host"],
+            "rank": failure["rank"],
+            "exit_code": failure["exit_code"],
+            "kind": failure["kind"],
+            "progress": report["progress"],
+            "ran": max(0.0, failure["at"] - (report["started_at"] or failure["at"])),
+            "log": failure["log"],
+            "tail": abridged(failure)["tail"],
+            "reason": report["reason"],
+            "alike": [],
+        }
+
+    def waits(self, order: Json, kept: Kept, now: float) -> Optional[str]:
+        """Say what is waited for before anything may be begun, None if nothing is."""
+        alone = order.get("alone")
+        if alone is None or order["command"] != "run":
+            return "waits for the supervisor"
+        if kept.supervised(now):
+            return "leaves it to the supervisor"
+        if not kept.has(now):
+            return "has no lease, and so begins nothing"
+        if kept.gone:
+            return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(kept.gone)))
+        return None
+
+    def final(self, order: Json) -> Optional[str]:
+        """Say why nothing is to be begun any more, None if something is."""
+        alone = order["alone"]
+        if self.failure["kind"] in ("setup", "start"):
+            return "what cannot be started is not retried"
+        if len(alone["failures"]) >= alone["restarts"]:
+            return "the restarts of `recovery.max_restarts` are used up"
+        failure, before = EarlierFailure(self.failure), [EarlierFailure(told) for told in alone["failures"]]
+        rule = next((rule for rule in alone["rules"] if matches(rule["exit"], rule["log"], failure)), None)
+        if rule is not None:
+            return None if rule["do"] == "restart" else "a rule says not to retry here"
+        if any(is_a_bug(failure, earlier) for earlier in without_progress(failure, before)):
+            return "failed the same way again, before any progress"
+        return None
+
+    def end(self, order: Json, why: str) -> Json:
+        """Return the order to end the job, because of this failure."""
+        code = self.failure["exit_code"] or 1
+        # What a signal has ended is started again by the cluster, and this is the end.
+        code = code if code < 128 else 1
+        return {**order, "command": "finish", "exit_code": code, "why": "%s: %s" % (self.failure["reason"], why)}
+
+    def delay(self, order: Json) -> float:
+        """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
+        before = [EarlierFailure(told) for told in order["alone"]["failures"]]
+        return max(SETTLE, delay(EarlierFailure(self.failure), before))
+
+    def waits_for_etcd(self, now: float) -> bool:
+        """Say whether a generation was proposed a moment ago."""
+        return self.proposed is not None and now - self.proposed <= UNSUPERVISED
+
+    def successor(self, order: Json) -> Json:
+        """Return the generation after `order`, of the same members."""
+        number, meeting, alone = order["number"] + 1, order["rendezvous"], order["alone"]
+        port = free_port(meeting["address"], meeting["port"] + 1, *alone["ports"])
+        name = "%s-%d-%s" % (order["job"], number, os.urandom(4).hex())
+        return {
+            **order,
+            "number": number,
+            "grace": 0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            "rendezvous": {**meeting, "port": port, "id": name},
+            "alone": {**alone, "failures": [*alone["failures"], self.failure]},
+        }
 
 
 class Autonomy:
@@ -20,7 +126,7 @@ class Autonomy:
 
     def __init__(self, launch: Json, report: Report, kept: Kept) -> None:
         self.launch, self.report, self.kept = launch, report, kept
-        self.failed: Optional[Failed] = None
+        self.failed: Optional[FailedNode] = None
 
     def go_on(self, order: Optional[Json]) -> None:
         """Do what is due now; `order`: that in which the node runs, None if it runs in no such one any more."""
@@ -29,7 +135,7 @@ class Autonomy:
             self.failed = None
             return
         if self.failed is None:
-            self.failed = Failed(self.report.fields, self.launch, now)
+            self.failed = FailedNode(self.report.fields, self.launch, now)
         failed = self.failed
         waits = failed.waits(order, kept, now)
         final = None if waits else failed.final(order)

@@ -13,7 +13,6 @@ from jobctl.jobspec.launcher.files import note
 if TYPE_CHECKING:
     import socket
     from typing import Callable, Dict, List, Optional, Tuple
-FROM_OUTSIDE = (129, 130, 137, 143)  # how a process ends that somebody, or something, has ended
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 

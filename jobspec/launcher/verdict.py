@@ -10,14 +10,15 @@ from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.failure import Failure, hint_of
 from jobctl.jobspec.launcher.files import last_lines
 from jobctl.jobspec.launcher.log_files import Lookout
-from jobctl.jobspec.launcher.processes import FROM_OUTSIDE, signal_name
-from jobctl.jobspec.launcher.restart_policy import SETTLE
+from jobctl.jobspec.launcher.processes import signal_name
+from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
 
 if TYPE_CHECKING:
     from typing import List, Optional
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.run import Run
+RECORDS_WRITTEN = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
 
 
 class Verdict:
@@ -64,7 +65,7 @@ class Verdict:
         if first is not None:
             return first
         ended = [pair for child in self.run.children for pair in [self.run.ended.get(child)] if pair and pair[0] != 0]
-        if ended and abs(time.time() - ended[0][1]) > SETTLE:  # clocks are set
+        if ended and abs(time.time() - ended[0][1]) > RECORDS_WRITTEN:  # clocks are set
             return self.launcher_failure(*ended[0])
         if self.run.hang.hangs(time.monotonic()):
             return Failure("hang", None, None, None, None, time.time())

@@ -13,6 +13,7 @@ from importlib.resources import files
 # From the bottom up: each file imports only from those before it.
 ORDER = (
     "files",
+    "restart_policy",
     "processes",
     "deadline",
     "failure",
@@ -27,7 +28,6 @@ ORDER = (
     "peers",
     "etcd",
     "pipe",
-    "restart_policy",
     "etcd_session",
     "gossip",
     "setup",
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
     Json = Dict[str, Any]
+    Failed = Any  # what restart_policy.py describes
 
 """
 
@@ -81,7 +82,8 @@ def _divided(name: str) -> tuple[list[str], str]:
 
     What it imports from its neighbours, or for type checkers only, is left out.
     """
-    first, *lines = _source(name).splitlines()
+    docstring, _, code = _source(name)[3:].partition('"""\n')
+    lines = code.splitlines()
     imports: list[str] = []
     end, block = 0, False  # block: in what only type checkers read, or in an import of several lines
     for line in lines:
@@ -92,4 +94,5 @@ def _divided(name: str) -> tuple[list[str], str]:
         block = line.endswith(("(", ":")) or (block and not line.startswith(")"))
         end += 1
     heading = f"# --- launcher/{name}.py ".ljust(119, "-")
-    return imports, "\n".join([heading, f"# {first.strip(chr(34))}", "", *lines[end:], "", ""])
+    comment = [f"# {line}".rstrip() for line in docstring.strip().splitlines()]
+    return imports, "\n".join([heading, *comment, "", *lines[end:], "", ""])

@@ -5,7 +5,6 @@ The rules are those of the spec's `recovery`; docs/recovery.md tells them to use
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,25 +13,24 @@ from itertools import pairwise
 from jobctl.jobspec.deploy.control import Ledger
 from jobctl.jobspec.deploy.observed import Observed, ObservedNode, failure_words
 from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.launcher.restart_policy import (
+    FROM_OUTSIDE,
+    delay,
+    is_a_bug,
+    made_progress,
+    matches,
+    without_progress,
+)
 from jobctl.jobspec.plan.types import Failure, Recovery, Rule
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Restart
-
-# A run this long without a step counter counts as progress: nobody calls a crash after a minute's training a bug.
-PROGRESS_WITHOUT_COUNTER = 60.0  # seconds
 
 # Failures settle for this long, so that the first of several is taken for the cause, not the first one seen. When they
 # were is said by the clocks of their hosts: one that is far ahead keeps nobody waiting.
 SETTLE = 0.3  # seconds
 
-# What ends a process from outside and says nothing about its code: killed by a person, the kernel (out of
-# memory), a machine that shuts down.
-_FROM_OUTSIDE = frozenset(128 + signal for signal in (1, 2, 9, 15))
-
 # What hangs hangs on all nodes: the launcher that has seen it has the others write their stacks before it fails. Those
 # that it could not tell, as datagrams do not come through, see the hang themselves, mostly within this time.
 MUSTER = 6.0  # seconds
-
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 30.0  # seconds
 
 CONSEQUENCE = 60.0  # seconds in which peers fail because of a node that did
 
@@ -114,7 +112,7 @@ def _ended_badly(observed: Observed, generation: int) -> tuple[tuple[int, int], 
     """Return rank and exit code of the processes that ended badly by themselves."""
     processes = [p for node in observed.members if node.generation == generation for p in node.processes]
     ended = [(p.rank, p.exit_code) for p in processes if p.exit_code is not None]
-    return tuple((rank, code) for rank, code in ended if code != 0 and code not in _FROM_OUTSIDE)
+    return tuple((rank, code) for rank, code in ended if code != 0 and code not in FROM_OUTSIDE)
 
 
 def newest_step(observed: Observed) -> int | None:
@@ -140,7 +138,7 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
         return GiveUp(words, failure)
     if failure.kind == "start" and (rule is None or rule.do != "restart"):
         return GiveUp(f"{words}; what cannot be started is not retried", failure)
-    if rule is None and any(_is_a_bug(failure, other) for other in _without_progress(failure, before)):
+    if rule is None and any(is_a_bug(failure, other) for other in without_progress(failure, before)):
         return GiveUp(f"{words}, again, before any progress: a bug, not a fault", failure)
     if Ledger(0.0, failures=tuple(before)).counted(policy.window, now) >= policy.max_restarts:
         within = "" if policy.window is None else f" within {policy.window:g} s"
@@ -148,7 +146,7 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
             f"{words}; all {policy.max_restarts} restarts of `recovery.max_restarts` are used up{within}",
             failure,
         )
-    return Restart(words, failure, _backoff(failure, before))
+    return Restart(words, failure, delay(failure, before))
 
 
 def judge_alone(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: float) -> Decision:
@@ -160,7 +158,7 @@ def judge_alone(failure: Failure, earlier: Sequence[Failure], policy: Recovery, 
     failure = replace(failure, alone=True)
     last = earlier[-1] if earlier else None
     soon = last is not None and failure.at - last.at <= CONSEQUENCE
-    if last is not None and soon and last.alone and last.node != failure.node and not _made_progress(failure, last):
+    if last is not None and soon and last.alone and last.node != failure.node and not made_progress(failure, last):
         return Rejoin(f"node {failure.node}: {failure_words(failure)}", failure, 0.0, counts=False)
     verdict = judge(failure, earlier, policy, now)
     return Rejoin(verdict.cause, verdict.failure, verdict.delay) if isinstance(verdict, Restart) else verdict
@@ -174,55 +172,7 @@ def not_before(verdict: Decision, least: float, now: float) -> Decision:
 
 
 def matching_rule(failure: Failure, rules: Sequence[Rule]) -> Rule | None:
-    return next((rule for rule in rules if _matches(rule, failure)), None)
-
-
-def _matches(rule: Rule, failure: Failure) -> bool:
-    if rule.exit is not None and rule.exit != failure.exit_code:
-        return False
-    return rule.log is None or any(re.search(rule.log, line) for line in failure.tail)
-
-
-def _is_a_bug(failure: Failure, last: Failure) -> bool:
-    """Say whether a failure repeats an earlier one, on the same rank with the same code.
-
-    Which of several ranks with the same bug is the first to fail is chance, so those of both generations are compared.
-    """
-    own = all(f.kind in ("exit", "signal") and f.exit_code not in _FROM_OUTSIDE for f in (failure, last))
-    this, that = (failure.rank, failure.exit_code), (last.rank, last.exit_code)
-    return own and (this == that or this in last.alike or that in failure.alike)
-
-
-def _without_progress(failure: Failure, before: Sequence[Failure]) -> list[Failure]:
-    """Return the failures before this one since there was progress, the newest first.
-
-    More than the last one: its peers are ended with the first rank that fails, so that two ranks with the same bug
-    may take turns at being first.
-    """
-    found: list[Failure] = []
-    later = failure
-    for earlier in reversed(before):
-        if _made_progress(later, earlier):
-            break
-        found.append(earlier)
-        later = earlier
-    return found
-
-
-def _made_progress(failure: Failure, last: Failure) -> bool:
-    """Say whether the generation that ended with `failure` got anywhere since `last`.
-
-    To fail at the very step of the last time is no progress: the way there was only repeated.
-    """
-    if failure.progress is None:
-        return last.progress is None and failure.ran >= PROGRESS_WITHOUT_COUNTER
-    return failure.progress != last.progress
-
-
-def _backoff(failure: Failure, before: Sequence[Failure]) -> float:
-    """Return how many seconds to wait: none after progress, then twice as long each time without any."""
-    fruitless = len(_without_progress(failure, before))
-    return 0.0 if fruitless == 0 else min(_FIRST_BACKOFF * 2.0 ** (fruitless - 1), _LONGEST_BACKOFF)
+    return next((rule for rule in rules if matches(rule.exit, rule.log, failure)), None)
 
 
 def fails_again(failure: Failure, earlier: Sequence[Failure]) -> bool:
@@ -230,5 +180,5 @@ def fails_again(failure: Failure, earlier: Sequence[Failure]) -> bool:
     before = [other for other in earlier if other.generation != failure.generation][-(SAME_HOST - 1) :]
     line = [*before, failure]
     same = all((other.node, other.host) == (failure.node, failure.host) for other in line)
-    fruitless = not any(_made_progress(later, last) for last, later in pairwise(line))
+    fruitless = not any(made_progress(later, last) for last, later in pairwise(line))
     return len(line) == SAME_HOST and same and fruitless

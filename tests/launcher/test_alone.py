@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.control import endpoints
 from jobctl.jobspec.launcher.pipe import UNSUPERVISED, Kept
-from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY, SETTLE, Failed
+from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 
 LAUNCH = {"node": 1, "host": "a"}
 
 
-def failed(**how: Any) -> Failed:
+def failed(**how: Any) -> FailedNode:
     """A node that has failed 5 s after its start, at no step, with code 1."""
     failure = {"at": 105.0, "rank": 1, "exit_code": 1, "kind": "exit", "log": "workerlog.1", "tail": ["out of luck"]}
     report = {"generation": 2, "progress": None, "started_at": 100.0, "reason": "rank 1 exited with code 1"}
     more = {key: how.pop(key) for key in ("progress", "started_at") if key in how}
-    return Failed({**report, **more, "failure": {**failure, **how}}, LAUNCH, 0.0)
+    return FailedNode({**report, **more, "failure": {**failure, **how}}, LAUNCH, 0.0)
 
 
 def order(*failures: dict[str, Any], **alone: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The simulated world with an etcd in it: the real Keeper, Kept, Quorum and Failed, on a store whose members fail.
+"""The simulated world with an etcd in it: the real Keeper, Kept, Quorum and FailedNode, on a store whose members fail.
 
 etcd is taken for what it promises, and no more: what has a quorum is linearizable; a lease ends only where there is a
 leader, and a newly elected one gives every lease its whole time once more (lessor.Promote).
@@ -14,11 +14,11 @@ from functools import lru_cache
 from typing import Any
 
 from jobctl.jobspec.deploy.control import parse_control
+from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import Keeper
 from jobctl.jobspec.launcher.pipe import Kept
-from jobctl.jobspec.launcher.restart_policy import Failed
 from jobctl.jobspec.plan.types import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
@@ -232,7 +232,7 @@ class EtcdLauncher(Launcher):
         self.order: dict[str, Any] | None = None
         self.number = 0
         self.seen: str | None = None  # the generation that it began last
-        self.since: Failed | None = None
+        self.since: FailedNode | None = None
 
     def remember(self, lease: str) -> None:
         self.place.lease = {"lease": lease}
@@ -286,7 +286,7 @@ class EtcdLauncher(Launcher):
         if self.since is None:
             failure = {"at": now, "rank": None, "exit_code": None, "kind": "launcher", "log": None, "tail": []}
             report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
-            self.since = Failed(report, self.launch, now)
+            self.since = FailedNode(report, self.launch, now)
         if (
             self.since.waits(self.order, self.kept, now) or self.since.final(self.order)
         ) is None and not self.since.waits_for_etcd(now):
