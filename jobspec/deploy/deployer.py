@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.events import Events
 from jobctl.jobspec.deploy.jobdir import JobDir
 from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.reach import Reach
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.transport import HostError
 from jobctl.jobspec.plan.types import Generation, Node, Plan
@@ -121,6 +122,10 @@ class Deployer(Handle, Protocol):
     """
 
     image: Image | None
+
+    @property
+    def reach(self) -> Reach | None:
+        """Return the hosts that it was made for, and how they are reached; None on this machine."""
 
     def reach_out(self) -> None:
         """Connect in the background: there is something else to do first. What comes of it shows at the first use."""

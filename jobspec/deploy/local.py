@@ -54,6 +54,7 @@ from jobctl.jobspec.deploy.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.logfiles import Folder
 from jobctl.jobspec.deploy.logs import Logs, Selection
 from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, parse_node, waits_for
+from jobctl.jobspec.deploy.reach import Reach
 from jobctl.jobspec.deploy.reconcile import Step
 from jobctl.jobspec.deploy.untrusted import number_in
 from jobctl.jobspec.deploy.vitals import Vitals
@@ -73,6 +74,7 @@ class Local:
     """The deployer of one job on this machine."""
 
     image: Image | None = None
+    reach: Reach | None = None
     interval = 0.1  # reading the reports of a few nodes costs well under a millisecond
 
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:

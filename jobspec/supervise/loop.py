@@ -79,7 +79,7 @@ class Supervisor:
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock = deployer, clock
         self.recorder = Recorder(deployer.job, clock, say)
-        self.reach = deployer.job.reach()
+        self.reach = deployer.reach  # not what the job has by now: following its hosts takes seconds
         self._stamp: object = None  # of the plan that is known
         self._pending: Pending | None = None  # a change that a command could not make
         self._waiting: float | None = None  # since when there is nothing to do but wait

@@ -18,7 +18,7 @@ from jobctl.jobspec.plan.types import Failure, HostRef, Plan
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import loop
 from jobctl.jobspec.supervise.decisions import Repair, Restart
-from jobctl.jobspec.supervise.loop import Supervisor
+from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 from tests.deploy.test_carry_out import RUNNING, TWO, Now
 
 LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
@@ -42,7 +42,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     reach = Reach(tuple(Host(name) for name in ("h0", "h1", "s1", "s2")))
     job.remember({"reach": None, "job": "job"}, TWO, {"spec": {}})
     monkeypatch.setattr(JobDir, "reach", lambda self: reach)
-    deployer: Any = SimpleNamespace(job=job, plan=TWO)
+    deployer: Any = SimpleNamespace(job=job, plan=TWO, reach=reach)
     deployer.settle_in = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
     return Supervisor(deployer, Now(), lambda text: None)
 
@@ -71,6 +71,18 @@ def test_a_node_stays_planned_where_it_is_if_the_other_host_cannot_take_it(super
 def test_a_host_that_only_did_not_answer_is_soon_a_place_for_nodes_again(supervisor: Supervisor, code: str) -> None:
     supervisor._tell_failed({"s2": HostError("s2", code, "it does not answer")})
     assert [supervisor._unfit.hosts(now) for now in (14.0, 16.0)] == [{"s2"}, set()]
+
+
+def test_hosts_that_come_while_the_supervisor_begins_are_not_missed(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It follows the hosts that it was started with, and that takes seconds: a spare of that moment would never be used."""
+    supervisor._plan()
+    more = Reach((*supervisor.deployer.reach.hosts, Host("s3")))  # type: ignore[union-attr]
+    monkeypatch.setattr(JobDir, "reach", lambda self: more)
+    late = Supervisor(supervisor.deployer, Now(), lambda text: None)
+    with pytest.raises(HostsChanged):
+        late._plan()
 
 
 def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
