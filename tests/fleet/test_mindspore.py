@@ -62,8 +62,7 @@ def test_lenet_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, ho
 
     That the weights are those of a run that nothing disturbed: tests/local.
     """
-    args = "args: [--epochs=12, --min-accuracy=0.93]\n"
-    job = Jobs(tmp_path / "lenet", hosts, spec("lenet", hosts) + args)
+    job = Jobs(tmp_path / "lenet", hosts, spec("lenet", hosts) + "args: [--epochs=8, --min-accuracy=0.93]\n")
     keep_pace(EXAMPLES / "mindspore-lenet", job.code)
     name_hosts(job, " spare")
     limit(job.checkpoints, 50)
@@ -86,9 +85,9 @@ def test_lenet_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, ho
         assert homes(state) == [(0, "h3"), (1, "h2"), ("scheduler", "h3")]
         assert state["generation"] > number
         out = job.run("logs", "--generation", str(state["generation"])).stdout  # it cannot ask the host that is off
-        finals = re.findall(r"final step=264 loss=\S+ accuracy=(\S+) weights=(\S+)", out)
+        finals = re.findall(r"final step=176 loss=\S+ accuracy=(\S+) weights=(\S+)", out)
         assert (len(finals), len(set(finals)), float(finals[0][0]) >= 0.93) == (2, 1, True)
-        (step,) = set(re.findall(r"resumed step=(\d+) of=264", out))
+        (step,) = set(re.findall(r"resumed step=(\d+) of=176", out))
         assert int(step) >= 60
     finally:
         if "sshd" not in hosts[0].processes:

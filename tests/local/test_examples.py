@@ -98,18 +98,18 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: P
     """As if a worker was killed while it saved: the weights become those of a run that nothing disturbed."""
     jobs = example("mindspore-lenet")
     jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
-    done = jobs.run("up", "--follow", timeout=240)
+    args = "--set=args=[--epochs=2, --checkpoint-every=20, --min-accuracy=0]"  # its accuracy in the end: tests/fleet
+    done = jobs.run("up", args, "--follow", timeout=240)
     assert done.returncode == 0, done.stderr
     ended = re.compile(r"^(.*?) \| final .* (accuracy=\S+ weights=\S+)", re.M)
     undisturbed = set(ended.findall(done.stdout))  # a worker that crashes as it ends says it once more
-    assert float(final(done.stdout)["accuracy"]) >= 0.93
-    (tmp_path / "checkpoints" / "rank-1" / "step-00000176.ckpt").unlink()
+    (tmp_path / "checkpoints" / "rank-1" / "step-00000044.ckpt").unlink()
     number = jobs.status()["generation"]
     jobs.ok("restart")
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     later = range(number + 1, jobs.status()["generation"] + 1)
     out = "".join(jobs.ok("logs", "--generation", str(one)) for one in later)
-    assert {("160", "0"), ("160", "1")} <= set(re.findall(r"resumed step=(\d+) of=176 rank=(\d)", out))
+    assert {("40", "0"), ("40", "1")} <= set(re.findall(r"resumed step=(\d+) of=44 rank=(\d)", out))
     finals = set(ended.findall(out))
     assert len(undisturbed) == len(finals) == 2
     assert len({weights for _, weights in finals | undisturbed}) == 1
