@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from jobctl.jobspec.deploy.errors import DeployError
 from jobctl.jobspec.deploy.files import read_json, write_atomic
 from jobctl.jobspec.deploy.untrusted import Json
+from jobctl.jobspec.launcher.control import age_of
 from jobctl.jobspec.plan.serial import load
 from jobctl.jobspec.plan.types import Failure, Generation
 from jobctl.jobspec.render.payload import control_json
@@ -121,12 +122,8 @@ def newest(controls: Iterable[Control]) -> Control:
 
 
 def age(generation: Generation) -> tuple[float, int, str, int]:
-    """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
-
-    Two who were cut off from each other may both have begun one of a number: then one of them counts, the same for all.
-    """
-    command = ("run", "stop", "finish").index(generation.command)
-    return generation.began, generation.number, generation.rendezvous.id, command
+    """Return what grows with every order, as launchers have it."""
+    return age_of(generation.began, generation.number, generation.rendezvous.id, generation.command)
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:

@@ -23,9 +23,16 @@ def control_problem(order: Optional[Json]) -> Optional[str]:
 
 
 def age(order: Json) -> Tuple[float, int, str, int]:
-    """Return what grows with every order: see deploy/control.py."""
-    commands = ("run", "stop", "finish")
-    return order.get("began", 0.0), order["number"], order["rendezvous"]["id"], commands.index(order["command"])
+    """Return what grows with every order."""
+    return age_of(order.get("began", 0.0), order["number"], order["rendezvous"]["id"], order["command"])
+
+
+def age_of(began: float, number: int, rendezvous: str, command: str) -> Tuple[float, int, str, int]:
+    """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
+
+    Two who were cut off from each other may both have begun one of a number: then one of them counts, the same for all.
+    """
+    return began, number, rendezvous, ("run", "stop", "finish").index(command)
 
 
 def merged(order: Json, newest: Json) -> Json:
