@@ -71,9 +71,9 @@ def limited() -> None:
 
 def measure(code: Path, host: Path) -> dict[str, float]:
     """Hash the code and send it; return how long that took, and the most memory."""
-    from jobctl.jobspec.deploy.code import select
-    from jobctl.jobspec.deploy.code_send import Package
-    from jobctl.jobspec.deploy.here import Here
+    from jobctl.jobspec.deploy.host.send_code import Package
+    from jobctl.jobspec.deploy.store.code import select
+    from jobctl.jobspec.deploy.transport.local import Here
     from jobctl.jobspec.plan.types import Code
 
     begun = time.monotonic()

@@ -13,19 +13,19 @@ from jobctl import console
 from jobctl.changed import another_secret, changed_keys, say_drift, secret_digests, unnamed
 from jobctl.console import Failed
 from jobctl.naming import node_number
-from jobctl.options import Format
+from jobctl.options import Format, duration
 from jobctl.outcome import Applied, finish_up, raise_code, tell_failures, wait_until_up
 from jobctl.ownership import refuse_others, refuse_owner, warn_of_another_spec, warn_of_refusal
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.changes import Changed
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle, Start
-    from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.observed import Observed
-    from jobctl.jobspec.deploy.reach import Reach
-    from jobctl.jobspec.deploy.reconcile import Step, Wanted
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, Start
+    from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
+    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
 
 PATIENCE = 1.0  # seconds for which hosts are asked to stay until launchers have begun
@@ -52,7 +52,7 @@ class Options:
 @contextmanager
 def locked(deployer: Handle, what: str, break_it: bool) -> Iterator[None]:
     """Hold the job's lock while steps are applied. Ends with 5 if someone else keeps it."""
-    from jobctl.jobspec.deploy.lock import Locked
+    from jobctl.jobspec.deploy.store.lock import Locked
 
     try:
         with deployer.lock(what, break_it=break_it):
@@ -101,7 +101,7 @@ class Change:
     @property
     def phase(self) -> str:
         """How the job stands."""
-        from jobctl.jobspec.deploy.observed import phase
+        from jobctl.jobspec.deploy.model.observed import phase
 
         return phase(self.observed)[0]
 
@@ -124,7 +124,7 @@ class Steps(Protocol):
 
 def look(deployer: Deployer) -> Observed:
     """Look at what runs; engines of a running job that do not answer get a moment to come back first."""
-    from jobctl.jobspec.deploy.engine import AWAY
+    from jobctl.jobspec.deploy.model.errors import AWAY
 
     observed = deployer.observe()
     away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in AWAY}
@@ -137,8 +137,8 @@ def look(deployer: Deployer) -> Observed:
 
 def change_of(deployer: Deployer, plan: Plan, options: Options, *, waits: bool = False) -> Change:
     """Look at what runs, and return what there is to do; with `waits`, engines that restart are waited for."""
-    from jobctl.jobspec.deploy.carry_out import wanted
-    from jobctl.jobspec.deploy.reconcile import reconcile
+    from jobctl.jobspec.deploy.apply.executor import wanted
+    from jobctl.jobspec.deploy.apply.reconcile import reconcile
 
     anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
     anew = anew or another_secret(options.changed)
@@ -191,10 +191,10 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
 def _apply(
     deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options, left: Failures
 ) -> Applied:
-    from jobctl.jobspec.deploy.carry_out import Execution, carry_out, fresh_run, is_held, runs
-    from jobctl.jobspec.deploy.clock import SystemClock
-    from jobctl.jobspec.deploy.deployer import Start
-    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.apply.clock import SystemClock
+    from jobctl.jobspec.deploy.apply.deployer import Start
+    from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, fresh_run, is_held, runs
+    from jobctl.jobspec.deploy.model.errors import DeployError
 
     change = change_of(deployer, plan, options, waits=not options.check)
     observed, steps = change.observed, change.steps
@@ -247,7 +247,7 @@ def secret_names(plan: Plan) -> set[str]:
 
 def tell_up(deployer: Handle, plan: Plan) -> None:
     """Record what is brought up: `report` tells it even when the job is down."""
-    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.store import events
 
     nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
     message = f"up: {plan.framework} on {nodes}, target {plan.target}"
@@ -256,7 +256,7 @@ def tell_up(deployer: Handle, plan: Plan) -> None:
 
 def teller(deployer: Handle, output: Format) -> Any:
     """Return what tells of each step, as an event and to whoever looks on."""
-    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.store import events
 
     def note(step: Step) -> None:
         events.record(deployer.job.events, time.time(), "step", str(step), node=step.node, by="up")
@@ -268,7 +268,7 @@ def teller(deployer: Handle, output: Format) -> Any:
 
 def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return what is kept of how a job was started, for commands that name only the job."""
-    from jobctl.jobspec.deploy.reach import dump_reach
+    from jobctl.jobspec.deploy.model.inventory import dump_reach
 
     return {
         "job": plan.job,
@@ -301,7 +301,7 @@ def source_of(compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> dic
 
 def secrets_of(compiled: Compiled) -> dict[str, str]:
     """Return the values of the job's secrets. Ends with 2 for one that cannot be read."""
-    from jobctl.jobspec.deploy.secrets import SecretMissing, read_secrets
+    from jobctl.jobspec.deploy.store.secrets import SecretMissing, read_secrets
 
     try:
         return read_secrets(compiled.spec.secrets, compiled.directory, console.environ())
@@ -311,7 +311,7 @@ def secrets_of(compiled: Compiled) -> dict[str, str]:
 
 def start_supervisor(job: JobDir) -> None:
     """Leave a supervisor behind that outlives this command and its terminal."""
-    from jobctl.jobspec.deploy import background
+    from jobctl.jobspec.deploy.targets import background
 
     background.start_supervisor(
         job,
@@ -327,22 +327,12 @@ def grace_of(deployer: Handle, timeout: str | None) -> float:
     return deployer.plan.stop_grace if deployer.plan else 10.0
 
 
-def duration(text: str) -> float:
-    """Return the seconds that a duration such as `30s`, `10m` or a plain number means. Ends with 2 for others."""
-    from jobctl.jobspec.spec.short import parse_duration
-
-    try:
-        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
-    except ValueError as error:
-        raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
-
-
 def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Begin a new generation, whatever runs."""
-    from jobctl.jobspec.deploy.carry_out import Execution, carry_out, wanted
-    from jobctl.jobspec.deploy.clock import SystemClock
-    from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.reconcile import reconcile
+    from jobctl.jobspec.deploy.apply.clock import SystemClock
+    from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, wanted
+    from jobctl.jobspec.deploy.apply.reconcile import reconcile
+    from jobctl.jobspec.deploy.model.errors import DeployError
 
     plan = deployer.plan
     if plan is None:

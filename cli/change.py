@@ -28,7 +28,7 @@ from jobctl.options import (
 
 if TYPE_CHECKING:
     from jobctl.bringup import Steps
-    from jobctl.jobspec.deploy.deployer import Handle, Victim
+    from jobctl.jobspec.deploy.apply.deployer import Handle, Victim
 
 Timeout = Annotated[
     Optional[str],  # noqa: UP045
@@ -196,7 +196,8 @@ def drill(
     Example: jobctl drill my-job --container --node 1
     """
     from jobctl.drilling import drill_job
-    from jobctl.jobs import Reached, supervised_job
+    from jobctl.jobs import Reached
+    from jobctl.running import supervised_job
 
     deployer = supervised_job(job, "drill", Reached(hosts, ssh_config, accept_new))
     victim: Victim = "host" if host else "container" if container else "process"
@@ -242,9 +243,10 @@ def stop(
     """
     from jobctl.clusters import stop_in_cluster
     from jobctl.ending import stop_job
-    from jobctl.jobs import Reached, running_job, supervised_job
-    from jobctl.jobspec.deploy.cluster.cluster import Cluster
+    from jobctl.jobs import Reached
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
     from jobctl.ownership import refuse_other_folder
+    from jobctl.running import running_job, supervised_job
 
     reached = Reached(hosts, ssh_config, accept_new, context, namespace)
     handle = running_job(job, reached)
@@ -276,9 +278,10 @@ def restart(
     """
     from jobctl.bringup import restart_job
     from jobctl.clusters import restart_in_cluster
-    from jobctl.jobs import Reached, running_job, supervised_job
-    from jobctl.jobspec.deploy.cluster.cluster import Cluster
+    from jobctl.jobs import Reached
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
     from jobctl.ownership import refuse_other_folder
+    from jobctl.running import running_job, supervised_job
 
     reached = Reached(hosts, ssh_config, accept_new, context, namespace)
     handle = running_job(job, reached)
@@ -309,8 +312,9 @@ def down(
     Example: jobctl down my-job
     """
     from jobctl.ending import down_job
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached
     from jobctl.ownership import refuse_other_folder
+    from jobctl.running import running_job
 
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     refuse_other_folder(deployer.job, job, take_over)

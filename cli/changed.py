@@ -12,10 +12,10 @@ from jobctl import console
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.changes import Changed
-    from jobctl.jobspec.deploy.deployer import Deployer
-    from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.reconcile import Step
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.spec.model import Spec
 
@@ -44,7 +44,7 @@ def changed_keys(
 
     What a key makes necessary is found by planning the job once more with its old value. Values of `secrets` count too.
     """
-    from jobctl.jobspec.deploy.changes import changed, differences
+    from jobctl.jobspec.deploy.apply.changes import changed, differences
 
     spec = spec_started_with(deployer.job)
     if spec is None:
@@ -61,8 +61,8 @@ def changed_keys(
 
 def changed_secrets(compiled: Compiled, directory: JobDir) -> list[Changed]:
     """Return the secrets that have another value than the job was started with, as far as they can be read here."""
-    from jobctl.jobspec.deploy.changes import HIDDEN, Changed
-    from jobctl.jobspec.deploy.secrets import digests, own_key, readable_secrets
+    from jobctl.jobspec.deploy.apply.changes import HIDDEN, Changed
+    from jobctl.jobspec.deploy.store.secrets import digests, own_key, readable_secrets
 
     known = (directory.source() or {}).get("secrets", {})
     if not known or not directory.secrets_key.exists():
@@ -75,7 +75,7 @@ def changed_secrets(compiled: Compiled, directory: JobDir) -> list[Changed]:
 
 def secret_digests(compiled: Compiled, directory: JobDir, values: Mapping[str, str]) -> dict[str, str]:
     """Return what tells the values of secrets from others; of one that is not among `values`, what was known of it."""
-    from jobctl.jobspec.deploy.secrets import digests, own_key
+    from jobctl.jobspec.deploy.store.secrets import digests, own_key
 
     if not compiled.spec.secrets:
         return {}
@@ -115,7 +115,7 @@ def compiled_as_started(name: str) -> Compiled | None:
 def say_drift(directory: JobDir) -> None:
     """Tell that the spec, or the environment that it is filled in from, says something else than the last `up` used."""
     from jobctl.jobs import load
-    from jobctl.jobspec.deploy.changes import changed, differences
+    from jobctl.jobspec.deploy.apply.changes import changed, differences
 
     spec, about = spec_started_with(directory), directory.about()
     if spec is None or about is None:
@@ -157,7 +157,7 @@ class _Effects:
 
         from jobctl.console import Failed
         from jobctl.jobs import plan_of
-        from jobctl.jobspec.deploy.changes import value_at, with_value
+        from jobctl.jobspec.deploy.apply.changes import value_at, with_value
         from jobctl.jobspec.spec.model import Spec
 
         plan = self.plan
@@ -171,7 +171,7 @@ class _Effects:
             return None
 
     def _is_other_code(self, other: Plan) -> bool:
-        from jobctl.jobspec.deploy.code import code_hash
+        from jobctl.jobspec.deploy.store.code import code_hash
 
         return self.plan.target == "local" and code_hash(other) != code_hash(self.plan)
 

@@ -23,91 +23,14 @@ from jobctl.options import Format
 from jobctl.outcome import SETTLED, Applied, finish_up, raise_code, report, wait_until_up
 from jobctl.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.progress import Progress
+from jobctl.running import cluster_for, refuse
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled, Where
-    from jobctl.jobspec.deploy.changes import Changed
-    from jobctl.jobspec.deploy.cluster.api import Api
-    from jobctl.jobspec.deploy.cluster.cluster import Change, Cluster
-    from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.reconcile import Step
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.kubernetes.cluster import Change, Cluster
     from jobctl.jobspec.plan.types import Plan
-
-_THERE = "in a cluster its operator sees to the job: "
-_REFUSED = {
-    "scale": ("the number of pods is part of what it is made from", "change `nodes` in the spec, then `jobctl up`"),
-    "drill": ("jobctl has no recovery of its own to rehearse", "`kubectl delete pod` shows what the operator does"),
-    "supervise": ("no supervisor of jobctl's runs, nor could it do anything", "`jobctl status --watch` follows it"),
-    "restart --node": ("it decides which pods go on", "`kubectl delete pod` ends one, `jobctl restart` all of them"),
-    "report": ("nobody here notes when it trained and when not", "`jobctl events` has what the cluster tells"),
-    "run": (
-        "a pod beside the job is not jobctl's to make",
-        "`kubectl run -it --rm --image …`, or `jobctl exec` in a node",
-    ),
-}
-
-
-def refuse(command: str) -> Failed:
-    """Return the end of a command that means nothing in a cluster: why, and what does instead."""
-    reason, hint = _REFUSED[command]
-    return Failed(f"there is no `{command}` on target `kubernetes`: {_THERE}{reason}", 2, hint)
-
-
-def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:
-    """Return a job in its cluster: as the options say, else as it was started. Ends with 2 if no cluster is known."""
-    from jobctl.jobspec.deploy.cluster.cluster import Cluster, ClusterReach, load_cluster
-
-    known = (directory.about() or {}).get("cluster")
-    reach = load_cluster(known) if known else ClusterReach()
-    elsewhere = context not in (None, reach.context)
-    api = _connected(context or reach.context, namespace or (None if elsewhere else reach.namespace))
-    same = (api.context, api.namespace) == (reach.context, reach.namespace)
-    return Cluster(directory, api, plan, reach.kinds if same else None)
-
-
-def _connected(context: str | None, namespace: str | None) -> Api:
-    from jobctl.jobspec.deploy.cluster.api import connect
-    from jobctl.jobspec.deploy.cluster.problems import ConfigError
-
-    try:
-        return connect(context, namespace, console.environ())
-    except ConfigError as error:
-        raise Failed(error.message, 2, error.hint) from error
-
-
-def cluster_for(compiled: Compiled, where: Where) -> tuple[Plan, Cluster]:
-    """Return the plan of a compiled job and its cluster: as the options say, or the spec, or as it was started."""
-    from jobctl.jobs import job_of_name, plan_of
-
-    plan = plan_of(compiled)
-    asked = compiled.spec.kubernetes
-    context = where.context or (asked.context if asked else None)
-    namespace = where.namespace or (asked.namespace if asked else None)
-    if plan.cluster is not None and plan.cluster.namespace:
-        # The server refuses objects that name another namespace than the one that they are brought to.
-        plan = replace(plan, cluster=replace(plan.cluster, namespace=namespace))
-    cluster = cluster_of(job_of_name(plan.job), context, namespace, plan)
-    cluster.unchanged = _is_unchanged(cluster.job, compiled, plan)
-    return plan, cluster
-
-
-def _is_unchanged(job: JobDir, compiled: Compiled, plan: Plan) -> bool:
-    """Say whether the spec and the code are those that the job was last brought up with, by whichever jobctl."""
-    from pydantic import ValidationError
-
-    from jobctl.jobspec.spec.model import Spec
-
-    source, before = job.source(), job.plan()
-    try:
-        spec = Spec.model_validate(source["spec"]) if source else None
-    except ValidationError:
-        return False
-    return before is not None and spec == compiled.spec and _told(before) == _told(plan)
-
-
-def _told(plan: Plan) -> object:
-    """Return what of a plan the spec's own text does not say: files of variables, and code."""
-    return plan.code.version if plan.code else None, [node.container.env for node in plan.nodes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +94,7 @@ def _refuse_move(cluster: Cluster) -> None:
 
 def _readable(compiled: Compiled) -> dict[str, str]:
     """Return the values of the secrets that can be read here: `plan` and a second `up` do without the others."""
-    from jobctl.jobspec.deploy.secrets import readable_secrets
+    from jobctl.jobspec.deploy.store.secrets import readable_secrets
 
     return readable_secrets(compiled.spec.secrets, compiled.directory, console.environ())
 
@@ -179,7 +102,7 @@ def _readable(compiled: Compiled) -> dict[str, str]:
 def _change(cluster: Cluster, plan: Plan, options: Options, secrets: dict[str, str], anew: str | None = None) -> Change:
     """Look at what there is to do. Ends with 5 if it is about someone else's objects."""
     from jobctl.jobs import owner
-    from jobctl.jobspec.deploy.cluster.cluster import Foreign
+    from jobctl.jobspec.deploy.kubernetes.cluster import Foreign
 
     cause = anew or ("`--recreate`" if options.recreate else None)
     try:
@@ -213,7 +136,7 @@ def _refuse_unfit(cluster: Cluster, plan: Plan, options: Options) -> None:
 
 
 def _apply(cluster: Cluster, compiled: Compiled, plan: Plan, options: Options) -> Applied:
-    from jobctl.jobspec.deploy.cluster.cluster import dump_cluster
+    from jobctl.jobspec.deploy.kubernetes.cluster import dump_cluster
 
     change = _change(cluster, plan, options, _readable(compiled))  # once more: another command may have had the lock
     secrets = secrets_of(compiled) if change.steps else {}
@@ -228,7 +151,7 @@ def _apply(cluster: Cluster, compiled: Compiled, plan: Plan, options: Options) -
 
 def _carry_out(cluster: Cluster, change: Change, secrets: dict[str, str], options: Options) -> None:
     """Do it, telling of each step. Ends with 3 if nothing could be done, 4 if some of it was."""
-    from jobctl.jobspec.deploy.errors import DeployError
+    from jobctl.jobspec.deploy.model.errors import DeployError
 
     told: list[Step] = []
     tell = teller(cluster, options.output)
@@ -266,9 +189,9 @@ def restart_in_cluster(cluster: Cluster, node: str | None, break_it: bool, take_
 
 def stop_in_cluster(cluster: Cluster, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Have no pod of the job run, and keep everything else in place."""
-    from jobctl.jobspec.deploy import events
-    from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.jobspec.deploy.store import events
 
     name = cluster.job.name
     with locked(cluster, "stop", break_it):

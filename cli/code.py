@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.code import Selection
+    from jobctl.jobspec.deploy.store.code import Selection
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.load import Loaded
 
@@ -20,7 +20,7 @@ SHOWN = 5  # files that are named
 
 def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
     """Yield what may lie in the code's folder and is none of it: the spec, hosts files, our history. Each with a reason."""
-    from jobctl.jobspec.deploy.jobdir import state_dir
+    from jobctl.jobspec.deploy.store.jobdir import state_dir
 
     yield os.path.abspath(spec), _SPEC
     beside = spec.absolute().parent
@@ -46,7 +46,7 @@ _SPEC, _HOSTS, _HISTORY = "the spec", "a hosts file", "jobctl's history"
 
 def selection(loaded: Loaded, path: Path, hosts: Path | None) -> Selection | None:
     """Return what the code of a valid spec is, None where there is no folder of it."""
-    from jobctl.jobspec.deploy.code import select
+    from jobctl.jobspec.deploy.store.code import select
     from jobctl.jobspec.planner import code_of
 
     if loaded.spec is None or loaded.spec.code is None:
@@ -61,7 +61,7 @@ def selection(loaded: Loaded, path: Path, hosts: Path | None) -> Selection | Non
 
 def large_code(loaded: Loaded, path: Path, hosts: Path | None) -> Iterator[Diagnostic]:
     """Warn of code that takes long to send: most of it is likely to be something else."""
-    from jobctl.jobspec.deploy.code import LARGE
+    from jobctl.jobspec.deploy.store.code import LARGE
     from jobctl.jobspec.spec.diagnostics import Diagnostic
 
     code = selection(loaded, path, hosts)

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import typer
 
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.spec.hosts import Host
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobctl import console
-from jobctl.bringup import duration
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.clock import pause
+from jobctl.following import show_tail
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.naming import node_number
-from jobctl.options import Format
-from jobctl.outcome import SETTLED, show_tail
+from jobctl.options import Format, duration
+from jobctl.outcome import SETTLED
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Victim
-    from jobctl.jobspec.deploy.observed import Observed
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Victim
+    from jobctl.jobspec.deploy.model.observed import Observed
 
 LOOK = 0.05  # seconds between two looks, at least
 REPORTED = 0.3  # seconds until a step that was made is reported
@@ -77,7 +77,7 @@ def _last_trainer(observed: Observed) -> int:
 
 def _fit(deployer: Deployer) -> Observed:
     """Look at the job. Ends with 2 if there is nothing to rehearse."""
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     name, observed = deployer.job.name, deployer.observe()
     now, reason = phase(observed)
@@ -109,7 +109,7 @@ def _confirm(deployer: Deployer, what: str, yes: bool) -> None:
 
 
 def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, host: str, deadline: float) -> Drill:
-    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.store import events
 
     generation = observed.control.generation
     number = generation.number if generation else 0
@@ -134,7 +134,7 @@ def _told(deployer: Deployer, offset: int, *, begins: bool) -> list[dict[str, An
 
     Unless none `begins`.
     """
-    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.store import events
 
     deadline = time.monotonic() + TOLD
     while True:
@@ -172,7 +172,7 @@ def _recovery(deployer: Deployer, was: _Before, deadline: float) -> _Back:
     It has when all nodes run a later generation. Where nodes join again by themselves (Paddle with etcd, parameter servers)
     none begins: then it has when the node that was struck runs other processes than before, and so do the others.
     """
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     name, running, last, stale = deployer.job.name, None, time.time(), None
     for observed in _looks(deployer, deadline):
@@ -211,7 +211,7 @@ def _lives_again(observed: Observed, was: _Before) -> bool:
 
 def _looks(deployer: Deployer, deadline: float) -> Iterator[Observed]:
     """Look again and again until the deadline. Ends with 1 if the job ends badly."""
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     name = deployer.job.name
     while time.monotonic() < deadline:

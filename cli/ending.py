@@ -16,14 +16,14 @@ from jobctl.ownership import refuse_owner
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle
 
 
 def stop_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """End all processes and keep everything in place."""
-    from jobctl.jobspec.deploy import events
-    from jobctl.jobspec.deploy.control import Result
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.control import Result
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.jobspec.deploy.store import events
 
     with locked(deployer, "stop", break_it):
         observed = deployer.observe()
@@ -55,7 +55,7 @@ def _report_if(deployer: Handle, output: Format) -> None:
 
 def down_job(deployer: Handle, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Collect logs, end everything, remove everything but logs, outputs and checkpoints."""
-    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.store import events
 
     directory, grace = deployer.job, grace_of(deployer, timeout)
     if not _anything(deployer, take_over) and not _comes_up(deployer, take_over, break_it):
@@ -87,7 +87,7 @@ def _anything(deployer: Handle, take_over: bool) -> bool:
 
 def _comes_up(deployer: Handle, take_over: bool, break_it: bool) -> bool:
     """Wait for a command on this machine that has the lock, and say whether it has left anything."""
-    from jobctl.jobspec.deploy.lock import Locked, break_lock, hold
+    from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
 
     job = deployer.job
     if not job.lock.exists():

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.clock import pause
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Handle
-    from jobctl.jobspec.deploy.observed import Observed
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.observed import Observed
 
 INTERVAL = 0.1  # seconds between two looks
 
 
 def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
-    from jobctl.bringup import duration
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.options import duration
     from jobctl.status import ended, look
 
     deadline = None if timeout is None else time.monotonic() + duration(timeout)
@@ -47,8 +47,7 @@ def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
 
 
 def _say_result(deployer: Handle, observed: Observed) -> None:
-    from jobctl.jobspec.deploy.observed import phase
-    from jobctl.outcome import show_tail
+    from jobctl.jobspec.deploy.model.observed import phase
 
     now, reason = phase(observed)
     if now == "succeeded":
@@ -100,3 +99,13 @@ def follow_job(deployer: Handle, output: Format) -> int:
             f"\ndetached; job `{name}` goes on: `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl down {name}`"
         )
         return 130
+
+
+def show_tail(observed: Observed) -> None:
+    """Print the last lines of whatever failed last."""
+    failures = observed.control.ledger.failures
+    if failures and failures[-1].tail:
+        failure = failures[-1]
+        console.say(f"last lines of node {failure.node}, {failure.log}:")
+        for line in failure.tail:
+            console.say(f"  {line}")

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.clock import pause
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.naming import is_service, node_number
 from jobctl.options import Format
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Handle
+    from jobctl.jobspec.deploy.apply.deployer import Handle
 
 
 PATIENCE = 60.0  # seconds for which `exec` waits until a node that begins has something to enter
@@ -23,8 +23,7 @@ PATIENCE = 60.0  # seconds for which `exec` waits until a node that begins has s
 
 def exec_in_node(deployer: Handle, node: str | None, argv: list[str]) -> int:
     """Run `argv` inside of a node (on `local`, with the environment of its first process); return its exit code."""
-    from jobctl.jobspec.deploy.errors import CannotRun, DeployError
-    from jobctl.jobspec.deploy.transport import HostError
+    from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError, HostError
 
     try:
         place = node if node and is_service(deployer.plan, node) else node_number(deployer.plan, node or "0")
@@ -39,7 +38,7 @@ def exec_in_node(deployer: Handle, node: str | None, argv: list[str]) -> int:
 
 def _enter(deployer: Handle, where: int | str, argv: list[str]) -> int:
     """Run `argv` there, as soon as something runs: `up` returns a moment before processes do."""
-    from jobctl.jobspec.deploy.errors import NothingToEnter
+    from jobctl.jobspec.deploy.model.errors import NothingToEnter
 
     deadline = time.monotonic() + PATIENCE
     with Progress(quiet=False) as progress:
@@ -55,7 +54,7 @@ def _enter(deployer: Handle, where: int | str, argv: list[str]) -> int:
 
 def _begins(deployer: Handle, where: int | str) -> bool:
     """Say whether something is about to run there."""
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     observed = deployer.observe()
     if phase(observed)[0] not in ("starting", "running", "degraded", "restarting"):
@@ -72,12 +71,12 @@ def run_like_node(
     from jobctl.bringup import secrets_of
     from jobctl.counting import devices_of
     from jobctl.jobs import deployer_of, job_of_name, plan_of
-    from jobctl.jobspec.deploy.deployer import Start
-    from jobctl.jobspec.deploy.errors import CannotRun
+    from jobctl.jobspec.deploy.apply.deployer import Start
+    from jobctl.jobspec.deploy.model.errors import CannotRun
     from jobctl.planning import reach_for
 
     if compiled.target == "kubernetes":
-        from jobctl.clusters import refuse
+        from jobctl.running import refuse
 
         raise refuse("run")
     directory = job_of_name(compiled.spec.name)
@@ -93,7 +92,7 @@ def run_like_node(
 
 def pull_job(deployer: Handle, directory: Path | None, output: Format) -> None:
     """Copy logs and outputs of the job into `directory`."""
-    from jobctl.jobspec.deploy.code import names_in, note_pulled
+    from jobctl.jobspec.deploy.store.code import names_in, note_pulled
     from jobctl.outcome import tell_failures
 
     target = directory or Path(f"{deployer.job.name}-pull")

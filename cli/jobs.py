@@ -8,15 +8,15 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import Failed
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Handle
-    from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.reach import Reach, SshOptions
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.context import Context, Target
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.spec.diagnostics import Diagnostic
@@ -70,8 +70,6 @@ def spec_path(job: str | None) -> Path:
         return Path(DEFAULT_SPEC)
     if is_spec_file(job):
         return Path(job)
-    from jobctl.naming import checked_name
-
     spec = (job_of_name(job).about() or {}).get("spec")
     if spec is None and os.path.isdir(job):
         return Path(job)  # the loader says what is wrong with it
@@ -85,9 +83,18 @@ def spec_path(job: str | None) -> Path:
     return Path(spec)
 
 
+def checked_name(text: str) -> str:
+    """Return the name of a job that a user wrote. Ends with 2 if no job can have it."""
+    from jobctl.jobspec.spec.names import is_name
+
+    if not is_name(text):
+        raise Failed(f"`{text}` names no job", 2, "JOB is a spec file, or the name of a job as `jobctl list` shows it")
+    return text
+
+
 def job_of_name(name: str) -> JobDir:
     """Return the directory of the job `name`."""
-    from jobctl.jobspec.deploy.jobdir import job_dir, state_dir
+    from jobctl.jobspec.deploy.store.jobdir import job_dir, state_dir
 
     return job_dir(state_dir(console.environ()), name)
 
@@ -327,7 +334,7 @@ def plan_of(
     devices: Mapping[str, int] | None = None,
 ) -> Plan:
     """Return the plan of a compiled job, its nodes, services and devices placed and counted as given. Ends with 2 where it cannot be planned."""
-    from jobctl.jobspec.deploy.devices import count_devices
+    from jobctl.jobspec.deploy.host.devices import count_devices
     from jobctl.jobspec.plan.context import PlanError
     from jobctl.jobspec.planner import planner
 
@@ -349,8 +356,8 @@ def plan_of(
 
 def _packed(plan: Plan) -> Plan:
     """Return `plan` with the version of its code, and with the code itself where manifests carry it."""
-    from jobctl.jobspec.deploy.code import code_hash
-    from jobctl.jobspec.deploy.code_send import archive_of
+    from jobctl.jobspec.deploy.host.send_code import archive_of
+    from jobctl.jobspec.deploy.store.code import code_hash
 
     assert plan.code is not None
     archive = archive_of(plan) if plan.target == "kubernetes" else None
@@ -370,74 +377,19 @@ def context_of(compiled: Compiled) -> Context:
 def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
     """Return what brings a job up on hosts or on this machine, and looks at it."""
     if reach is not None:
-        from jobctl.jobspec.deploy.hosts import Hosts
+        from jobctl.jobspec.deploy.targets.hosts import Hosts
 
         return Hosts(directory, "ssh" if target == "ssh" else "compose", reach, plan)
-    from jobctl.jobspec.deploy.local import Local
+    from jobctl.jobspec.deploy.targets.local import Local
 
     return Local(directory, plan)
 
 
-def known_handle(directory: JobDir, reached: Reached = AS_STARTED) -> Handle:
-    """Return what a job is looked at through: where it was started, or where `reached` says."""
-    about = directory.about() or {}
-    if about.get("target") == "kubernetes" or in_cluster(reached):
-        from jobctl.clusters import cluster_of
-
-        return cluster_of(directory, reached.context, reached.namespace)
-    return deployer_of(directory, about.get("target", "local"), _reach(directory.reach(), reached))
-
-
-def _reach(known: Reach | None, reached: Reached) -> Reach | None:
-    from jobctl.jobspec.deploy.reach import Reach
-
-    hosts = known.hosts if known else ()
-    if reached.hosts is not None:
-        hosts = known_hosts(Where(hosts=reached.hosts))
-    if not hosts:
-        return None
-    return Reach(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
-
-
 def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> SshOptions:
     """Return SSH's options: as given, or else as the job was started with. Ends with 2 for a file that is not there."""
-    from jobctl.jobspec.deploy.reach import SshOptions
+    from jobctl.jobspec.deploy.model.inventory import SshOptions
 
     if config is not None and not config.is_file():
         raise Failed(f"there is no SSH configuration {config}", 2, "`--ssh-config` names a file like ~/.ssh/config")
     before = known.ssh if known else SshOptions()
     return SshOptions(config or before.config, accept_new or before.accept_new)
-
-
-def running_job(job: str | None, reached: Reached = AS_STARTED) -> Handle:
-    """Return what a job that is up, or was and left a trace, is looked at through. Ends with 2 for one that is not known."""
-    from jobctl.naming import name_of
-
-    name = name_of(job, reached)
-    directory = job_of_name(name)
-    named = job is not None and not is_spec_file(job)
-    anywhere = reached.hosts is None and not in_cluster(reached)
-    if named and anywhere and directory.about() is None and not directory.root.exists():
-        raise Failed(
-            f"no job `{name}` is known here",
-            2,
-            "it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; `jobctl list` shows the jobs"
-            " that are known, `jobctl up` starts one",
-        )
-    return known_handle(directory, reached)
-
-
-def supervised_job(job: str | None, command: str, reached: Reached = AS_STARTED) -> Deployer:
-    """Return the deployer of a job whose recovery is ours. Ends with 2 where it is not, saying why `command` cannot be."""
-    handle = running_job(job, reached)
-    if _is_ours(handle):
-        return handle
-    from jobctl.clusters import refuse
-
-    raise refuse(command)
-
-
-def _is_ours(handle: Handle) -> TypeGuard[Deployer]:
-    from jobctl.jobspec.deploy.cluster.cluster import Cluster
-
-    return not isinstance(handle, Cluster)

@@ -11,14 +11,14 @@ from jobctl.options import Format
 from jobctl.status import status_json
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.site import Site
+    from jobctl.jobspec.deploy.host.host_job import Site
 
 
 def known_jobs_table(output: Format) -> None:
     """Print the jobs that are up."""
-    from jobctl.jobs import known_handle
-    from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.jobdir import known_jobs, state_dir
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.store.jobdir import known_jobs, state_dir
+    from jobctl.running import known_handle
 
     found = []
     for job in known_jobs(state_dir(console.environ())):
@@ -49,9 +49,9 @@ def known_jobs_table(output: Format) -> None:
 def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output: Format) -> None:
     """Print the jobs on hosts with their owners and devices. Ends with 3 if no host answers, 4 if some do not."""
     from jobctl.jobs import Where, job_of_name, known_hosts, ssh_options
-    from jobctl.jobspec.deploy.fanout import fan_out
-    from jobctl.jobspec.deploy.hosts import Hosts
-    from jobctl.jobspec.deploy.reach import Reach
+    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.targets.hosts import Hosts
+    from jobctl.jobspec.deploy.transport.fanout import fan_out
     from jobctl.outcome import tell_failures
 
     reach = Reach(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
@@ -70,7 +70,7 @@ def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output
 
 
 def _on_host(site: Site) -> dict[str, Any]:
-    from jobctl.jobspec.deploy.devices import all_devices, jobs_of
+    from jobctl.jobspec.deploy.host.devices import all_devices, jobs_of
 
     jobs = jobs_of(site)
     used = {device for job in jobs for device in job["devices"]}

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.clock import pause
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Deployer, Failures, Handle
-    from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.logs import Line, Reader, Selection
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.log_lines import Line, Reader, Selection
 
 INTERVAL = 0.1  # seconds between two looks of -f
 _COLOURS = (36, 33, 32, 35, 34, 31)
@@ -41,7 +41,7 @@ class Choice:
 
 def since_time(text: str) -> float:
     """Return the moment that `--since` means: a time, or so long ago. Ends with 2 for anything else."""
-    from jobctl.bringup import duration
+    from jobctl.options import duration
 
     with suppress(ValueError, OverflowError):
         return datetime.fromisoformat(text).timestamp()
@@ -115,8 +115,8 @@ def _refuse_unknown_rank(deployer: Handle, choice: Choice) -> None:
 
 def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
     """Return what reads the logs: where the job runs, or else in what `down` collected."""
-    from jobctl.jobspec.deploy.logfiles import Folder
-    from jobctl.jobspec.deploy.logs import Logs
+    from jobctl.jobspec.deploy.logs.files import Folder
+    from jobctl.jobspec.deploy.logs.reader import Logs
 
     reader = deployer.logs(selection, last)
     if reader is not None:
@@ -128,7 +128,7 @@ def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
 
 
 def _selection(deployer: Handle, choice: Choice) -> Selection:
-    from jobctl.jobspec.deploy.logs import Selection
+    from jobctl.jobspec.deploy.model.log_lines import Selection
 
     since = choice.since
     if choice.current:

@@ -42,7 +42,8 @@ def status(
 
     Example: jobctl status my-job --watch
     """
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached
+    from jobctl.running import running_job
     from jobctl.status import show_status, status_json, watch_status
 
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
@@ -127,7 +128,8 @@ def wait(
     Example: jobctl wait my-job --timeout 2h
     """
     from jobctl.following import wait_for
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached
+    from jobctl.running import running_job
 
     code = wait_for(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), timeout, output)
     if code:
@@ -150,7 +152,8 @@ def events(
     Example: jobctl events my-job -f
     """
     from jobctl.following import show_events
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached
+    from jobctl.running import running_job
 
     show_events(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), follow, output)
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.jobs import AS_STARTED, DEFAULT_SPEC, Reached, in_cluster, is_spec_file, job_of_name, show_diagnostics
+from jobctl.jobs import (
+    AS_STARTED,
+    DEFAULT_SPEC,
+    Reached,
+    checked_name,
+    in_cluster,
+    is_spec_file,
+    job_of_name,
+    show_diagnostics,
+)
 
 if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
@@ -41,18 +50,9 @@ def name_of(job: str | None, reached: Reached = AS_STARTED) -> str:
     return loaded.name
 
 
-def checked_name(text: str) -> str:
-    """Return the name of a job that a user wrote. Ends with 2 if no job can have it."""
-    from jobctl.jobspec.spec.names import is_name
-
-    if not is_name(text):
-        raise Failed(f"`{text}` names no job", 2, "JOB is a spec file, or the name of a job as `jobctl list` shows it")
-    return text
-
-
 def _started_from(path: Path) -> tuple[str, ...]:
     """Return the names of the known jobs that were brought up from a spec file."""
-    from jobctl.jobspec.deploy.jobdir import readable_jobs, state_dir
+    from jobctl.jobspec.deploy.store.jobdir import readable_jobs, state_dir
 
     here = os.path.realpath(path)
     jobs = ((job.name, (job.about() or {}).get("spec")) for job in readable_jobs(state_dir(console.environ())))

@@ -8,6 +8,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from jobctl.console import Failed
+
 
 class Format(StrEnum):
     """How a command reports."""
@@ -90,3 +92,13 @@ LongNamespace = Annotated[
     typer.Option("--namespace", metavar="NS", help="The namespace in the cluster.", show_default=False),
 ]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]
+
+
+def duration(text: str) -> float:
+    """Return the seconds that a duration such as `30s`, `10m` or a plain number means. Ends with 2 for others."""
+    from jobctl.jobspec.spec.short import parse_duration
+
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
+    except ValueError as error:
+        raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.clock import pause
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.options import Format
 from jobctl.progress import Progress
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Failures, Handle
-    from jobctl.jobspec.deploy.observed import Observed
-    from jobctl.jobspec.deploy.reconcile import Step
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.plan.types import Plan
 
 SETTLED = ("succeeded", "failed", "stopped")
@@ -99,7 +99,7 @@ def _say_partly(done: Applied) -> None:
 
 
 def _nothing_to_do(deployer: Handle, *, follow: bool, output: Format) -> int:
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     now, _ = phase(deployer.observe())
     console.say(f"job `{deployer.job.name}` is {now} as the spec says; nothing to do")
@@ -114,7 +114,7 @@ def _nothing_to_do(deployer: Handle, *, follow: bool, output: Format) -> int:
 
 def wait_until_up(deployer: Handle, output: Format, failed: Failures) -> int:
     """Wait until every node runs, or the job has ended; show progress on a terminal."""
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     since, last = time.monotonic(), None
     with Progress(quiet=output is Format.json) as progress:
@@ -164,22 +164,14 @@ def _say_outcome(deployer: Handle, observed: Observed, now: str, reason: str | N
         console.say(f"job `{name}` succeeded")
         return 0
     console.error(f"job `{name}` {now}: {reason}", f"`jobctl logs {name}` shows what its processes printed")
+    from jobctl.following import show_tail
+
     show_tail(observed)
     return 1
 
 
 def _nodes(count: int) -> str:
     return f"{count} node{'' if count == 1 else 's'}"
-
-
-def show_tail(observed: Observed) -> None:
-    """Print the last lines of whatever failed last."""
-    failures = observed.control.ledger.failures
-    if failures and failures[-1].tail:
-        failure = failures[-1]
-        console.say(f"last lines of node {failure.node}, {failure.log}:")
-        for line in failure.tail:
-            console.say(f"  {line}")
 
 
 def raise_code(code: int) -> None:

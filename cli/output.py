@@ -66,9 +66,10 @@ def logs(
 
     Example: jobctl logs my-job -f --rank 0
     """
-    from jobctl.jobs import Reached, running_job, supervised_job
+    from jobctl.jobs import Reached
     from jobctl.logs import Choice, show_service, since_time, stream
     from jobctl.naming import is_service, node_number
+    from jobctl.running import running_job, supervised_job
 
     reached = Reached(hosts, ssh_config, accept_new, context, namespace)
     deployer = running_job(job, reached)
@@ -103,7 +104,8 @@ def exec_(
     Example: jobctl exec my-job --node 0 -- env
     """
     from jobctl.inside import exec_in_node
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached
+    from jobctl.running import running_job
 
     raise typer.Exit(
         exec_in_node(
@@ -164,7 +166,8 @@ def pull(
     Example: jobctl pull my-job results/
     """
     from jobctl.inside import pull_job
-    from jobctl.jobs import Reached, running_job
+    from jobctl.jobs import Reached
+    from jobctl.running import running_job
 
     pull_job(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), directory, output)
 

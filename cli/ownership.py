@@ -12,9 +12,9 @@ from jobctl.console import Failed
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Handle
-    from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.observed import Observed
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -130,7 +130,7 @@ def _same_folder(one: Path, other: Path) -> bool:
 
 
 def _refuse_replacing(deployer: Handle, before: Path) -> None:
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     observed = deployer.observe()
     now, _ = phase(observed)
@@ -159,7 +159,7 @@ def _refuse_rivals(deployer: Handle, compiled: Compiled, plan: Plan, *, tell: bo
     A path may mean different directories on different hosts: only a job on a host of this one surely writes the same.
     Of all others, and of those that do not answer, `tell` says whether to warn.
     """
-    from jobctl.jobspec.deploy.jobdir import readable_jobs
+    from jobctl.jobspec.deploy.store.jobdir import readable_jobs
 
     for other in readable_jobs(deployer.job.root.parent.parent):
         theirs = other.plan()
@@ -200,10 +200,10 @@ def _refusal(name: str, why: str, silent: str | None) -> Failed:
 
 def _look_at(other: JobDir) -> tuple[Observed | None, str | None]:
     """Return how another job is, or why nobody can tell."""
-    from jobctl.jobs import known_handle
-    from jobctl.jobspec.deploy.deployer import AllUnreachable
-    from jobctl.jobspec.deploy.errors import DeployError
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.running import known_handle
 
     try:
         with closing(known_handle(other)) as handle:
@@ -257,8 +257,8 @@ def _was_renamed(compiled: Compiled, plan: Plan, other: JobDir) -> bool:
 
 def _is_in_the_way(observed: Observed, deployer: Handle, plan: Plan, shared: str | None) -> bool:
     """Say whether the other job runs, and does not write elsewhere (`--fresh`) than ours would."""
-    from jobctl.jobspec.deploy.choosing import checkpoint_dir
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.apply.generations import checkpoint_dir
+    from jobctl.jobspec.deploy.model.observed import phase
     from jobctl.outcome import SETTLED
 
     if phase(observed)[0] in SETTLED:

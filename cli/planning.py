@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobctl.jobs import Compiled
-    from jobctl.jobspec.deploy.deployer import Deployer
-    from jobctl.jobspec.deploy.reach import Reach
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.model.inventory import Reach
     from jobctl.jobspec.plan.types import Generation, Node, Plan, Value
 
 
@@ -65,7 +65,7 @@ def _placement(compiled: Compiled, made: Plan, known: Mapping[int, str]) -> Mapp
 def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:
     """Return how the hosts of a compiled job are reached, None where it runs on this machine."""
     from jobctl.jobs import job_of_name, ssh_options
-    from jobctl.jobspec.deploy.reach import Reach
+    from jobctl.jobspec.deploy.model.inventory import Reach
 
     if compiled.target not in ("compose", "ssh"):
         return None

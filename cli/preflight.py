@@ -12,8 +12,8 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobs import Where
-    from jobctl.jobspec.deploy.deployer import Failures, Handle
-    from jobctl.jobspec.deploy.findings import Finding
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -61,7 +61,7 @@ def _handle(
         plan_of,
         ssh_options,
     )
-    from jobctl.jobspec.deploy.reach import Reach
+    from jobctl.jobspec.deploy.model.inventory import Reach
 
     if choose_target(where) == "kubernetes":
         return _cluster(job, overrides, where, output)
@@ -81,8 +81,8 @@ def _handle(
 
 def _cluster(job: str | None, overrides: list[str] | None, where: Where, output: Format) -> tuple[Handle, Plan | None]:
     """Return the cluster that is checked, for a job or for none."""
-    from jobctl.clusters import cluster_for, cluster_of
     from jobctl.jobs import DEFAULT_SPEC, compile_job, job_of_name
+    from jobctl.running import cluster_for, cluster_of
 
     if job is None and not Path(DEFAULT_SPEC).exists():
         return cluster_of(job_of_name("check"), where.context, where.namespace), None
@@ -93,7 +93,7 @@ def _cluster(job: str | None, overrides: list[str] | None, where: Where, output:
 
 def failures_of(findings: Sequence[Finding]) -> Failures:
     """Return why hosts are not fit, by their names: what is wrong first, and how much more there is."""
-    from jobctl.jobspec.deploy.transport import HostError
+    from jobctl.jobspec.deploy.model.errors import HostError
 
     found: dict[str, list[Finding]] = {}
     for finding in findings:

@@ -10,8 +10,8 @@ from jobctl import console
 from jobctl.console import Failed
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.jobdir import JobDir
-    from jobctl.jobspec.deploy.story import Story
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.report.report import Story
 
 STDOUT = "-"
 
@@ -19,7 +19,7 @@ STDOUT = "-"
 def report_job(job: str | None, output: str | None) -> None:
     """Write the page of a job's last run to `output`: a file, or `-`. Ends with 2 if there is no history of it here."""
     from jobctl.jobs import job_of_name
-    from jobctl.jobspec.deploy.page import page
+    from jobctl.jobspec.report.html import page
     from jobctl.naming import name_of
 
     name = name_of(job)
@@ -35,15 +35,15 @@ def report_job(job: str | None, output: str | None) -> None:
 
 def _story(directory: JobDir) -> Story:
     """Return the story of the job's last run. Ends with 2 if there is none."""
-    from jobctl.jobspec.deploy import events
-    from jobctl.jobspec.deploy.history import read_progress
-    from jobctl.jobspec.deploy.story import tell
+    from jobctl.jobspec.deploy.store import events
+    from jobctl.jobspec.deploy.store.history import read_progress
+    from jobctl.jobspec.report.report import tell
 
     now = time.time() if _is_written(directory) else None
     lines, _ = events.read(directory.events)
     plan = directory.plan()
     if plan is not None and plan.target == "kubernetes":
-        from jobctl.clusters import refuse
+        from jobctl.running import refuse
 
         raise refuse("report")
     known = (plan.framework, plan.target) if plan else (None, None)
@@ -59,14 +59,14 @@ def _story(directory: JobDir) -> Story:
 
 def _is_written(directory: JobDir) -> bool:
     """Say whether someone goes on writing the history: the supervisor, or a command at work."""
-    from jobctl.jobspec.deploy.lock import read_holder
+    from jobctl.jobspec.deploy.store.lock import read_holder
 
     return bool(read_holder(directory.supervisor_lock) or read_holder(directory.lock))
 
 
 def _gist(story: Story) -> str:
     """Return the story in a line."""
-    from jobctl.jobspec.deploy.page import duration, percent
+    from jobctl.jobspec.report.html import duration, percent
 
     count = len(story.failures)
     what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {duration(story.lost)} lost"

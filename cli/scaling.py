@@ -15,10 +15,10 @@ from jobctl.ownership import refuse_other_folder
 
 def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, options: Options) -> None:
     """Bring the job up with so many nodes as the last of the arguments says; everything else is as it was started."""
-    from jobctl.clusters import refuse
     from jobctl.jobs import Where, as_started, compile_job, job_of_name
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
     from jobctl.planning import planned, reach_for
+    from jobctl.running import refuse
 
     job, count = _read(arguments)
     name = name_of(job)

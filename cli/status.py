@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.console import failure_json
-from jobctl.jobspec.deploy.clock import pause
+from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.naming import SERVICES
 from jobctl.options import Format
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.deployer import Handle
-    from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess, ObservedService
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess, ObservedService
 
 INTERVAL = 0.5  # seconds between two looks of --watch
 
@@ -27,7 +27,7 @@ def status_json(deployer: Handle) -> dict[str, Any]:
 
 def look(deployer: Handle) -> Observed:
     """Observe the job; where no host answers, that nothing is known is what there is to tell."""
-    from jobctl.jobspec.deploy.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 
     try:
         return deployer.observe()
@@ -36,7 +36,7 @@ def look(deployer: Handle) -> Observed:
 
 
 def _json(deployer: Handle, observed: Observed) -> dict[str, Any]:
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
 
     plan, generation = deployer.plan, observed.control.generation
     unreachable = [failure_json(host, error) for host, error in deployer.failures.items()]
@@ -265,8 +265,8 @@ def _watch_lines(deployer: Handle, wide: bool, output: Format) -> None:
 
 def ended(deployer: Handle, observed: Observed) -> bool:
     """Say whether the job has ended; one that a command has stopped to change it, and is at work on, has not."""
-    from jobctl.jobspec.deploy.lock import read_holder
-    from jobctl.jobspec.deploy.observed import phase
+    from jobctl.jobspec.deploy.model.observed import phase
+    from jobctl.jobspec.deploy.store.lock import read_holder
 
     now, _ = phase(observed)
     control = observed.control

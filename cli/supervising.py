@@ -13,10 +13,10 @@ from jobctl.console import Failed
 
 def supervise_job(job: str | None, *, background: bool) -> None:
     """Watch the job until it ends. SIGTERM ends the supervisor, not the job."""
-    from jobctl.jobs import supervised_job
-    from jobctl.jobspec.deploy.clock import SystemClock
-    from jobctl.jobspec.deploy.lock import Locked
+    from jobctl.jobspec.deploy.apply.clock import SystemClock
+    from jobctl.jobspec.deploy.store.lock import Locked
     from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor, is_over
+    from jobctl.running import supervised_job
 
     deployer = supervised_job(job, "supervise")
     if deployer.plan is None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from jobctl.jobspec.deploy.control import Ledger
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, failure_words
+from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, failure_words
 from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
 from jobctl.jobspec.launcher.restart_policy import (
     FROM_OUTSIDE,

@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.carry_out import Execution, carry_out, runs, wanted
-from jobctl.jobspec.deploy.clock import Clock
-from jobctl.jobspec.deploy.control import Result
-from jobctl.jobspec.deploy.deployer import Deployer, Failures, Feed
-from jobctl.jobspec.deploy.engine import AWAY
-from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.hostlock import LockLost
-from jobctl.jobspec.deploy.jobdir import Pending
-from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.observed import Observed
-from jobctl.jobspec.deploy.reconcile import Step, reconcile
-from jobctl.jobspec.deploy.transport import UNHEARD, HostError
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Feed
+from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, runs, wanted
+from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
+from jobctl.jobspec.deploy.host.lock import LockLost
+from jobctl.jobspec.deploy.model.control import Result
+from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError, HostError
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import Pending
+from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.supervise.decide import decide, over

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.reach import Reach
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.inventory import Reach
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner import planner

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess, describe_failure
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess, describe_failure
 from jobctl.jobspec.plan.types import Failure
 
 Event = tuple[str, str, dict[str, Any]]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
 from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
 from jobctl.jobspec.plan.types import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart, Wait, World

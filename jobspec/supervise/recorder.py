@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jobctl.jobspec.deploy import events, history
-from jobctl.jobspec.deploy.clock import Clock
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.observed import Observed, failure_words
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.model.observed import Observed, failure_words
+from jobctl.jobspec.deploy.store import events, history
+from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.types import Generation
 from jobctl.jobspec.supervise.decisions import Restart
 from jobctl.jobspec.supervise.notice import changes, failure_details

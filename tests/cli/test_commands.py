@@ -439,7 +439,7 @@ def test_commands_on_a_running_job_need_only_its_name(jobctl: Any) -> None:
 
 
 def test_a_second_command_waits_for_the_lock_and_gives_up(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobctl.jobspec.deploy import lock
+    from jobctl.jobspec.deploy.store import lock
 
     monkeypatch.setattr(lock, "WAIT", 0.0)
     path = Path("state") / "jobs" / "small" / "lock"
@@ -472,7 +472,7 @@ def test_report_without_history_says_so(jobctl: Any, tmp_path: Path) -> None:
 
 
 def test_report_writes_a_page(jobctl: Any) -> None:
-    from jobctl.jobspec.deploy import events
+    from jobctl.jobspec.deploy.store import events
 
     history = Path("state") / "jobs" / "small" / "events.jsonl"
     events.record(history, 1000.0, "step", "generation 1: the job is new", by="up")
@@ -537,15 +537,15 @@ def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch)
     def fails(*args: object) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("jobctl.naming.name_of", fails)
+    monkeypatch.setattr("jobctl.running.name_of", fails)
     ran = jobctl("status", "x", "-o", "json")
     assert (ran.code, json.loads(ran.out)["error"]["code"]) == (70, "bug")
 
 
 def test_each_host_that_failed_stands_beside_the_error(capsys: pytest.CaptureFixture[str]) -> None:
     from jobctl.console import command
-    from jobctl.jobspec.deploy.deployer import AllUnreachable
-    from jobctl.jobspec.deploy.transport import HostError
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+    from jobctl.jobspec.deploy.model.errors import HostError
     from jobctl.options import Format
 
     @command

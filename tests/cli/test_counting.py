@@ -14,10 +14,11 @@ from jobctl.changed import _Effects
 from jobctl.console import Failed
 from jobctl.counting import devices_of, devices_to_check
 from jobctl.jobs import Compiled, plan_of
-from jobctl.jobspec.deploy.changes import with_value
-from jobctl.jobspec.deploy.devices import devices_on
-from jobctl.jobspec.deploy.reach import Reach
-from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.deploy.apply.changes import with_value
+from jobctl.jobspec.deploy.host.devices import devices_on
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan

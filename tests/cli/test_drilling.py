@@ -13,9 +13,9 @@ import pytest
 
 from jobctl import drilling
 from jobctl.console import Failed
-from jobctl.jobspec.deploy import events
-from jobctl.jobspec.deploy.control import Control, Ledger
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
+from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.plan.types import Generation, Meeting, Member
 from jobctl.options import Format
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy import devices
+from jobctl.jobspec.deploy.host import devices
 from jobctl.main import main
 
 SPEC = (
@@ -44,7 +44,7 @@ def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 def test_absent_devices_are_an_error_before_the_start(
     there: int | None, wanted: str, said: str, jobctl: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobctl.jobspec.deploy.localcheck.count_devices", lambda kind: there)
+    monkeypatch.setattr("jobctl.jobspec.deploy.check.local.count_devices", lambda kind: there)
     monkeypatch.setattr(devices, "count_devices", lambda kind: there)
     code, _, err = jobctl(wanted, "up")
     assert (code, said in err, "nothing was changed" in err) == (3, True, True), err
@@ -54,7 +54,7 @@ def test_absent_devices_are_an_error_before_the_start(
 
 
 def test_devices_that_are_there_are_fit(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobctl.jobspec.deploy.localcheck.count_devices", lambda kind: 2)
+    monkeypatch.setattr("jobctl.jobspec.deploy.check.local.count_devices", lambda kind: 2)
     code, out, err = jobctl("gpu:2", "check", "-o", "json")
     assert (code, json.loads(out)["findings"][0]["message"]) == (0, "2 of kind `gpu`"), err
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.outcome import Applied
 from tests.deploy.test_carry_out import TWO
 

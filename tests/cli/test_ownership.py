@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from jobctl import jobs
+from jobctl import running as running_jobs
 from jobctl.console import Failed
-from jobctl.jobspec.deploy.control import Control
-from jobctl.jobspec.deploy.deployer import AllUnreachable
-from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.jobdir import job_dir
-from jobctl.jobspec.deploy.observed import Observed
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+from jobctl.jobspec.deploy.model.control import Control
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import job_dir
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
@@ -67,7 +66,7 @@ class Others:
                 raise seen
             return SimpleNamespace(observe=observe, close=lambda: None)
 
-        self._patch.setattr(jobs, "known_handle", handle)
+        self._patch.setattr(running_jobs, "known_handle", handle)
         deployer: Any = SimpleNamespace(job=job_dir(self._folder, "new"), observe=lambda: NOTHING)
         compiled: Any = SimpleNamespace(path=path, overrides=())
         refuse_others(deployer, compiled, ours, fresh=False, take_over=False)

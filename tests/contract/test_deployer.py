@@ -12,18 +12,18 @@ from fleet.fleet import Fleet, fleet
 from fleet.jobs import COUNTER
 from fleet.machine import IMAGE, missing
 
-from jobctl.jobspec.deploy.carry_out import carry_out, wanted
-from jobctl.jobspec.deploy.clock import SystemClock
-from jobctl.jobspec.deploy.control import Result
-from jobctl.jobspec.deploy.deployer import Deployer, Start, Victim
-from jobctl.jobspec.deploy.hosts import Hosts
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.local import Local
-from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.logs import Reader, Selection
-from jobctl.jobspec.deploy.observed import phase
-from jobctl.jobspec.deploy.reach import Reach, SshOptions
-from jobctl.jobspec.deploy.reconcile import reconcile
+from jobctl.jobspec.deploy.apply.clock import SystemClock
+from jobctl.jobspec.deploy.apply.deployer import Deployer, Start, Victim
+from jobctl.jobspec.deploy.apply.executor import carry_out, wanted
+from jobctl.jobspec.deploy.apply.reconcile import reconcile
+from jobctl.jobspec.deploy.model.control import Result
+from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+from jobctl.jobspec.deploy.model.observed import phase
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.local import Local
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner import planner
@@ -149,7 +149,8 @@ def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
 
 
 def test_a_lock_is_held_by_one(deployer: Deployer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from jobctl.jobspec.deploy import hostlock, lock
+    from jobctl.jobspec.deploy.host import lock as hostlock
+    from jobctl.jobspec.deploy.store import lock
 
     monkeypatch.setattr(lock, "WAIT", 0.0)
     monkeypatch.setattr(hostlock, "WAIT", 0.0)

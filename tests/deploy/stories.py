@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobctl.jobspec.deploy.history import Progress
-from jobctl.jobspec.deploy.story import Story, tell
+from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.report.report import Story, tell
 
 BEGIN = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 END = BEGIN + 4409.0

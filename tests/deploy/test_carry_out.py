@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jobctl.jobspec.deploy.carry_out import Done, Execution, carry_out, fresh_run
-from jobctl.jobspec.deploy.clock import Clock
-from jobctl.jobspec.deploy.control import Control, Ledger, Result
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode
-from jobctl.jobspec.deploy.reconcile import Step, Wanted, reconcile
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.apply.executor import Done, Execution, carry_out, fresh_run
+from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
+from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Checkpoint, Failure, Generation, HostRef, Node, Plan
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.changes import Changed, causes, changed, differences, with_value
+from jobctl.jobspec.deploy.apply.changes import Changed, causes, changed, differences, with_value
 from jobctl.jobspec.spec.load import load_text
 
 BASE = "name: a\nframework: torch\nmodule: train\nnodes: 2\n"

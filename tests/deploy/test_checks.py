@@ -12,11 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec.deploy import probe
-from jobctl.jobspec.deploy.checks import OF_ONE
-from jobctl.jobspec.deploy.comparisons import OF_ALL
-from jobctl.jobspec.deploy.facts import Facts
-from jobctl.jobspec.deploy.findings import Finding, Seat, Survey
+from jobctl.jobspec.deploy.check import probe
+from jobctl.jobspec.deploy.check.checks import OF_ONE
+from jobctl.jobspec.deploy.check.comparisons import OF_ALL
+from jobctl.jobspec.deploy.check.survey import Seat, Survey
+from jobctl.jobspec.deploy.host.facts import Facts
+from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Node
 from jobctl.jobspec.planner import planner

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy.choosing import choose_generation
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.apply.generations import choose_generation
+from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
 from jobctl.jobspec.plan.types import Checkpoint, Generation, Plan, Rendezvous
 

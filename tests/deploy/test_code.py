@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy import code as code_module
-from jobctl.jobspec.deploy.code import GENERATOR, code_hash, note_pulled, select
-from jobctl.jobspec.deploy.code_send import Package, archive_of, pack_code
-from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.ignore import Patterns
+from jobctl.jobspec.deploy.host.send_code import Package, archive_of, pack_code
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.store import code as code_module
+from jobctl.jobspec.deploy.store.code import GENERATOR, code_hash, note_pulled, select
+from jobctl.jobspec.deploy.store.ignore import Patterns
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.plan.types import Code, Plan
 from tests.render.plans import plan as made_plan
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.jobspec.deploy.containers import Containers
-from jobctl.jobspec.deploy.devices import devices_in_use, jobs_of
+from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.host.devices import devices_in_use, jobs_of
 
 
 class Told:

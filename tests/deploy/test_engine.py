@@ -14,10 +14,11 @@ from docker.errors import DockerException
 from requests import ConnectionError as RequestsError
 from urllib3.exceptions import ProtocolError
 
-from jobctl.jobspec.deploy import ssh
-from jobctl.jobspec.deploy.engine import Engine
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport import ssh
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.local import Here
 
 
 class Dead(Here):

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from jobctl.console import command
-from jobctl.jobspec.deploy.files import append_line, told_of
-from jobctl.jobspec.deploy.hostlock import check_answer
-from jobctl.jobspec.deploy.scripts import LOCK
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError, Result, problem
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.lock import check_answer
+from jobctl.jobspec.deploy.host.scripts import LOCK
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.store.files import append_line, told_of
+from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.spec.hosts import Host
 
 FULL = "No space left on device"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from jobctl.jobspec.deploy import hostlogs
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.hostlogs import HostLogs
-from jobctl.jobspec.deploy.logfiles import Key, Want
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.deploy.host import logs as hostlogs
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.logs import HostLogs
+from jobctl.jobspec.deploy.logs.files import Key, Want
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.spec.hosts import Host
 
 LOG = PurePosixPath("node-0/logs/1/workerlog.0")

@@ -8,15 +8,15 @@ from typing import NoReturn
 
 import pytest
 
-from jobctl.jobspec.deploy.control import Control, Ledger
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.hosts import Hosts
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.observed import Observed
-from jobctl.jobspec.deploy.reach import Reach
-from jobctl.jobspec.deploy.reconcile import Step
-from jobctl.jobspec.deploy.seen import Seen
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.spec.hosts import Host
 

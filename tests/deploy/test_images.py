@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.deploy.images import Progress
+from jobctl.jobspec.deploy.host.images import Progress
 
 
 def test_layers_add_up() -> None:

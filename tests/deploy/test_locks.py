@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy import hostlock, lock
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.host import lock as hostlock
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.store import lock
+from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.spec.hosts import Host
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy import logs as reading
-from jobctl.jobspec.deploy.logfiles import Folder, Want
-from jobctl.jobspec.deploy.logs import LONGEST, Line, Logs, Selection
+from jobctl.jobspec.deploy.logs import reader as reading
+from jobctl.jobspec.deploy.logs.files import Folder, Want
+from jobctl.jobspec.deploy.logs.reader import LONGEST, Logs
+from jobctl.jobspec.deploy.model.log_lines import Line, Selection
 
 BEGAN = 1_000_000.0
 

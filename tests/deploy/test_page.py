@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.page import LINES, LISTED, duration, page, percent
-from jobctl.jobspec.deploy.story import Story, tell
+from jobctl.jobspec.report.html import LINES, LISTED, duration, page, percent
+from jobctl.jobspec.report.report import Story, tell
 
 # Tests are no package (`--import-mode=importlib`).
 sys.path[:0] = [str(Path(__file__).parent)]

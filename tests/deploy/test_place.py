@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.containers import _seen
-from jobctl.jobspec.deploy.control import Ledger, ledger_json
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.site import Site, is_full
-from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.deploy.host.containers import _seen
+from jobctl.jobspec.deploy.host.host_job import Site, is_full
+from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json

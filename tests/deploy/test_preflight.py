@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy import facts
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.preflight import Preflight
-from jobctl.jobspec.deploy.site import Site
+from jobctl.jobspec.deploy.check.preflight import Preflight
+from jobctl.jobspec.deploy.host import facts
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.spec.hosts import parse_hosts
 
 

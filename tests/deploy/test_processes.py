@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy import processes
-from jobctl.jobspec.deploy.processes import start_ticks
+from jobctl.jobspec.deploy.store import processes
+from jobctl.jobspec.deploy.store.processes import start_ticks
 from jobctl.jobspec.launcher.processes import descendants
 
 # As one that was killed, one thread of which waits for a disk: that keeps the port open.

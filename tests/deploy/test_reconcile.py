@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.control import Control, Ledger, Result
-from jobctl.jobspec.deploy.observed import FULL, Observed, ObservedNode, phase
-from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan

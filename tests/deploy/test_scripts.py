@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy import hostlock, scripts
+from jobctl.jobspec.deploy.host import lock as hostlock
+from jobctl.jobspec.deploy.host import scripts
 
 
 def hand_over(work: Path, ledger: bytes, control: bytes, tries: int) -> subprocess.Popen[bytes]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.secrets import SecretMissing, digests, own_key, read_secrets, readable_secrets
+from jobctl.jobspec.deploy.store.secrets import SecretMissing, digests, own_key, read_secrets, readable_secrets
 from jobctl.jobspec.spec.model import Secret
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control, Ledger
-from jobctl.jobspec.deploy.seen import Seen, together
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.host_state import Seen, together
 from jobctl.jobspec.plan.types import Generation, Meeting, Member
 
 HOMES = {0: "a", 1: "b"}

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy.containers import SeenContainer
-from jobctl.jobspec.deploy.control import Control
-from jobctl.jobspec.deploy.observed import Observed, ObservedService
-from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.seen import Seen, together
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import Control
+from jobctl.jobspec.deploy.model.host_state import Seen, together
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedService
 from jobctl.jobspec.plan.types import HostRef, Service
 
 from .test_reconcile import PLAN, RUNNING, WANTED

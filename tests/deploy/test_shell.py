@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy.shell import Command, Login
-from jobctl.jobspec.deploy.transport import Result
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.held_shell import Command, Login
 
 
 class Shell:

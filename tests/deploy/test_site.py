@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.scripts import COMPOSE
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError, Result
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.scripts import COMPOSE
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.spec.hosts import Host
 

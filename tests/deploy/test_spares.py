@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy import hosts, images
-from jobctl.jobspec.deploy.control import NOTHING
-from jobctl.jobspec.deploy.deployer import Start
-from jobctl.jobspec.deploy.hosts import Hosts
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.reach import Reach, dump_reach, load_reach
-from jobctl.jobspec.deploy.seen import Seen
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.apply.deployer import Start
+from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.model.control import NOTHING
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.inventory import Reach, dump_reach, load_reach
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets import hosts
+from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.plan.types import HostRef, Plan, Service
 from jobctl.jobspec.spec.hosts import Host
 

@@ -8,7 +8,7 @@ import os
 import paramiko
 import pytest
 
-from jobctl.jobspec.deploy.sshproblems import explain, login_ended
+from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended
 from jobctl.jobspec.spec.hosts import Host
 
 

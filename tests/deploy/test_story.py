@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy import events
-from jobctl.jobspec.deploy.chronicle import events_of, runs
-from jobctl.jobspec.deploy.history import Progress, read_progress, record_progress
-from jobctl.jobspec.deploy.losses import Failure
-from jobctl.jobspec.deploy.page import page
-from jobctl.jobspec.deploy.shares import Share
-from jobctl.jobspec.deploy.story import Story, tell
-from jobctl.jobspec.deploy.timeline import NodeLine, Span
+from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.history import Progress, read_progress, record_progress
+from jobctl.jobspec.report.goodput import Share
+from jobctl.jobspec.report.html import page
+from jobctl.jobspec.report.incidents import Failure
+from jobctl.jobspec.report.report import Story, tell
+from jobctl.jobspec.report.runs import events_of, runs
+from jobctl.jobspec.report.timeline import NodeLine, Span
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "story" / "failure-and-recovery.txt"  # renewed with --update-golden
 Line = dict[str, Any]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.ports import used_ports
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import _PUT, HostError, Input, Result, checked, problem, put, quote
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import _PUT, Input, Result, checked, problem, put, quote
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.spec.hosts import Host
 
 

@@ -16,23 +16,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy import hostlogs, ports
-from jobctl.jobspec.deploy.control import Control, Ledger, Result, Unreadable, begun_alone, parse_control, read_control
-from jobctl.jobspec.deploy.errors import DeployError
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.hostlock import check_answer
-from jobctl.jobspec.deploy.jobdir import JobDir, readable_jobs
-from jobctl.jobspec.deploy.lock import Locked, read_holder
-from jobctl.jobspec.deploy.logfiles import Key, Size
-from jobctl.jobspec.deploy.observed import parse_node, phase
-from jobctl.jobspec.deploy.processes import alive
-from jobctl.jobspec.deploy.seen import Seen, together
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.transport import HostError
-from jobctl.jobspec.deploy.transport import Result as Done
-from jobctl.jobspec.deploy.untrusted import as_code, as_moment, as_number, as_text, parse_object
-from jobctl.jobspec.deploy.vitals import Vitals, parse_tick
-from jobctl.jobspec.deploy.watching import _rank
+from jobctl.jobspec.deploy.host import logs as hostlogs
+from jobctl.jobspec.deploy.host import ports
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.lock import check_answer
+from jobctl.jobspec.deploy.host.watch import _rank
+from jobctl.jobspec.deploy.logs.files import Key, Size
+from jobctl.jobspec.deploy.model.control import Control, Ledger, Result, Unreadable, begun_alone, parse_control
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.host_state import Seen, together
+from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.observed import parse_node, phase
+from jobctl.jobspec.deploy.model.untrusted import as_code, as_moment, as_number, as_text, parse_object
+from jobctl.jobspec.deploy.store.control_files import read_control
+from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs
+from jobctl.jobspec.deploy.store.lock import Locked, read_holder
+from jobctl.jobspec.deploy.store.processes import alive
+from jobctl.jobspec.deploy.transport.base import Result as Done
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
@@ -354,7 +355,7 @@ def test_any_file_among_the_logs() -> None:
 
 
 def test_any_labels() -> None:
-    from jobctl.jobspec.deploy.containers import _seen
+    from jobctl.jobspec.deploy.host.containers import _seen
 
     for label in ODD:
         _seen(cast(Any, {"Id": "1", "Labels": label, "State": label}))

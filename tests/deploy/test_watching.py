@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.lock import Locked
-from jobctl.jobspec.deploy.observed import Observed
-from jobctl.jobspec.deploy.seen import Seen, together
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.vitals import Vitals
-from jobctl.jobspec.deploy.watching import Following, HostFeed, HostFollowed, _is_gone, _rank
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
+from jobctl.jobspec.deploy.model.host_state import Seen, together
+from jobctl.jobspec.deploy.model.liveness import Vitals
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.lock import Locked
+from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host

@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import pytest
 
-from jobctl.jobspec.deploy.control import Control
-from jobctl.jobspec.deploy.fanout import fan_out
-from jobctl.jobspec.deploy.reach import SshOptions
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.ssh import Ssh
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.model.control import Control
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Plan

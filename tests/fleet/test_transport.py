@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.connecting import connect
-from jobctl.jobspec.deploy.engine import Engine
-from jobctl.jobspec.deploy.fanout import fan_out
-from jobctl.jobspec.deploy.here import Here
-from jobctl.jobspec.deploy.reach import SshOptions
-from jobctl.jobspec.deploy.site import Site
-from jobctl.jobspec.deploy.ssh import Ssh
-from jobctl.jobspec.deploy.transport import HostError, Result, Transport, put
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport.base import Result, Transport, put
+from jobctl.jobspec.deploy.transport.connecting import connect
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
 
 from .fleet import Fleet

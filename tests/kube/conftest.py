@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.cluster import removal
+from jobctl.jobspec.deploy.kubernetes import removal
 from jobctl.main import main
 from kube.backend import CAPABILITIES, SERVERS
 from kube.fake import Fake

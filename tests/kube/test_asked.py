@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from jobctl.jobspec.deploy.cluster.asked import pods_of, pods_there, totals
+from jobctl.jobspec.deploy.kubernetes.asked import pods_of, pods_there, totals
 
 
 def pod(phase: str | None = None, **resources: Any) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.cluster.api import Api, connect
-from jobctl.jobspec.deploy.cluster.kinds import POD
-from jobctl.jobspec.deploy.cluster.mirror import Mirror
-from jobctl.jobspec.deploy.errors import DeployError
+from jobctl.jobspec.deploy.kubernetes.api import Api, connect
+from jobctl.jobspec.deploy.kubernetes.kinds import POD
+from jobctl.jobspec.deploy.kubernetes.mirror import Mirror
+from jobctl.jobspec.deploy.model.errors import DeployError
 from kube.handler import TOKEN
 from kube.server import ApiServer
 from kube.world import World
@@ -166,7 +166,7 @@ def test_without_the_package_the_extra_is_named(here: Path) -> None:
 
 @pytest.fixture
 def mirror(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    monkeypatch.setattr("jobctl.jobspec.deploy.cluster.mirror.IDLE", 1e9)  # however seldom this test gets to look
+    monkeypatch.setattr("jobctl.jobspec.deploy.kubernetes.mirror.IDLE", 1e9)  # however seldom this test gets to look
     made = Mirror(client(api, tmp_path), POD, "jobctl.dev/job=resnet")
     made.objects()  # a second look begins to watch
     yield made
@@ -264,7 +264,7 @@ def test_what_a_watch_has_ended_with_is_forgotten_at_the_next_look(
 ) -> None:
     """As after a Ctrl-Z, while nobody looks and the server is not well."""
     for name, value in (("IDLE", 0.0), ("DEAF", 0.0), ("PAUSE", 0.01)):
-        monkeypatch.setattr(f"jobctl.jobspec.deploy.cluster.mirror.{name}", value)
+        monkeypatch.setattr(f"jobctl.jobspec.deploy.kubernetes.mirror.{name}", value)
     monkeypatch.setattr(mirror, "_looked", 0.0)
     mirror._deaf(DeployError("not well"))
     put(api, "a")
@@ -277,7 +277,7 @@ def test_lists_are_read_in_pages(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
 ) -> None:
     """One of which the server forgets the beginning is read anew."""
-    monkeypatch.setattr("jobctl.jobspec.deploy.cluster.api.PAGE", 3)
+    monkeypatch.setattr("jobctl.jobspec.deploy.kubernetes.api.PAGE", 3)
     if forgotten:
         api.fail("list", "pods", 410, skip=1)
     for number in range(8):

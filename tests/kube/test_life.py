@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobctl import progress
-from jobctl.jobspec.deploy.cluster.cluster import Cluster
-from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
+from jobctl.jobspec.deploy.model.observed import Observed
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import Object
@@ -263,7 +263,7 @@ def test_the_spec_says_which_cluster_and_namespace_and_options_say_more(
 
 
 def test_down_says_what_does_not_go(jobctl: Any, world: World, api: ApiServer, monkeypatch: Any) -> None:
-    from jobctl.jobspec.deploy.cluster import removal
+    from jobctl.jobspec.deploy.kubernetes import removal
 
     monkeypatch.setattr(removal, "GONE", 0.3)
     jobctl(*UP)
@@ -282,7 +282,7 @@ def test_down_collects_the_garbage_where_nobody_does(
     jobctl: Any, world: World, api: ApiServer, monkeypatch: Any, operator: str
 ) -> None:
     """No controller manager runs: what hangs on a Job (or on a TrainJob's Job) stays, and the Job waits for it."""
-    from jobctl.jobspec.deploy.cluster import removal
+    from jobctl.jobspec.deploy.kubernetes import removal
 
     for name in ("COLLECTED", "AGAIN", "ALOUD"):
         monkeypatch.setattr(progress if name == "ALOUD" else removal, name, 0.1)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.cluster.kinds import JOB, PADDLE_JOB, PYTORCH_JOB, Kind
-from jobctl.jobspec.deploy.cluster.quantity import quantity
-from jobctl.jobspec.deploy.cluster.seen import number_of, observe, parse_pod, role_of
-from jobctl.jobspec.deploy.observed import phase
+from jobctl.jobspec.deploy.kubernetes.kinds import JOB, PADDLE_JOB, PYTORCH_JOB, Kind
+from jobctl.jobspec.deploy.kubernetes.quantity import quantity
+from jobctl.jobspec.deploy.kubernetes.seen import number_of, observe, parse_pod, role_of
+from jobctl.jobspec.deploy.model.observed import phase
 
 Object = dict[str, Any]
 

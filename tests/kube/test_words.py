@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.cluster.api import connect
-from jobctl.jobspec.deploy.cluster.kinds import JOB
-from jobctl.jobspec.deploy.cluster.problems import ApiError, Call, problem_of
+from jobctl.jobspec.deploy.kubernetes.api import connect
+from jobctl.jobspec.deploy.kubernetes.kinds import JOB
+from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, problem_of
 from kube.server import ApiServer
 
 PATCH = Call("patch", JOB, "ml", "resnet")

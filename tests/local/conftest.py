@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from jobctl.jobspec.deploy.processes import start_ticks
+from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools import commands
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.deployer import Feed
+from jobctl.jobspec.deploy.apply.deployer import Feed
 from jobctl.jobspec.supervise.decisions import Leave
 from jobctl.jobspec.supervise.loop import Supervisor
 from jobctl.supervising import supervise_job

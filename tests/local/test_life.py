@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from jobctl import inside
-from jobctl.jobspec.deploy.jobdir import job_dir
-from jobctl.jobspec.deploy.local import Local
-from jobctl.jobspec.deploy.processes import start_ticks
+from jobctl.jobspec.deploy.store.jobdir import job_dir
+from jobctl.jobspec.deploy.store.processes import start_ticks
+from jobctl.jobspec.deploy.targets.local import Local
 
 from .conftest import kill
 

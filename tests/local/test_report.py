@@ -36,7 +36,7 @@ class Page(HTMLParser):
 
 def note_steps(jobs: Any, count: int) -> None:
     """Note the job's step a few times, as its supervisor does now and then."""
-    from jobctl.jobspec.deploy.history import record_progress
+    from jobctl.jobspec.deploy.store.history import record_progress
 
     for _ in range(count):
         state = jobs.status()

@@ -1,8 +1,9 @@
-"""Imports point down only, and what touches the world stays in its rooms (docs/architecture.md)."""
+"""Imports point down only, and what touches the world stays in few packages (docs/architecture.md)."""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,21 +15,41 @@ from jobctl.jobspec.render.launcher import ORDER
 
 ROOT = Path(__file__).parents[2]
 
-# From the top down: a room may import from itself and from what stands below it.
-ROOMS = (
-    ("jobctl.jobspec.launcher", "jobspec/launcher"),
-    ("jobctl.jobspec.spec", "jobspec/spec"),
-    ("jobctl.jobspec.importing", "jobspec/importing"),
-    ("jobctl.jobspec.plan", "jobspec/plan"),
-    ("jobctl.jobspec.frameworks", "jobspec/frameworks"),
-    ("jobctl.jobspec.planner", "jobspec/planner.py"),
-    ("jobctl.jobspec.render", "jobspec/render"),
-    ("jobctl.jobspec.deploy", "jobspec/deploy"),
-    ("jobctl.jobspec.supervise", "jobspec/supervise"),
+# From the top down: a package may import from itself and from those below it. The launcher is at the bottom, as it runs alone
+# where nothing else is installed.
+PACKAGES = (
     ("jobctl", "cli"),
+    ("jobctl.jobspec.supervise", "jobspec/supervise"),
+    ("jobctl.jobspec.report", "jobspec/report"),
+    ("jobctl.jobspec.deploy.kubernetes", "jobspec/deploy/kubernetes"),
+    ("jobctl.jobspec.deploy.targets", "jobspec/deploy/targets"),
+    ("jobctl.jobspec.deploy.check", "jobspec/deploy/check"),
+    ("jobctl.jobspec.deploy.host", "jobspec/deploy/host"),
+    ("jobctl.jobspec.deploy.apply", "jobspec/deploy/apply"),
+    ("jobctl.jobspec.deploy.logs", "jobspec/deploy/logs"),
+    ("jobctl.jobspec.deploy.store", "jobspec/deploy/store"),
+    ("jobctl.jobspec.deploy.transport", "jobspec/deploy/transport"),
+    ("jobctl.jobspec.deploy.model", "jobspec/deploy/model"),
+    ("jobctl.jobspec.render", "jobspec/render"),
+    ("jobctl.jobspec.planner", "jobspec/planner.py"),
+    ("jobctl.jobspec.frameworks", "jobspec/frameworks"),
+    ("jobctl.jobspec.plan", "jobspec/plan"),
+    ("jobctl.jobspec.importing", "jobspec/importing"),
+    ("jobctl.jobspec.spec", "jobspec/spec"),
+    ("jobctl.jobspec.launcher", "jobspec/launcher"),
 )
-TOUCH = {"jobctl.jobspec.deploy", "jobctl.jobspec.launcher"}  # the rooms that start processes, open sockets and sleep
-WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko", "kubernetes"}
+WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko", "kubernetes", "websocket"}
+TOUCHES = {  # the packages that reach the world, and by what
+    "jobctl.jobspec.deploy.kubernetes": {"kubernetes", "websocket"},
+    "jobctl.jobspec.deploy.targets": {"subprocess", "socket", "fabric", "docker"},
+    "jobctl.jobspec.deploy.check": {"subprocess", "socket"},
+    "jobctl.jobspec.deploy.host": {"subprocess", "socket", "docker", "paramiko"},
+    "jobctl.jobspec.deploy.store": {"socket"},
+    "jobctl.jobspec.deploy.transport": {"subprocess", "socket", "fabric", "paramiko"},
+    "jobctl.jobspec.launcher": {"subprocess", "socket"},
+    "jobctl": {"socket"},  # the name of this machine
+}
+SLEEP = {*TOUCHES, "jobctl.jobspec.deploy.apply"} - {"jobctl"}  # the latter's clock, which tests replace
 
 
 def _files(where: str) -> list[Path]:
@@ -50,23 +71,23 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
-def _room(module: str) -> int | None:
-    """Return the number of the room that `module` belongs to, None for what is not ours."""
+def _package(module: str) -> int | None:
+    """Return the number of the package that `module` belongs to, None for what is not ours."""
     best = None
-    for number, (name, _) in enumerate(ROOMS):
+    for number, (name, _) in enumerate(PACKAGES):
         ours = module == name or module.startswith(f"{name}.")
-        if ours and (best is None or len(name) > len(ROOMS[best][0])):
+        if ours and (best is None or len(name) > len(PACKAGES[best][0])):
             best = number
     return best
 
 
-@pytest.mark.parametrize("number", range(len(ROOMS)), ids=[name for name, _ in ROOMS])
+@pytest.mark.parametrize("number", range(len(PACKAGES)), ids=[name for name, _ in PACKAGES])
 def test_imports_point_down_only(number: int) -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
-        for path in _files(ROOMS[number][1])
+        for path in _files(PACKAGES[number][1])
         for module, line in _imports(path)
-        if module.startswith("jobctl.") and (room := _room(module)) is not None and room > number
+        if module.startswith("jobctl.") and (other := _package(module)) is not None and other < number
     ]
     assert wrong == []
 
@@ -92,24 +113,22 @@ def test_a_file_of_the_launcher_imports_only_what_is_below_it() -> None:
         assert modules == known, (name, modules - known)
 
 
-def test_only_deploy_and_the_launcher_touch_the_world() -> None:
-    rooms = [where for name, where in ROOMS if name not in TOUCH]
+def test_only_some_packages_touch_the_world() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
-        for where in rooms
+        for name, where in PACKAGES
         for path in _files(where)
         for module, line in _imports(path)
-        # The name of this machine is no connection.
-        if module.split(".")[0] in WORLD and path.relative_to(ROOT).as_posix() != "cli/jobs.py"
+        if module.split(".")[0] in WORLD - TOUCHES.get(name, set())
     ]
     assert wrong == []
 
 
-def test_only_deploy_and_the_launcher_sleep() -> None:
+def test_only_what_touches_the_world_sleeps() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for name, where in ROOMS
-        if name not in TOUCH
+        for name, where in PACKAGES
+        if name not in SLEEP
         for path in _files(where)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time"
@@ -117,10 +136,35 @@ def test_only_deploy_and_the_launcher_sleep() -> None:
     assert wrong == []
 
 
+def test_files_import_in_no_circle() -> None:
+    """Imports within functions count, those for type checkers do not."""
+    graph: dict[str, set[str]] = {}
+    for _, where in PACKAGES:
+        for path in _files(where):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(("jobctl", *(parts[1:] if parts[0] == "cli" else parts)))
+            graph[name.removesuffix(".__init__")] = {module for module, _ in _imported(_without_types(path))}
+    known = {
+        name: {module for module in modules if module in graph and module != name} for name, modules in graph.items()
+    }
+    try:
+        graphlib.TopologicalSorter(known).prepare()
+    except graphlib.CycleError as error:
+        raise AssertionError(" -> ".join(error.args[1])) from None
+
+
+def _without_types(path: Path) -> ast.AST:
+    class Types(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST | None:
+            return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+
+    return Types().visit(ast.parse(path.read_text()))
+
+
 def test_only_the_command_prints() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for name, where in ROOMS
+        for name, where in PACKAGES
         if name not in ("jobctl", "jobctl.jobspec.launcher")
         for path in _files(where)
         for node in ast.walk(ast.parse(path.read_text()))
@@ -132,7 +176,7 @@ def test_only_the_command_prints() -> None:
 def test_typer_and_rich_are_used_by_the_command_only() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
-        for name, where in ROOMS
+        for name, where in PACKAGES
         if name != "jobctl"
         for path in _files(where)
         for module, line in _imports(path)
@@ -171,7 +215,7 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "from jobctl.main import main\n"
         "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
         "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'psutil'}\n"
-        "heavy |= {'jobctl.jobspec.deploy.local'}\n"
+        "heavy |= {'jobctl.jobspec.deploy.targets.local'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

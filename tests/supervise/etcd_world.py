@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec.deploy.control import parse_control
+from jobctl.jobspec.deploy.model.control import parse_control
 from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum

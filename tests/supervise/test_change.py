@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.observed import Observed
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.loop import Supervisor, is_over
 from tests.deploy.test_carry_out import RUNNING, TWO, Now

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy.control import Control, Ledger, Result
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, ObservedProcess
+from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (

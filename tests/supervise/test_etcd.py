@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.control import Control, Ledger, begun_alone, newest, parse_control
-from jobctl.jobspec.deploy.vitals import MARGIN, Vitals, tick_of
+from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_alone, newest, parse_control
+from jobctl.jobspec.deploy.model.liveness import MARGIN, Vitals, tick_of
 from jobctl.jobspec.plan.types import Alone, Generation, Rule
 from jobctl.jobspec.render.payload import control_json
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.control import Control, Ledger
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Grow, Repair, Restart, Wait, World

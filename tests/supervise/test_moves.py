@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.reach import Reach
-from jobctl.jobspec.deploy.transport import HostError
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan
 from jobctl.jobspec.spec.hosts import Host

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.clock import Clock
-from jobctl.jobspec.deploy.history import read_progress
-from jobctl.jobspec.deploy.jobdir import JobDir
-from jobctl.jobspec.deploy.observed import Observed
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.history import read_progress
+from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
 
 from .test_loss import GENERATION, job, node

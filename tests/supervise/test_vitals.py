@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.scripts import EXPIRY
-from jobctl.jobspec.deploy.vitals import MARGIN, RECENT, SILENCE, Vitals, tick_of
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, Vitals, tick_of
 from jobctl.jobspec.plan.types import Generation
 
 from .test_loss import GENERATION

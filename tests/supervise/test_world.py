@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy import vitals
-from jobctl.jobspec.deploy.vitals import Vitals
+from jobctl.jobspec.deploy.model import liveness as vitals
+from jobctl.jobspec.deploy.model.liveness import Vitals
 from jobctl.jobspec.launcher.lease import Lease
 
 from .world import POLICY, Bugs, Sim, Twice

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
-from jobctl.jobspec.deploy.control import NOTHING, Control, Ledger, Result, age, newest
-from jobctl.jobspec.deploy.observed import Observed, ObservedNode, State
-from jobctl.jobspec.deploy.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.vitals import EXPIRY, Vitals, tick_of
+from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
+from jobctl.jobspec.deploy.model.control import NOTHING, Control, Ledger, Result, age, newest
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, Vitals, tick_of
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
 from jobctl.jobspec.supervise.decide import decide

@@ -24,7 +24,7 @@ import pytest
 import yaml
 from urllib3.exceptions import HTTPError
 
-from jobctl.jobspec.deploy.cluster.api import Api, connect
+from jobctl.jobspec.deploy.kubernetes.api import Api, connect
 from tests.tools.etcd import find_etcd, free_ports
 
 READY = 300.0  # seconds within which a server is ready that was started

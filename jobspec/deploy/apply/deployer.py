@@ -1,0 +1,208 @@
+"""What commands and the supervisor do with a job, whatever it runs on: two protocols, the smaller for all targets.
+
+`Local` runs the nodes as processes of this machine, `Hosts` in containers of others: their recovery is jobctl's, so they
+are each a `Deployer`. tests/contract holds both to it. In a `Cluster` somebody else owns it: that is a `Handle` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.events import Events
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.plan.types import Generation, Node, Plan
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.model.finding import Finding
+    from jobctl.jobspec.deploy.model.liveness import Vitals
+    from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+
+Victim = Literal["process", "container", "host"]  # what `strike` kills, or plays the loss of
+PLAYED = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
+Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What processes get at run time only: `up`'s environment, and the values of secrets by name."""
+
+    environ: Mapping[str, str]
+    secrets: Mapping[str, str]
+
+
+class Feed(Protocol):
+    """What the hosts of a job tell its supervisor by themselves; `vitals` knows who was heard, and answers launchers."""
+
+    vitals: Vitals
+
+    def wait(self, seconds: float) -> None:
+        """Return when something changed, or after `seconds`."""
+
+    def refresh(self) -> None:
+        """Read all hosts again soon, whatever they tell."""
+
+    def observe(self) -> Observed:
+        """Return the job as last heard of. Raises DeployError if not a single host is heard."""
+
+
+class AllUnreachable(HostError):
+    """Not a single host answers; `failures` says why, for each, and `observed` that nothing is known."""
+
+    def __init__(self, failures: Failures, observed: Observed, message: str = "no host answers") -> None:
+        host = next(iter(failures))
+        super().__init__(host, "unreachable", message)
+        self.message = message
+        self.failures, self.observed = failures, observed
+
+
+class Handle(Protocol):
+    """One job in the world, to be looked at, read, entered and taken down.
+
+    `plan` is what the job was last brought up with (None: not known here), `interval` how many seconds to wait between
+    two looks. `tell` is told what takes long, in words.
+    """
+
+    job: JobDir
+    tell: Callable[[str], None]
+    plan: Plan | None
+    interval: float
+
+    @property
+    def failures(self) -> Failures:
+        """Why hosts did not answer when last observed."""
+
+    def where(self) -> tuple[str, ...]:
+        """Return the names of all hosts that the job may be on; a cluster counts as one."""
+
+    def has_files(self) -> bool:
+        """Say whether the job left something somewhere, be it nothing that runs, as last observed."""
+
+    def observe(self) -> Observed:
+        """Read what runs now. Raises AllUnreachable if not a single host can tell."""
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied. Raises Locked if someone else keeps it for 30 s."""
+
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """End and remove everything but logs, outputs and checkpoints; return where the logs went."""
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether hosts are fit for the job (None: for any); finds everything that is wrong, and changes nothing."""
+
+    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+        """Return what reads the chosen logs (with `last` so many lines of each), None if the job has none any more."""
+
+    def events(self) -> Events:
+        """Return what reads what happened to the job."""
+
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
+
+    def fetch(self, into: Path) -> Mapping[str, int]:
+        """Copy logs and outputs below `into`; return how many of what (`files`, `logs`, …) that was."""
+
+    def close(self) -> None:
+        """Let go of all connections."""
+
+
+class Deployer(Handle, Protocol):
+    """One job whose recovery is ours. What fails on one host is reported for it and does not keep the others from going on.
+
+    `image` is what the last `prepare` found its image to be (None: nothing was prepared, or there are no images).
+    """
+
+    image: Image | None
+
+    @property
+    def reach(self) -> Reach | None:
+        """Return the hosts that it was made for, and how they are reached; None on this machine."""
+
+    def reach_out(self) -> None:
+        """Connect in the background: there is something else to do first. What comes of it shows at the first use."""
+
+    def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
+        """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
+
+    def newest(self) -> Control:
+        """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
+
+    def hashes(self, plan: Plan) -> Mapping[int, str]:
+        """Return what identifies each node's artefact."""
+
+    def service_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies each service's artefact, by the service's name."""
+
+    def spares(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies that which each spare host is to have, so that a node can move there."""
+
+    def follow(self) -> AbstractContextManager[Feed]:
+        """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
+
+    def prepare(self, plan: Plan, start: Start) -> Failures:
+        """Put what `plan` needs in place; what runs is not touched by that."""
+
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets than these where the job runs: while a job changes, `prepare` keeps those it had."""
+
+    def started_with(self) -> Start | None:
+        """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""
+
+    def homes(self, observed: Observed) -> tuple[str, ...]:
+        """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
+
+    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
+
+    def engines(self, hosts: Iterable[str], patience: float) -> Failures:
+        """Return which hosts' engines do not answer, even after `patience` seconds."""
+
+    def apply(self, steps: Sequence[Step]) -> Failures:
+        """Carry out steps about services and nodes, and hand-overs; launchers that are started are waited for."""
+
+    def stop_processes(self, grace: float) -> None:
+        """End all processes of the job at the same time; the launchers stay."""
+
+    def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
+        """Return the generation after `last` (the first, if None) of `nodes`, with a free port. Raises DeployError."""
+
+    def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
+        """Hand a generation to the launchers; the ledger goes first, see control.py.
+
+        May take `patience` seconds to return, if launchers begin it meanwhile: that spares the caller to look.
+        """
+
+    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
+        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+
+    def keep(self, ledger: Ledger) -> None:
+        """Keep what recovery has to remember."""
+
+    def finish(self, grace: float) -> None:
+        """End all processes and all launchers: SIGTERM, `grace` seconds, SIGKILL for whatever is left."""
+
+    def exists(self, path: str) -> bool:
+        """Say whether there is `path` where the job runs."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory where the job runs."""
+
+    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+        """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
+
+    def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
+        """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""
+
+    def strike(self, node: int, what: Victim) -> None:
+        """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
+
+        A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.
+        """

@@ -1,0 +1,207 @@
+"""Applying steps, in the one order in which that is safe: files, launchers, then the generation.
+
+`up`, `restart` and the supervisor come through here. Killed at any point, a later `up` finds what is missing by
+observing, and ends in the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
+from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
+from jobctl.jobspec.deploy.model.control import Ledger
+from jobctl.jobspec.deploy.model.errors import AWAY
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.code import code_hash
+from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
+from jobctl.jobspec.plan.types import Alone, Failure, Generation, Node, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A new run beside the old one: another run id, and a checkpoint directory of its own."""
+
+    run_id: str
+    checkpoint_dir: str | None
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How steps are applied.
+
+    With `failure` the budget goes on and the failure is noted; without it, a new one begins. Hosts that have `failed`
+    before are left out. Launchers get `patience` seconds to begin a generation, an engine that does not answer gets
+    `engines` seconds to come back. `adopt` is called when it is certain that the plan will run, before anything changes.
+    """
+
+    failure: Failure | None = None
+    fresh: Fresh | None = None
+    failed: Failures = field(default_factory=dict)
+    patience: float = 0.0
+    engines: float = 0.0
+    adopt: Callable[[], None] = _nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of steps: the generation that began, if one did, and the hosts that could not do their part.
+
+    `at` is when it was handed out, by the clock of `carry_out`. `held`: a change was not made, since too few of the
+    hosts that it needs were ready; what ran before runs on.
+    """
+
+    generation: Generation | None
+    failed: Failures
+    at: float = 0.0
+    held: bool = False
+
+
+def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
+    """Return what should run; `how` are further fields of Wanted."""
+    code = plan.code.version if plan.code and plan.code.version else code_hash(plan)
+    return Wanted(plan, deployer.hashes(plan), code, services=deployer.service_hashes(plan), **how)  # type: ignore[arg-type]
+
+
+def carry_out(
+    deployer: Deployer,
+    want: Wanted,
+    steps: Sequence[Step],
+    observed: Observed,
+    clock: Clock,
+    note: Callable[[Step], None],
+    how: Execution | None = None,
+) -> Done:
+    """Apply `steps`, telling `note` of each before it is done. A generation begins if enough nodes stand ready.
+
+    A change begins only where all that it needs is ready; from then on it is completed, by the supervisor if we are
+    killed. Raises DeployError.
+    """
+    how = how or Execution()
+    failures = dict(how.failed)
+    ending = {step.host for step in steps if _ends(step)}
+    failures |= deployer.engines(ending - set(failures), how.engines) if ending else {}
+    todo = [step for step in steps if step.host and step.host not in failures]
+    begins = next((step for step in steps if step.kind == "generation"), None)
+    if any(step.kind == "wait" for step in steps):
+        _note_all(todo, note)
+        return Done(None, failures | dict(deployer.apply(todo)), held=True)
+    if is_held(want, steps, observed, failures):
+        return Done(None, failures, held=True)
+    if begins is not None and len(_ready(want, observed, failures)) < want.plan.min_nodes:
+        todo = [step for step in todo if step.kind == "start"]
+    how.adopt()
+    if any(map(_ends, todo)):
+        deployer.stop_processes(want.plan.stop_grace)
+    _note_all(todo, note)
+    failures |= _apply(deployer, todo, clock, how.engines)
+    if begins is None:
+        return Done(None, failures)
+    ready = _ready(want, observed, failures)
+    if len(ready) < want.plan.min_nodes or not _is_worth_it(want, observed, ready):
+        return Done(None, failures)
+    note(begins)
+    generation, ledger = _next(deployer, want, observed, clock, ready, begins, how)
+    at = clock.now()
+    return Done(generation, failures | dict(deployer.begin(generation, ledger, how.patience)), at)
+
+
+def is_held(want: Wanted, steps: Sequence[Step], observed: Observed, failed: Failures) -> bool:
+    """Say whether what runs goes on as it is: without the hosts that have `failed`, too few are left for what is wanted."""
+    begins = any(step.kind == "generation" for step in steps)
+    return begins and runs(observed) and len(_ready(want, observed, failed)) < want.plan.min_nodes
+
+
+def _note_all(steps: Sequence[Step], note: Callable[[Step], None]) -> None:
+    """Tell of each step."""
+    for step in steps:
+        note(step)
+
+
+def _ends(step: Step) -> bool:
+    """Say whether a step ends a launcher that has a part in what runs."""
+    return step.kind in ("replace", "remove") and not step.stale
+
+
+def runs(observed: Observed) -> bool:
+    """Say whether there is something that goes on if nothing is done."""
+    return observed.control.generation is not None and not observed.control.ordered_to_end
+
+
+def _apply(deployer: Deployer, steps: Sequence[Step], clock: Clock, engines: float) -> Failures:
+    """Apply steps; those of a host whose engine went away meanwhile are applied once more when it is back."""
+    failures = dict(deployer.apply(steps))
+    away = {host for host, error in failures.items() if getattr(error, "code", "") in AWAY}
+    if not away or engines <= 0.0:
+        return failures
+    back = away - set(deployer.engines(away, engines))
+    again = deployer.apply([step for step in steps if step.host in back])
+    return {host: error for host, error in failures.items() if host not in back} | dict(again)
+
+
+def _next(
+    deployer: Deployer,
+    want: Wanted,
+    observed: Observed,
+    clock: Clock,
+    ready: Sequence[Node],
+    step: Step,
+    how: Execution,
+) -> tuple[Generation, Ledger]:
+    """Return the generation that begins, and the ledger that goes with it."""
+    ledger = _ledger(want, observed, clock, how.failure)
+    ledger = replace(ledger, image=deployer.image or observed.control.ledger.image)
+    generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
+    if observed.control.generation is None:
+        generation = replace(generation, began=clock.now())
+    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
+    if how.fresh is not None:
+        generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
+    return generation, ledger
+
+
+def _alone(plan: Plan, ledger: Ledger, now: float) -> Alone | None:
+    """Return what launchers may do by themselves: nothing where they have no etcd to agree in."""
+    if not any(node.launch.etcd for node in plan.nodes):
+        return None
+    left = plan.recovery.max_restarts - ledger.counted(plan.recovery.window, now)
+    rules = (*plan.recovery.rules, *DEFAULT_RULES)
+    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1))
+
+
+def _is_worth_it(want: Wanted, observed: Observed, ready: Sequence[Node]) -> bool:
+    """Say whether a generation that is to be larger is: one that began with as many nodes would only cost time."""
+    generation = observed.control.generation
+    return not want.keep_budget or generation is None or len(ready) > len(generation.members)
+
+
+def _ready(want: Wanted, observed: Observed, failed: Failures) -> list[Node]:
+    """Return the nodes that can take part: those of hosts that answer and did their part."""
+    return [node for node in want.usable(observed) if node.host.name not in failed]
+
+
+def _ledger(want: Wanted, observed: Observed, clock: Clock, failure: Failure | None) -> Ledger:
+    before = observed.control.ledger
+    if failure is None and not want.keep_budget:
+        return Ledger(clock.now(), want.code)
+    after = before.with_failure(failure) if failure else before
+    return replace(after, code=want.code, result=None, excluded=tuple(sorted({*before.excluded, *want.excluded})))
+
+
+def fresh_run(plan: Plan, last: Generation | None, exists: Callable[[str], bool]) -> Fresh:
+    """Return a run that shares nothing with earlier ones: the first subdirectory `fresh-N` that is not there yet."""
+    base = plan.checkpoint.dir if plan.checkpoint else None
+    number = 1
+    while base is not None and exists(f"{base}/fresh-{number}"):
+        number += 1
+    seed = f"{plan.run_id} {last.run_id if last else ''} {number}"
+    run_id = f"{plan.job}-{sha256(seed.encode()).hexdigest()[:8]}"
+    return Fresh(run_id, None if base is None else f"{base}/fresh-{number}")

@@ -1,0 +1,67 @@
+"""The next generation: who takes part is given, where they meet is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from secrets import token_hex
+
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port, with_ports
+from jobctl.jobspec.plan.types import Generation, Node, Plan
+
+
+def choose_generation(
+    plan: Plan,
+    last: Generation | None,
+    grace: float,
+    nodes: Sequence[Node],
+    is_free: Callable[[str, int], bool],
+    where: str,
+    ports: Mapping[int, int | None],
+) -> Generation:
+    """Return the generation of `nodes` after `last` (the first, if None), at ports that `is_free` says are free on a host.
+
+    `where` names the machine of the port in errors; `ports` are where the nodes' launchers hear each other. Raises
+    DeployError.
+    """
+    try:
+        made = _next(plan, last, grace, nodes, is_free, where)
+    except LookupError as error:
+        raise DeployError(str(error), "end what listens there, or set `rendezvous.port`") from error
+    # Its number alone does not name it: two who are cut off from each other may both begin one of that number.
+    meeting = replace(made.rendezvous, id=f"{made.rendezvous.id}-{token_hex(4)}")
+    members = tuple(replace(member, port=ports.get(member.node)) for member in made.members)
+    return replace(made, rendezvous=meeting, members=members)
+
+
+def _next(
+    plan: Plan,
+    last: Generation | None,
+    grace: float,
+    nodes: Sequence[Node],
+    is_free: Callable[[str, int], bool],
+    where: str,
+) -> Generation:
+    if last is not None:
+        again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), host_timeout=plan.recovery.host_timeout)
+        return next_generation(again, nodes, grace=grace, free=is_free)
+    first = first_generation(replace(plan, nodes=tuple(nodes)))
+    host, port = first.members[0].host, first.rendezvous.port
+    if is_free(host, port):
+        return replace(first, members=with_ports(first.members, nodes, port, is_free))
+    if plan.rendezvous.port is not None:
+        raise DeployError(
+            f"port {port} of `rendezvous.port` is taken on {where}",
+            "choose another, or leave `rendezvous.port` out: a free one is found for each generation",
+        )
+    port = next_port(plan.run_id, 1, lambda port: is_free(host, port))
+    joining = with_ports(first.members, nodes, port, is_free)
+    return replace(first, members=joining, rendezvous=replace(first.rendezvous, port=port))
+
+
+def checkpoint_dir(plan: Plan, last: Generation) -> str | None:
+    """Return the plan's checkpoint directory, or the subdirectory of it that a run with `--fresh` trains into."""
+    base = plan.checkpoint.dir if plan.checkpoint else None
+    inside = base is not None and (last.checkpoint_dir or "").startswith(f"{base}/")
+    return last.checkpoint_dir if inside else base

@@ -1,0 +1,267 @@
+"""Wanted against observed: the steps that lead from one to the other, each with its cause.
+
+Pure. `plan`, `up`, `restart`, `stop`, `down` and the supervisor all go through it: there is one way to change the
+world, and one place that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jobctl.jobspec.deploy.apply.changes import Changed, causes
+from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
+from jobctl.jobspec.plan.types import Node, Plan
+
+Kind = Literal[
+    "prepare", "remove", "replace", "change", "create", "start", "hand-over", "generation", "wait", "supervise"
+]
+
+# The order in which steps are applied: launchers stand ready before they are handed a generation.
+ORDER: dict[Kind, int] = {
+    "prepare": 0,
+    "remove": 1,
+    "replace": 2,
+    "change": 3,
+    "create": 4,
+    "start": 5,
+    "hand-over": 6,
+    "generation": 7,
+    "wait": 8,
+    "supervise": 9,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change: what is done, to whom, and why. Prints as one line.
+
+    `node` is the node's number where the step is about one, `host` the name of the host where it is done. `grace` is
+    how long (seconds) processes get between SIGTERM and SIGKILL where the step ends some.
+    """
+
+    kind: Kind
+    target: str
+    cause: str
+    node: int | None = None
+    grace: float = 0.0
+    host: str = ""
+    stale: bool = False  # what is removed has no part in what runs
+    service: str | None = None  # the service that the step is about
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target}: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What should run: a plan, the hash of each node's artefact, and of the code.
+
+    `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes. Without
+    `begins` the current generation goes on: it is completed, and no other one begins. `cleared`
+    are nodes that cannot run where they were, although nobody can look; `excluded` hosts that are not to be used;
+    `keep_budget`: a new generation is neither a person's wish nor a failure's fault. `changed` are the keys of the spec
+    that are not as what runs was started with, None if that is not known.
+    """
+
+    plan: Plan
+    artefacts: Mapping[int, str]
+    code: str | None
+    anew: str | None = None
+    replace: frozenset[int] = frozenset()
+    begins: bool = True
+    supervise: bool = True
+    grace: float | None = None
+    cleared: frozenset[int] = frozenset()
+    excluded: frozenset[str] = frozenset()
+    keep_budget: bool = False
+    changed: tuple[Changed, ...] | None = None
+    services: Mapping[str, str] = field(default_factory=dict)  # the hash of each service's artefact
+    spares: Mapping[str, str] = field(default_factory=dict)  # what identifies that which each spare host is to have
+
+    def usable(self, observed: Observed) -> list[Node]:
+        """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
+        out = {*observed.unreachable, *observed.control.ledger.shunned, *self.excluded}
+        return [node for node in self.plan.nodes if node.host.name not in out and not self._elsewhere(node, observed)]
+
+    def _elsewhere(self, node: Node, observed: Observed) -> bool:
+        """Say whether a node may still run on another host, that does not answer."""
+        seen = observed.node(node.index)
+        lost = seen is not None and not seen.reachable and seen.host != node.host.name
+        return lost and node.index not in self.cleared
+
+
+def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
+    """Return the steps from `observed` to `wanted`, none if nothing has to change."""
+    now, _ = phase(observed)
+    if not wanted.begins and observed.control.ordered_to_end:
+        return tuple(_hand_overs(observed))
+    changed = changes(wanted, observed)
+    if now == "succeeded" and not changed and not wanted.anew:
+        return ()
+    there = wanted.usable(observed)
+    waits = _wait(wanted, observed, changed)
+    steps = [] if waits and changed else [*_service_steps(wanted, observed)]
+    steps += [step for node in there for step in _node_steps(wanted, observed, node)]
+    steps += _extra_nodes(wanted, observed)
+    steps += _spare_steps(wanted, observed)
+    if waits:  # what runs goes on until all that the change needs is there
+        steps = [
+            step for step in steps if step.kind == "prepare" or step.stale or (step.kind == "start" and not changed)
+        ]
+        steps.append(waits)
+    cause = _generation_cause(wanted, observed, changed)
+    if cause:
+        number = observed.control.generation.number + 1 if observed.control.generation else 1
+        grace = wanted.plan.stop_grace if wanted.grace is None else wanted.grace
+        steps.append(Step("generation", str(number), cause, grace=grace))
+    else:
+        steps += _hand_overs(observed)
+    if wanted.supervise and not observed.supervised:
+        steps.append(Step("supervise", wanted.plan.job, "no supervisor runs"))
+    return tuple(sorted(steps, key=lambda step: ORDER[step.kind]))
+
+
+def _wait(wanted: Wanted, observed: Observed, changed: str | None) -> Step | None:
+    """Return a step that waits for hosts: what runs is not ended for a generation that too few nodes could begin."""
+    usable, control = wanted.usable(observed), observed.control
+    if not wanted.begins or control.generation is None or control.ordered_to_end:
+        return None
+    if not (changed or wanted.anew) or len(usable) >= wanted.plan.min_nodes:
+        return None
+    missing = sorted({node.host.name for node in wanted.plan.nodes} - {node.host.name for node in usable})
+    return Step("wait", f"for {', '.join(missing)}", f"{changed or wanted.anew}; what runs goes on until then")
+
+
+def _service_steps(wanted: Wanted, observed: Observed) -> Iterator[Step]:
+    """Yield what has to be done about services: before nodes, which wait for them."""
+    homes = {service.name: service.host.name for service in wanted.plan.services}
+    for name, host in homes.items():
+        seen = next((one for one in observed.services if (one.name, one.host) == (name, host)), None)
+        if host in observed.unreachable:
+            continue
+        if seen is not None and seen.artefact is not None and seen.artefact != wanted.services.get(name):
+            yield _service_step("replace", name, host, "the spec or the hosts changed")
+        elif seen is None or seen.state != "running":
+            yield _service_step("start", name, host, "not running")
+    for one in observed.services:
+        if one.reachable and homes.get(one.name) != one.host:
+            cause = "no longer part of the job" if one.name not in homes else f"it runs on {homes[one.name]}"
+            yield _service_step("remove", one.name, one.host, cause)
+
+
+def _service_step(kind: Kind, name: str, host: str, cause: str) -> Step:
+    return Step(kind, f"{name} on {host}", cause, host=host, service=name)
+
+
+def changes(wanted: Wanted, observed: Observed) -> str | None:
+    """Say what is not as the current generation was started with, None if all is."""
+    generation = observed.control.generation
+    if generation is None:
+        return None
+    before = tuple(member.node for member in generation.members)
+    # A node that a host which does not answer would have is not there, and one that it has is not gone.
+    usable = {node.index for node in wanted.usable(observed)}
+    nodes = tuple(node.index for node in wanted.plan.nodes if node.index in usable or node.index in before)
+    if nodes != before:
+        return f"nodes changed from {len(before)} to {len(nodes)}"
+    if wanted.code != observed.control.ledger.code:
+        return "the code changed"
+    differing = {node.index for node in wanted.plan.nodes if _differs(wanted, observed, node)}
+    return causes(wanted.changed, differing) if differing else None
+
+
+def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
+    seen = observed.node(node.index)
+    return seen is not None and seen.artefact is not None and seen.artefact != wanted.artefacts[node.index]
+
+
+def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
+    seen = observed.node(node.index)
+    if seen is not None and seen.host != node.host.name:
+        return [_step("start", node, f"it moves from {seen.host}")]
+    if seen is not None and seen.alive:
+        cause = wanted.anew or "asked for" if node.index in wanted.replace else None
+        if cause is None and wanted.begins and _differs(wanted, observed, node):
+            cause = changes(wanted, observed) or causes(wanted.changed, {node.index})
+        return [_step("replace", node, cause, wanted.plan.stop_grace)] if cause else []
+    changed = changes(wanted, observed)
+    if seen is not None and _done(observed, seen):
+        cause = _generation_cause(wanted, observed, changed)
+        return [_step("start", node, cause)] if cause else []
+    killed = seen is not None and seen.state == "failed" and seen.reason == LAUNCHER_KILLED
+    return [_step("start", node, LAUNCHER_KILLED if killed else "not running")]
+
+
+def _step(kind: Kind, node: Node, cause: str, grace: float = 0.0) -> Step:
+    return Step(kind, f"node {node.index} on {node.host.name}", cause, node.index, grace, node.host.name)
+
+
+def _done(observed: Observed, node: ObservedNode) -> bool:
+    generation = observed.control.generation
+    return generation is not None and node.generation == generation.number and node.state == "exited"
+
+
+def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
+    homes = {node.index: node.host.name for node in wanted.plan.nodes}
+    grace = wanted.plan.stop_grace
+    extra = [
+        Step("remove", f"node {n.node} on {n.host}", "no longer part of the job", n.node, grace, n.host)
+        for n in observed.nodes
+        if n.node not in homes and n.reachable
+    ]
+    moved = [
+        Step(
+            "remove",
+            f"node {n.node} on {n.host}",
+            f"it runs on {homes.get(n.node, 'another host')}",
+            n.node,
+            host=n.host,
+            stale=True,
+        )
+        for n in (*observed.strays, *(n for n in observed.nodes if n.container is not None and n.node in homes))
+        if n.reachable and n.host != homes.get(n.node)
+    ]
+    return [*extra, *moved]
+
+
+def _spare_steps(wanted: Wanted, observed: Observed) -> list[Step]:
+    """Give spares what a node that moves there needs: nobody else can when it does."""
+    return [
+        Step("prepare", host, "a spare that has not got what a node needs", host=host)
+        for host, needed in wanted.spares.items()
+        if observed.prepared.get(host, needed) != needed
+    ]
+
+
+def _hand_overs(observed: Observed) -> list[Step]:
+    """Hand the generation to hosts that missed it: whoever began it was killed, or cut off from them."""
+    generation = observed.control.generation
+    if generation is None:
+        return []
+    target = f"generation {generation.number}"
+    return [Step("hand-over", f"{target} to {host}", "it has an older one", host=host) for host in observed.outdated]
+
+
+def _generation_cause(wanted: Wanted, observed: Observed, changed: str | None) -> str | None:
+    """Say why a new generation has to begin, None if the current one goes on."""
+    generation, ledger = observed.control.generation, observed.control.ledger
+    if not wanted.begins or len(wanted.usable(observed)) < wanted.plan.min_nodes:
+        return None  # it would wait for nodes that cannot come
+    if wanted.anew:
+        return wanted.anew
+    if generation is None:
+        return "the job is new"
+    if changed:
+        return changed
+    if ledger.result is not None and phase(observed)[0] != "succeeded":
+        return f"the job had {ledger.result.phase}" if ledger.result.phase == "failed" else "the job was stopped"
+    if generation.command != "run" and phase(observed)[0] != "succeeded":
+        return "a command was killed while it stopped the job"
+    broken = [node for node in observed.members if node.broken and not is_behind(node, generation)]
+    if broken:
+        return f"node {broken[0].node}: {broken[0].reason or 'failed'}"
+    here = [n for n in observed.members if n.reachable and not n.alive]
+    gone = [n for n in here if n.generation == generation.number and n.state != "exited"]
+    return f"node {gone[0].node} is gone" if gone else None

@@ -1,0 +1,306 @@
+"""The table of what `check` looks at on each host: each check reads what was found out, and says what a user does about it.
+
+docs/check.md has a section for each code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec.deploy.check.survey import Found, Seat, Survey, binds
+from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.finding import Finding, Verdict
+from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.plan.memory import SHM_SIZE
+from jobctl.jobspec.plan.types import Node
+from jobctl.jobspec.render.container import is_address
+
+LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
+OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
+
+# Each check yields one finding at least, where it can tell anything.
+
+
+def _ssh(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.site.host.local else "answers")
+    if "tools" not in seat.facts.values:
+        yield Finding(
+            seat.name,
+            "tools",
+            "error",
+            "there is no `flock` or no `timeout` on its PATH",
+            "tools-missing",
+            "install util-linux and coreutils there",
+        )
+    if "writable" not in seat.facts.values:
+        yield Finding(
+            seat.name,
+            "work-directory",
+            "error",
+            f"cannot write into {seat.site.work.parent.parent}",
+            "dir-not-writable",
+            "choose another directory with `dir=` in the hosts file",
+        )
+
+
+def _engine_version(run: Survey, seat: Seat) -> Found:
+    if seat.engine is None:
+        return
+    version = str(seat.engine.get("Version", "?"))
+    parts = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if any("podman" in str(part).lower() for part in seat.engine.get("Components") or ()):
+        text = f"its `docker` is Podman {version}, with which jobctl is not tested"
+        hint = "name a Docker Engine: `docker=unix:///var/run/docker.sock` in the hosts file"
+        yield Finding(seat.name, "engine", "warning", text, "engine-podman", hint)
+    elif parts < OLDEST_ENGINE:
+        text = f"Docker Engine {version} is older than {'.'.join(map(str, OLDEST_ENGINE))}"
+        yield Finding(seat.name, "engine", "error", text, "engine-old", "install a newer Docker Engine there")
+    elif any("rootless" in option for option in seat.engine.get("SecurityOptions") or ()):
+        yield Finding(
+            seat.name,
+            "engine",
+            "error",
+            "its Docker Engine is rootless: a container's host network is not the host's",
+            "engine-rootless",
+            "use the system's engine: `docker=unix:///var/run/docker.sock` in the hosts file",
+        )
+    else:
+        yield Finding(seat.name, "engine", "ok", f"Docker Engine {version}")
+
+
+def _compose(run: Survey, seat: Seat) -> Found:
+    if seat.engine is None or seat.site.target != "compose":
+        return
+    result = seat.site.transport.run([*seat.site.docker, "compose", "version", "--short"])
+    if result.code == 0:
+        yield Finding(seat.name, "compose", "ok", f"Compose {result.out.decode().strip()}")
+    else:
+        hint = "install the Compose plugin there (https://docs.docker.com/compose/install/), or use `--target ssh`"
+        yield Finding(seat.name, "compose", "error", "its docker has no Compose plugin", "compose-missing", hint)
+
+
+def _image_there(run: Survey, seat: Seat) -> Found:
+    if seat.nodes and seat.engine is not None and not run.failed(seat, "image"):
+        image = seat.nodes[0].container.image
+        yield Finding(seat.name, "image", "ok", f"{image} {'is there' if seat.image else 'can be pulled'}")
+
+
+def _mounts(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    for path in dict.fromkeys(mount.source for mount in binds(run.plan, seat.nodes)):
+        if path in seat.facts.there:
+            continue
+        if any(path == mount.source for node in seat.nodes for mount in node.container.mounts):
+            hint = "make it there: jobctl creates nothing in its place"
+            yield Finding(seat.name, "volumes", "error", f"there is no {path}", "no-such-path", hint)
+        else:
+            hint = "install the driver of its devices on the host, or name a container runtime: `container.runtime`"
+            yield Finding(seat.name, "devices", "error", f"there is no {path}", "driver-missing", hint)
+    for path, problem in (seat.probe or {}).get("paths", {}).items():
+        if problem:
+            check = "checkpoint" if run.plan and run.plan.checkpoint and path == run.plan.checkpoint.dir else "volumes"
+            hint = "change its owner or mode there, or the container's user: `container.user`"
+            yield Finding(seat.name, check, "error", f"{path} {problem} in the container", "path-no-permission", hint)
+
+
+def _devices(run: Survey, seat: Seat) -> Found:
+    for node in seat.nodes[:1]:
+        wanted = node.container.devices
+        if wanted.kind == "cpu" or seat.probe is None:
+            return
+        has, need = seat.probe["devices"], len(wanted.ids or ())
+        if seat.probe["driver"]:
+            hint = "does `nvidia-smi` work on the host? The NVIDIA Container Toolkit brings the driver into containers"
+            yield Finding(seat.name, "devices", "error", seat.probe["driver"], "driver-broken", hint)
+        elif has < need:
+            text = f"a container sees {has} of {need} devices of kind `{wanted.kind}`"
+            hint = "is the driver loaded on the host, and the vendor's container runtime installed?"
+            yield Finding(seat.name, "devices", "error", text, "devices-missing", hint)
+        else:
+            yield Finding(seat.name, "devices", "ok", f"{has} of kind `{wanted.kind}` in a container")
+
+
+def _idle(run: Survey, seat: Seat) -> Found:
+    used = {**(seat.busy or {})}
+    mine = {f"{node.container.devices.kind}:{i}" for node in seat.nodes for i in node.container.devices.ids or ()}
+    for index, process in (seat.facts.busy if seat.facts else {}).items():
+        used.setdefault(f"gpu:{index}", f"process {process}")
+    job = run.plan.job if run.plan else ""
+    others = {device: who for device, who in used.items() if device in mine and who.split(" ")[0] != job}
+    if not others:
+        return
+    yield Finding(
+        seat.name,
+        "idle",
+        "error",
+        "in use: " + ", ".join(f"{device} by {who}" for device, who in sorted(others.items())),
+        "devices-busy",
+        "wait for it, choose others (`devices=` in the hosts file), or other hosts: `jobctl list --hosts` shows what is free",
+    )
+
+
+def _ports(run: Survey, seat: Seat) -> Found:
+    plan = run.plan
+    if plan is None or plan.rendezvous.port is None:
+        return
+    meeting = next((node for node in plan.nodes if node.launch.meets), plan.nodes[0])
+    if meeting.index not in [node.index for node in seat.nodes]:
+        return
+    with contextlib.suppress(HostError):
+        if plan.rendezvous.port in used_ports(seat.site) and not seat.site.containers.seen():
+            text = f"port {plan.rendezvous.port} of `rendezvous.port` is taken"
+            hint = "choose another, or leave `rendezvous.port` out: a free one is found for each generation"
+            yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
+
+
+def _service_ports(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None or not seat.services:
+        return
+    with contextlib.suppress(HostError):
+        running = {container.service for container in seat.site.containers.seen() if container.running}
+        wanted = {port for s in seat.services if s.name not in running for port in (s.port, s.port + 1)}
+        for port in sorted(wanted & used_ports(seat.site)):
+            text = f"port {port} of the managed etcd is taken"
+            hint = "choose others: `etcd: {managed: {port: …}}`; members use that port and the next"
+            yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
+
+
+def _listens(run: Survey, seat: Seat) -> Found:
+    meeting = (seat.probe or {}).get("meet")
+    if meeting is not None and meeting["taken"]:
+        text = "the ports at which hosts try to reach each other were taken all the while: that was not tried"
+        hint = "does another check of the job run? Try again; `rendezvous.port` leaves no choice of ports"
+        yield Finding(seat.name, "network", "warning", text, "port-taken", hint)
+    elif meeting is not None and meeting["listen"]:
+        text = f"cannot listen at {seat.nodes[0].host.address}: {meeting['listen']}"
+        hint = "is that its address? `addr=` in the hosts file says where the other nodes reach it"
+        yield Finding(seat.name, "network", "error", text, "address-wrong", hint)
+
+
+def _interface(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None or not seat.nodes:
+        return
+    wanted = seat.nodes[0].launch.interface
+    address = seat.nodes[0].host.address
+    if wanted is not None and wanted not in seat.facts.mtu:
+        text = f"there is no network interface `{wanted}`; it has {', '.join(sorted(seat.facts.mtu))}"
+        hint = "`network.interface` in the spec, or `interface=` in the hosts file"
+        yield Finding(seat.name, "interface", "error", text, "no-such-interface", hint)
+    elif seat.facts.addresses and is_address(address) and address not in seat.facts.addresses:
+        text = f"none of its interfaces has the address {address}"
+        hint = "`addr=` in the hosts file says where the other nodes reach it"
+        yield Finding(seat.name, "interface", "error", text, "address-wrong", hint)
+
+
+def _names_resolve(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    for name, address in seat.facts.names.items():
+        if not address or address.startswith("127."):
+            text = f"{name} {'is ' + address if address else 'cannot be resolved'} there"
+            hint = "give addresses: `addr=` in the hosts file; or mend its DNS or /etc/hosts"
+            yield Finding(seat.name, "names", "error", text, "name-unresolved", hint)
+    if seat.probe is not None and seat.probe["name"] is None:
+        hint = "give addresses: `addr=` in the hosts file"
+        yield Finding(
+            seat.name,
+            "names",
+            "warning",
+            "a container's own name cannot be resolved in it",
+            "own-name-unresolved",
+            hint,
+        )
+    if seat.probe is not None and seat.probe["silent"]:
+        text = "in a container, whoever is asked for the name of an address does not answer, and PyTorch asks at each start"
+        hint = "mend /etc/resolv.conf there, or wait less: `env: {RES_OPTIONS: 'timeout:1 attempts:1'}`"
+        yield Finding(seat.name, "names", "warning", text, "dns-silent", hint)
+
+
+def _room(run: Survey, seat: Seat) -> Found:
+    if seat.facts is None:
+        return
+    free = seat.facts.number("free")
+    if free is not None and free < LITTLE:
+        text = f"{free >> 10} MiB of disk left where {seat.site.work.parent} lies"
+        hint = "make room there, or choose another directory with `dir=` in the hosts file"
+        verdict: Verdict = "error" if free < TOO_LITTLE else "warning"
+        yield Finding(seat.name, "disk", verdict, text, "disk-low", hint)
+    total = seat.facts.number("memory-MemTotal:")
+    wanted = sum(node.container.memory or 0 for node in seat.nodes) >> 10
+    if total is not None and wanted > total:
+        text = f"`resources.memory` asks for {wanted >> 10} MiB, and it has {total >> 10}"
+        yield Finding(seat.name, "memory", "error", text, "memory-low", "ask for less, or leave `resources.memory` out")
+    said = (node.container.shm_size for node in seat.nodes if node.container.shm_size != SHM_SIZE)
+    shm = sum(size or 0 for size in said) >> 10
+    if total is not None and shm > total:
+        text = f"`resources.shm_size` is {shm >> 10} MiB, and it has {total >> 10} of memory"
+        yield Finding(seat.name, "shm", "warning", text, "shm-large", "shared memory is memory: lower it")
+
+
+def _limits(run: Survey, seat: Seat) -> Found:
+    if seat.probe is None or not seat.nodes:
+        return
+    if "infiniband" in (seat.facts.values if seat.facts else {}) and 0 <= seat.probe["memlock"] < 1 << 30:
+        text = f"locked memory is limited to {seat.probe['memlock']} bytes, and RDMA registers all its buffers"
+        yield Finding(seat.name, "memlock", "warning", text, "memlock-small", "leave out `resources.ulimits.memlock`")
+    if tuple(seat.probe["python"]) < (3, 8):
+        text = f"the image's Python is {'.'.join(map(str, seat.probe['python']))}"
+        hint = "jobctl needs 3.8 or later: `container.python` names another interpreter"
+        yield Finding(seat.name, "image", "error", text, "python-old", hint)
+
+
+def _framework(run: Survey, seat: Seat) -> Found:
+    if seat.probe is not None and run.plan is not None:
+        yield from framework_findings(run, seat.name, seat.nodes[0], seat.probe)
+
+
+def framework_findings(run: Survey, host: str, node: Node, probe: Mapping[str, Any]) -> Found:
+    """Yield what a look around has told of the framework, in an image or on this machine."""
+    assert run.plan is not None
+    module, lacks, local = framework(run.plan.framework).module, probe["lacks"], run.plan.target == "local"
+    missing = f"No module named '{module}'"
+    if (run.deep and probe["module"] is None) or any(text and text.endswith(missing) for text in lacks):
+        whose = "" if local else "the image's "
+        text = f"{whose}{node.container.python} cannot import `{module}`"
+        hint = "install it, or activate the environment that has it" if local else "is it the right image?"
+        yield _or_setup(node, Finding(host, "framework", "error", text, "framework-missing", hint))
+        return
+    if run.deep:
+        yield Finding(host, "framework", "ok", f"{module} {probe['module']}")
+    for need, text in zip(run.needs, lacks, strict=True):
+        if text is not None:
+            verdict: Verdict = "warning" if need.warns else "error"
+            yield _or_setup(node, Finding(host, "framework", verdict, text, need.code, need.hint))
+
+
+def _or_setup(node: Node, finding: Finding) -> Finding:
+    """Return a finding about the image, as a warning where the job's `setup` may yet mend that."""
+    if not node.launch.setup:
+        return finding
+    return replace(finding, verdict="warning", message=f"{finding.message} (unless `setup` brings it)")
+
+
+OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
+    _ssh,
+    _engine_version,
+    _compose,
+    _image_there,
+    _mounts,
+    _devices,
+    _idle,
+    _ports,
+    _service_ports,
+    _listens,
+    _interface,
+    _names_resolve,
+    _room,
+    _limits,
+    _framework,
+)

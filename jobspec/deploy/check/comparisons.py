@@ -1,0 +1,112 @@
+"""The table of what `check` finds by comparing hosts with each other: most are right, and the few are told.
+
+docs/check.md has a section for each code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from jobctl.jobspec.deploy.check.survey import Found, Seat, Survey
+from jobctl.jobspec.deploy.model.finding import Finding
+
+SKEW = 0.5  # seconds between the clocks of two hosts
+
+
+def _reach(run: Survey, seats: Sequence[Seat]) -> Found:
+    """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
+
+    A host that has an error of its own explains its missing links.
+    """
+    met = {seat.name: seat.probe["meet"] for seat in seats if seat.probe and seat.probe["meet"]}
+    cut = [(a, b, why) for a, meeting in met.items() for b, why in meeting["unreached"].items()]
+    blamed = {seat.name for seat in seats if seat.name not in met or met[seat.name]["listen"]}
+    explained = set(blamed)
+    order = list(met)
+    while left := [(a, b) for a, b, _ in cut if a not in blamed and b not in blamed]:
+        # Of two hosts with as many cut links, the one that is not reached, and then the later one, gives way.
+        ends, inner = Counter(host for link in left for host in link), Counter(b for _, b in left)
+        blamed.add(max(order, key=lambda host: (ends[host], inner[host], order.index(host))))
+    for host in order:
+        if host not in blamed:
+            yield Finding(host, "network", "ok", f"reaches all others; they reach it at port {met[host]['port']}")
+        elif host not in explained:
+            inward = [f"{a} cannot reach it ({why})" for a, b, why in cut if b == host and a not in explained]
+            outward = [f"it cannot reach {b} ({why})" for a, b, why in cut if a == host and b not in explained]
+            hint = (
+                "is a firewall between them, or the wrong `addr=` in the hosts file? Ports 20000-29999 have to be open"
+            )
+            yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", hint)
+
+
+def _same_machine(run: Survey, seats: Sequence[Seat]) -> Found:
+    """Find hosts that are one machine under two names.
+
+    Machines that were cloned may share the id of their engine, but not a boot; one machine can have several engines.
+    """
+    first: dict[tuple[str, ...], str] = {}
+    for seat in seats:
+        engine, boot = seat.engine or {}, seat.facts.values.get("boot", "") if seat.facts else ""
+        machine = (str(engine.get("ID") or ""), str(engine.get("DockerRootDir") or ""), boot)
+        if all(machine) and (other := first.setdefault(machine, seat.name)) != seat.name:
+            text = f"it is the same machine as {other}: both names lead to one Docker Engine"
+            hint = "name it once in the hosts file; `nodes=2` lets one host take two nodes"
+            yield Finding(seat.name, "engine", "error", text, "same-machine", hint)
+
+
+def _clocks(run: Survey, seats: Sequence[Seat]) -> Found:
+    """Say whose clock differs from what most have; of two groups of a size, the one that agrees with this machine is right."""
+    skews = {seat.name: seat.facts.skew for seat in seats if seat.facts}
+
+    def agreeing(clock: float) -> tuple[int, float]:
+        return sum(1 for other in skews.values() if abs(other - clock) <= SKEW), -abs(clock)
+
+    usual = max(skews.values(), key=agreeing, default=0.0)
+    for name, skew in skews.items():
+        off = skew - usual
+        if abs(off) > SKEW:
+            text = f"its clock is {abs(off):.1f} s {'ahead of' if off > 0 else 'behind'} {_usual_clock(skews, usual)}"
+            hint = "logs of several hosts are merged by time: start chrony or systemd-timesyncd there"
+            yield Finding(name, "clock", "warning", text, "clock-skew", hint)
+
+
+def _usual_clock(skews: Mapping[str, float], usual: float) -> str:
+    count = sum(1 for skew in skews.values() if abs(skew - usual) <= SKEW)
+    if 2 * count > len(skews):
+        return "that of most hosts"
+    return "this machine's" if abs(usual) <= SKEW else "that of others"
+
+
+def _images_alike(run: Survey, seats: Sequence[Seat]) -> Found:
+    found = {seat.name: seat.image for seat in seats if seat.image}
+    ids = sorted(set(found.values()), key=lambda image: -sum(1 for other in found.values() if other == image))
+    if len(ids) < 2:
+        return
+    for name, image in found.items():
+        if image != ids[0]:
+            text = f"its image is {image[7:19] if image else ''}, that of most others {(ids[0] or '')[7:19]}"
+            yield Finding(
+                name, "image", "warning", text, "image-differs", "`pull: always`, or load the same one everywhere"
+            )
+
+
+def _mtus(run: Survey, seats: Sequence[Seat]) -> Found:
+    found: dict[str, int] = {}
+    for seat in seats:
+        if seat.facts and seat.nodes:
+            name = seat.nodes[0].launch.interface or seat.facts.addresses.get(seat.nodes[0].host.address)
+            if name is not None and name in seat.facts.mtu:
+                found[seat.name] = seat.facts.mtu[name]
+    if len(set(found.values())) < 2:
+        return
+    usual = max(set(found.values()), key=lambda mtu: sum(1 for other in found.values() if other == mtu))
+    for host, mtu in found.items():
+        if mtu != usual:
+            text = f"the MTU of its interface is {mtu}, that of most others {usual}"
+            yield Finding(
+                host, "interface", "warning", text, "mtu-differs", "large packets vanish: set the same everywhere"
+            )
+
+
+OF_ALL: tuple[Callable[[Survey, Sequence[Seat]], Found], ...] = (_reach, _same_machine, _clocks, _images_alike, _mtus)

@@ -1,0 +1,254 @@
+"""Preflight: is every host fit for the job? All hosts side by side, one verdict for each host and check.
+
+Each check is a row of a table: what it looks at, and what a user does about what it finds (docs/check.md has a section
+for each code). Nothing of the job is changed; what is left on hosts while looking is removed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+
+from jobctl.jobspec.deploy.check import checks, comparisons
+from jobctl.jobspec.deploy.check.survey import Seat, Survey, binds, of_error
+from jobctl.jobspec.deploy.host import facts, images
+from jobctl.jobspec.deploy.host.devices import devices_in_use
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.frameworks.base import framework
+from jobctl.jobspec.plan.generation import next_port
+from jobctl.jobspec.plan.types import Container, Node, Plan
+from jobctl.jobspec.render.container import is_address
+from jobctl.jobspec.render.shell import Look, look_script
+
+MEETING = 5.0  # seconds in which all hosts have to reach each other
+PORTS = 4  # that are tried for that: one that is free now may be taken when it is needed
+PATIENCE = 20.0  # seconds between the first container that stands ready for that and the last
+
+
+class Preflight:
+    """The checks of one job (or, with no plan, of bare hosts)."""
+
+    def __init__(self, sites: Sequence[Site], plan: Plan | None, *, deep: bool = False) -> None:
+        nodes, services = (plan.nodes, plan.services) if plan else ((), ())
+        self.plan = plan
+        self.seats = [
+            Seat(
+                site,
+                tuple(node for node in nodes if node.host.name == site.host.name),
+                tuple(service for service in services if service.host.name == site.host.name),
+            )
+            for site in sites
+        ]
+        self.survey = Survey(plan, self.seats, deep)
+        self.token = secrets.token_hex(4)
+        self.ports: tuple[int, ...] = ()
+        self._asked: list[Seat] = []  # hosts on which something may have been left
+
+    def run(self) -> list[Finding]:
+        """Look at all hosts; return the findings, by host in the order of the hosts file."""
+        try:
+            self._look()
+        finally:  # also when somebody has pressed Ctrl-C
+            fan_out(self._asked, lambda seat: facts.forget(seat.site, self._mine(seat)))
+        for seat in self.seats:
+            for check in checks.OF_ONE:
+                self.survey.findings += check(self.survey, seat)
+        for compare in comparisons.OF_ALL:
+            self.survey.findings += compare(self.survey, [seat for seat in self.seats if seat.facts])
+        order = {seat.name: number for number, seat in enumerate(self.seats)}
+        return sorted(self.survey.findings, key=lambda finding: order.get(finding.host, -1))
+
+    def _look(self) -> None:
+        """Find out all that the checks want to know."""
+        self._everywhere("ssh", self._meet)
+        self._everywhere("engine", self._engine)
+        if self.plan is not None:
+            self._everywhere("image", self._image)
+            self._everywhere("devices", self._in_use)
+        self._sharing()
+        if self.plan is not None:
+            self.ports = self._meeting_ports(self.plan)
+            self._everywhere("container", self._container)
+
+    def _mine(self, seat: Seat) -> str:
+        return f"{self.token}-{seat.site.folder}"
+
+    def _everywhere(self, check: str, task: Callable[[Seat], None]) -> None:
+        """Do something on all hosts that have not failed yet; an error of a host is its finding."""
+        outcome = fan_out(self._here, task)
+        for seat, error in outcome.failed.items():
+            self.survey.findings.append(of_error(seat.name, check, error))
+
+    @property
+    def _here(self) -> list[Seat]:
+        """The hosts that answer, and whose engines do."""
+        return [seat for seat in self.seats if not self.survey.failed(seat, "ssh", "engine")]
+
+    # Looking.
+
+    def _meet(self, seat: Seat) -> None:
+        paths = sorted({mount.source for mount in binds(None, seat.nodes)})
+        names = sorted({node.host.address for node in self.plan.nodes} if self.plan else ())
+        checked(seat.site.transport, ["true"], "run a command")  # a host that does not answer has nothing to clean up
+        self._asked.append(seat)
+        seat.facts = facts.ask(seat.site, self._mine(seat), paths, [name for name in names if not is_address(name)])
+
+    def _engine(self, seat: Seat) -> None:
+        engine = seat.site.engine
+        with engine.asked() as client:
+            seat.engine = {**engine.answer(client.info(), dict), **engine.answer(client.version(), dict)}
+
+    def _image(self, seat: Seat) -> None:
+        if seat.nodes:
+            seat.image = self._can_be_had(seat, seat.nodes[0].container)
+        for service in seat.services:
+            self._can_be_had(seat, service.container)
+
+    def _can_be_had(self, seat: Seat, container: Container) -> str | None:
+        """Return the id of the container's image on a host, None if it is not there yet. Raises HostError if it cannot be had."""
+        found = images.look(seat.site, container.image)
+        if container.pull == "never" and found is None:
+            images.ensure(seat.site, container)
+        if container.pull == "always" or (container.pull == "missing" and found is None):
+            images.can_be_pulled(seat.site, container.image)
+        return found.ids[0] if found else None
+
+    def _in_use(self, seat: Seat) -> None:
+        seat.busy = devices_in_use(seat.site) if seat.nodes else {}
+
+    def _sharing(self) -> None:
+        """Have every host look for the tokens of all others."""
+        there = [seat for seat in self._here if seat.facts]
+        tokens = {self._mine(seat): seat.name for seat in there}
+        outcome = fan_out(there, lambda seat: facts.visible(seat.site, list(tokens)))
+        for seat, seen in outcome.done.items():
+            others = sorted(tokens[token] for token in seen if tokens[token] != seat.name)
+            if others:
+                own = seat.facts.values.get("own") if seat.facts else ""
+                text = f"its work directory is shared with {', '.join(others)}; locks and secrets go to {own}"
+                if own == (seat.facts.values.get("work") if seat.facts else ""):
+                    text = f"its work directory is shared with {', '.join(others)}: folders are apart, secrets are not"
+                    hint = "give each host a directory of its own with `dir=` in the hosts file"
+                    self.survey.findings.append(
+                        Finding(seat.name, "work-directory", "warning", text, "dir-shared", hint)
+                    )
+                else:
+                    self.survey.findings.append(Finding(seat.name, "work-directory", "ok", text))
+        self._checkpoint(there)
+
+    def _checkpoint(self, there: Sequence[Seat]) -> None:
+        """Write a token into the checkpoint directory on each host, and read all of them on each."""
+        if self.plan is None or self.plan.checkpoint is None:
+            return
+        where, homes = self.plan.checkpoint.dir, [seat for seat in there if seat.nodes]
+        outcome = fan_out(homes, lambda seat: facts.mark(seat.site, where, self._mine(seat)))
+        for seat, error in outcome.failed.items():
+            self.survey.findings.append(of_error(seat.name, "checkpoint", error))
+        marked = [seat for seat in homes if seat in outcome.done]
+        try:
+            if not self.plan.checkpoint.shared or len(marked) < 2:
+                return
+            tokens = {self._mine(seat): seat.name for seat in marked}
+            seen = fan_out(marked, lambda seat: facts.marks(seat.site, where, list(tokens)))
+            for seat, found in seen.done.items():
+                missing = sorted(name for token, name in tokens.items() if token not in found)
+                if missing:
+                    self.survey.findings.append(
+                        Finding(
+                            seat.name,
+                            "checkpoint",
+                            "error",
+                            f"{where} is not shared: what {_names(missing)} wrote is not there",
+                            "checkpoint-not-shared",
+                            "mount the same storage there on every host, or say `checkpoint: {dir: …, shared: false}`",
+                        )
+                    )
+        finally:
+            fan_out(marked, lambda seat: facts.unmark(seat.site, where, self._mine(seat)))
+
+    # Inside of a container.
+
+    def _container(self, seat: Seat) -> None:
+        plan = self.plan
+        if plan is None or not self._can_be_probed(seat):
+            return
+        node = seat.nodes[0]
+        command = (node.container.python, "-c", probe_source(), json.dumps(self._task(seat, node)))
+        name = f"jobctl-{plan.job}-look-{self.token}-{self.seats.index(seat)}"
+        script = look_script(plan, node, name, str(seat.site.work), command, Look())
+        result = seat.site.run_script(script)
+        if result.code != 0:
+            raise seat.site.cannot_start("start a container like the job's", result)
+        seat.probe = probe_said(result.out, self.token)
+        if seat.probe is None:
+            text = f"a container like the job's ran, and what it said cannot be read: {result.words}"
+            hint = "does something in the image end its Python early? `jobctl run -- true` shows what it prints"
+            self.survey.findings.append(Finding(seat.name, "container", "warning", text, "probe-unreadable", hint))
+
+    def _can_be_probed(self, seat: Seat) -> bool:
+        """Say whether a container like the job's can be started on a host, as far as is known."""
+        there = seat.facts.there if seat.facts else frozenset()
+        missing = any(mount.source not in there for mount in binds(self.plan, seat.nodes))
+        return bool(seat.nodes) and seat.image is not None and not missing
+
+    def _task(self, seat: Seat, node: Node) -> Json:
+        plan = self.plan
+        assert plan is not None
+        peers = [
+            {"host": other.name, "address": other.nodes[0].host.address, "me": seat.name}
+            for other in self._here
+            if other is not seat and self._can_be_probed(other)
+        ]
+        paths = [(m.target, not m.read_only) for m in node.container.mounts if m.kind == "bind"]
+        return {
+            "kind": node.container.devices.kind,
+            "paths": paths,
+            "module": framework(plan.framework).module if self.survey.deep else None,
+            "tests": [need.test for need in self.survey.needs],
+            "address": node.host.address if is_address(node.host.address) else "",
+            "token": self.token,
+            "ports": self.ports if peers else (),
+            "peers": peers,
+            "seconds": MEETING,
+            "patience": PATIENCE,
+        }
+
+    def _meeting_ports(self, plan: Plan) -> tuple[int, ...]:
+        """Return the ports that hosts try to reach each other at: the job's own, or some that are free on all of them.
+
+        They differ from check to check: two at once must not take each other's.
+        """
+        homes = [seat for seat in self._here if seat.nodes]
+        taken = list(fan_out(homes, lambda seat: used_ports(seat.site)).done.values())
+
+        def free(port: int) -> bool:
+            return not any(port in ports for ports in taken)
+
+        if plan.rendezvous.port is not None:
+            return (plan.rendezvous.port,) if free(plan.rendezvous.port) else ()
+        with contextlib.suppress(LookupError):  # not one is free: `checks` tells of that
+            return tuple(next_port(f"{plan.run_id} check {self.token}", number, free) for number in range(PORTS))
+        return ()
+
+
+def probe_said(out: bytes, token: str) -> Json | None:
+    """Return what the program printed: the line that has our token, whatever the image or Python printed besides."""
+    said = map(parse_object, out.splitlines())
+    return next((one for one in said if one is not None and one.get("token") == token), None)
+
+
+def probe_source() -> str:
+    """Return the program that looks around where a job's processes will run."""
+    return files("jobctl.jobspec.deploy.check").joinpath("probe.py").read_text(encoding="utf-8")
+
+
+def _names(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

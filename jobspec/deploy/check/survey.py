@@ -1,0 +1,70 @@
+"""What `check` says of hosts: verdicts, and what was found out about a host that they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobctl.jobspec.deploy.host.facts import Facts
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.plan.types import Need, Node, Plan, Service
+from jobctl.jobspec.render.container import host_mounts
+
+Json = dict[str, Any]
+
+
+@dataclass(eq=False)
+class Seat:
+    """A host, what it is needed for, and what was found out about it so far."""
+
+    site: Site
+    nodes: tuple[Node, ...]
+    services: tuple[Service, ...] = ()
+    facts: Facts | None = None
+    engine: Json | None = None
+    image: str | None = None
+    probe: Json | None = None
+    busy: Mapping[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.site.host.name
+
+
+Found = Iterator[Finding]
+
+
+@dataclass
+class Survey:
+    """One run of all checks: for which job (None: bare hosts), of which hosts, and what was found so far."""
+
+    plan: Plan | None
+    seats: Sequence[Seat]
+    deep: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What is looked for in the image."""
+        return tuple(need for need in (self.plan.needs if self.plan else ()) if self.deep or not need.deep)
+
+    def failed(self, seat: Seat, *checks: str) -> bool:
+        """Say whether one of these checks found an error on a host."""
+        return any(f.host == seat.name and f.check in checks and f.verdict == "error" for f in self.findings)
+
+
+def binds(plan: Plan | None, nodes: Iterable[Node]) -> list[Any]:
+    """Return the bind mounts whose sources have to be there before: all but the checkpoint directory, which is made."""
+    made = plan.checkpoint.dir if plan and plan.checkpoint else None
+    return [m for n in nodes for m in host_mounts(n.container) if m.kind == "bind" and m.source != made]
+
+
+def of_error(host: str, check: str, error: DeployError) -> Finding:
+    """Return the finding for an error of a host, met while it was looked at for `check`."""
+    if isinstance(error, HostError):
+        return Finding(host, check, "error", error.cause, error.code, error.hint)
+    return Finding(host, check, "error", error.message, "failed", error.hint)

@@ -1,0 +1,1 @@
+"""A job on one host: its files, containers and lock, and what the host tells."""

@@ -1,0 +1,123 @@
+"""The containers of one job on one host: found by their labels, whatever became of files."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.untrusted import number_in
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+
+
+class Containers:
+    """The containers of one job on one host. Every method raises HostError."""
+
+    def __init__(self, engine: Engine, job: str) -> None:
+        self.engine, self.job = engine, job
+
+    def seen(self) -> tuple[SeenContainer, ...]:
+        """Return them all, running or not, in order of their nodes."""
+        with self.engine.asked() as client:
+            found = self.engine.answer(client.containers(all=True, filters={"label": f"jobctl.job={self.job}"}), list)
+        seen = (_seen(container) for container in found if isinstance(container, dict) and "Id" in container)
+        return tuple(sorted(seen, key=lambda seen: (seen.node, seen.id)))
+
+    def stop(self, containers: Sequence[SeenContainer], grace: float) -> None:
+        """Stop those that run, side by side: SIGTERM, `grace` seconds, SIGKILL. One that is gone is fine."""
+        from docker.errors import NotFound
+
+        def stop(seen: SeenContainer) -> None:
+            with self.engine.asked() as client, suppress(NotFound):
+                client.stop(seen.id, timeout=math.ceil(grace))
+
+        for error in fan_out([seen for seen in containers if seen.running], stop).failed.values():
+            raise error
+
+    def kill(self, containers: Sequence[SeenContainer]) -> None:
+        """End those that run at once; one that has ended meanwhile is fine."""
+        from docker.errors import APIError
+
+        for seen in containers:
+            if seen.running:
+                with self.engine.asked() as client, suppress(APIError):
+                    client.kill(seen.id)
+
+    def remove(self, containers: Sequence[SeenContainer]) -> None:
+        """Remove containers, whether they run or not; one that is gone, or on its way, is fine."""
+        from docker.errors import APIError, NotFound
+
+        for seen in containers:
+            with self.engine.asked() as client, suppress(NotFound):
+                try:
+                    client.remove_container(seen.id, force=True)
+                except APIError as error:
+                    if "already in progress" not in str(error):
+                        raise
+
+    def last_words(self, seen: SeenContainer) -> tuple[int | None, str]:
+        """Return the exit code of a container and the last lines that it printed itself."""
+        with self.engine.asked() as client:
+            state = self.engine.answer(client.inspect_container(seen.id).get("State"), dict)
+            text = client.logs(seen.id, tail=5).decode("utf-8", "replace").strip()
+        return state.get("ExitCode"), text or state.get("Error") or ""
+
+    def as_root(self, code: str, folders: Sequence[str], image: str, python: str, *args: str) -> bool:
+        """Run Python code as root in a container of `image` that has `folders` at /at/0 …; say whether it went well."""
+        from docker.errors import APIError, NotFound
+
+        name = f"jobctl-{self.job}-root"
+        with self.engine.asked() as client:
+            try:
+                with suppress(NotFound):  # left by a command that was killed
+                    client.remove_container(name, force=True)
+                config = client.create_host_config(
+                    binds=[f"{path}:/at/{number}" for number, path in enumerate(folders)], network_mode="none"
+                )
+                made = client.create_container(
+                    image,
+                    [python, "-c", code, *args],
+                    name=name,
+                    labels={"jobctl.job": self.job, "jobctl.role": "root"},
+                    user="0:0",
+                    entrypoint=[],
+                    host_config=config,
+                )
+                try:
+                    client.start(made["Id"])
+                    return bool(client.wait(made["Id"])["StatusCode"] == 0)
+                finally:
+                    client.remove_container(made["Id"], force=True)
+            except APIError:
+                return False
+
+
+_SERVICE = re.compile(r"etcd-[0-9]{1,3}")  # a folder of this name is removed with the service
+
+
+def labels_of(container: Any) -> dict[str, str]:
+    """Return the labels of a container, as an engine tells of it; {} for one without."""
+    labels = container.get("Labels") if isinstance(container, dict) else None
+    if not isinstance(labels, dict):
+        return {}
+    return {str(name): value for name, value in labels.items() if isinstance(value, str)}
+
+
+def _seen(container: dict[str, Any]) -> SeenContainer:
+    labels = labels_of(container)
+    name = labels.get("jobctl.node")
+    node = number_in(name)
+    return SeenContainer(
+        node=-1 if node is None else node,
+        role=labels.get("jobctl.role", "trainer"),
+        id=str(container["Id"]),
+        running=container.get("State") in ("running", "restarting", "paused"),
+        artefact=labels.get("jobctl.spec"),
+        owner=labels.get("jobctl.owner"),
+        image=container.get("ImageID") or container.get("Image") or "",
+        service=name if name is not None and _SERVICE.fullmatch(name) else None,
+    )

@@ -1,0 +1,455 @@
+"""A job's place on one host: its files below the work directory there, and its containers in the host's engine.
+
+The work directory is `DIR/HOST/JOB`: below a folder per host, so that a home that hosts share over NFS is fine. Locks
+and secrets lie in it only where it is on storage of the host's own (`own`). What runs is read from the engine by
+labels, what launchers say from their reports.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import tarfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from jobctl.jobspec.deploy.host import scripts
+from jobctl.jobspec.deploy.host.containers import Containers
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
+from jobctl.jobspec.deploy.store.files import told_of
+from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport, checked, problem, put
+from jobctl.jobspec.plan.types import Container
+from jobctl.jobspec.render.artefact import Artefact, folder
+from jobctl.jobspec.spec.hosts import Host
+
+PREPARED = "prepared.json"  # in `run`: what a spare has
+LEAST_MEMLOCK = 65536  # bytes, which every engine may give
+_NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
+STARTING = 600.0  # seconds of silence that starting a container may take
+
+
+class Site:
+    """One host of one job. Every method raises HostError, and says what the host could not do."""
+
+    def __init__(
+        self,
+        host: Host,
+        transport: Transport,
+        job: str,
+        target: Literal["compose", "ssh"],
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.host, self.transport, self.job, self.target, self.tell = host, transport, job, target, tell
+        self.engine = Engine(transport, host.docker)
+        self.containers = Containers(self.engine, job)
+        # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
+        self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
+        self._memlock = ""  # bytes, where its engine may not lift the limit
+
+    @property
+    def folder(self) -> str:
+        """The name of the host's folder below its work directories."""
+        return folder(self.host.name)
+
+    @property
+    def docker(self) -> tuple[str, ...]:
+        """How `docker` is called there."""
+        return self.engine.command
+
+    @property
+    def _place(self) -> tuple[PurePosixPath, PurePosixPath]:
+        """The work directory, and where what must be the host's own lies."""
+        if self._directories is None:
+            self._directories = self._find()
+        return self._directories
+
+    @property
+    def place(self) -> list[str]:
+        """What FIND has to know."""
+        return [self.host.dir, self.folder, self.job]
+
+    def found(self, work: str, own: str) -> None:
+        """Take note of where the job's directories are, which another command has found out."""
+        self._directories = PurePosixPath(work), PurePosixPath(own)
+
+    def _find(self) -> tuple[PurePosixPath, PurePosixPath]:
+        argv = ["sh", "-c", scripts.PLACE, "sh", *self.place]
+        lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER)
+        found = [PurePosixPath(os.fsdecode(line)) for line in lines.splitlines()[-2:]]
+        if len(found) < 2 or not all(path.is_absolute() for path in found):
+            said = lines.decode("utf-8", "replace").strip() or "nothing"
+            message = f"cannot find the work directory: its shell said {said}"
+            raise HostError(self.host.name, "command-failed", message, f"try `ssh {self.host.name} pwd`")
+        return found[0], found[1]
+
+    @property
+    def work(self) -> PurePosixPath:
+        """The job's work directory on the host, absolute."""
+        return self._place[0]
+
+    @property
+    def own(self) -> PurePosixPath:
+        """Where the job's locks and secrets lie, on storage of the host's own: the work directory, unless it is shared."""
+        return self._place[1]
+
+    # Looking.
+
+    def observe(self, containers: tuple[SeenContainer, ...] | None = None) -> Seen:
+        """Read what is there: one command for the files, one request to the engine, unless its `containers` are given."""
+        # The engine first: a report that was read before its container ended would look like a launcher that was killed.
+        containers = self.containers.seen() if containers is None else containers
+        files, supervised, full = self._files()
+        reports = {
+            node: data
+            for path, data in files.items()
+            if path.name == "report.json" and (node := _node(path)) is not None and data is not None
+        }
+        nodes = frozenset(node for path in files if (node := _node(path)) is not None)
+        run = PurePosixPath("run")
+        prepared = as_text((files.get(run / PREPARED) or {}).get("version"))
+        there = PurePosixPath() in files
+        seen = Seen(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
+        try:
+            return replace(seen, control=self._control(files))
+        except HostError as error:
+            return replace(seen, unreadable=error)
+
+    def _files(self) -> tuple[dict[PurePosixPath, Json | None], bool, bool]:
+        """Return the files that say how the job does, whether a supervisor holds its lock there, and whether the disk is full.
+
+        A file that is being replaced just now is left out, as are all if there are none.
+        """
+        if self._directories is None:
+            argv = ["sh", "-c", scripts.FIND_AND_OBSERVE, "sh", *self.place]
+        else:
+            argv = ["sh", "-c", scripts.OBSERVE, "sh", *map(str, self._directories)]
+        packed = self.transport.run(argv, timeout=FIRST_ANSWER)
+        if packed.code not in (0, scripts.SUPERVISED):
+            raise problem(self.host.name, "read the work directory", packed)
+        found: dict[PurePosixPath, Json | None] = {}
+        with suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=io.BytesIO(packed.out)) as archive:
+            for member in archive:
+                if member.isdir():
+                    found[PurePosixPath(member.name)] = None
+                file = archive.extractfile(member) if member.isfile() else None
+                data = parse_object(file.read()) if file else None
+                if data is not None:
+                    found[PurePosixPath(member.name)] = data
+        return found, packed.code == scripts.SUPERVISED, is_full(packed.err.decode("utf-8", "replace"))
+
+    def control(self) -> Control:
+        """Read control file and ledger only; the engine is not asked."""
+        return self._control(self._files()[0])
+
+    def _control(self, files: Mapping[PurePosixPath, Json | None]) -> Control:
+        run = PurePosixPath("run")
+        try:
+            return parse_control(files.get(run / "control.json"), files.get(run / "ledger.json"))
+        except Unreadable as bad:
+            place = str(self.work / run)
+            hint = "use the version that brought the job up; `jobctl down` takes it down all the same"
+            raise HostError(self.host.name, "unreadable", bad.error(place), hint) from bad
+
+    # Changing.
+
+    def send(self, artefacts: Iterable[Artefact], directories: Sequence[str], *, secrets: bool = False) -> None:
+        """Put files below the work directory, each whole, and make `directories` there.
+
+        Without `secrets` those of an earlier run are removed.
+        """
+        packed = _pack(artefacts)
+        stale = "" if secrets else str(self.own / "secrets")
+        argv = ["sh", "-c", scripts.SEND, "sh", str(self.work), str(len(packed)), stale, *directories]
+        checked(self.transport, argv, f"write into {self.work}", packed)
+
+    def has(self, path: str) -> bool:
+        """Say whether there is `path` below the work directory."""
+        return self.transport.run(["test", "-e", str(self.work / path)]).code == 0
+
+    def send_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Put the values of secrets into a 0600 file on the host's own storage."""
+        if secrets:
+            path = self.own / "secrets" / "secrets.json"
+            put(self.transport, str(path), json.dumps(dict(secrets)).encode(), 0o600)
+            checked(
+                self.transport, ["sh", "-c", scripts.LINK_SECRETS, "sh", str(self.own), str(self.work)], f"write {path}"
+            )
+
+    def leave_secrets(self, secrets: Mapping[str, str]) -> None:
+        """Leave no other secrets there than these."""
+        if secrets:
+            self.send_secrets(secrets)
+        else:
+            self.remove([str(self.own / "secrets"), str(self.work / "secrets")])
+
+    def secrets(self) -> dict[str, str] | None:
+        """Return the values of secrets that the host has, None if it has none."""
+        result = self.transport.run(["cat", "--", str(self.own / "secrets" / "secrets.json")])
+        try:
+            return dict(json.loads(result.out)) if result.code == 0 else None
+        except ValueError:
+            return None
+
+    def give(self, container: Container) -> None:
+        """Let the user of the job's containers write below the work directory, where `container.user` is a number."""
+        uid, _, gid = (container.user or "").partition(":")
+        if not uid.isdigit() or uid == "0":
+            return
+        folders = list(dict.fromkeys([str(self.work), str(self.own)]))
+        if not self.containers.as_root(scripts.GIVE, folders, container.image, container.python, uid, gid or "0"):
+            message = f"cannot let user {container.user} of `container.user` write into {self.work}"
+            raise HostError(self.host.name, "cannot-give", message, "`container.user: self` needs no such thing")
+
+    def hand_over(self, ledger: bytes, control: bytes, patience: float = 0.0) -> None:
+        """Replace the ledger, then the control file, which launchers follow; one that is empty here stays.
+
+        Returns once launchers have started what they run, after `patience` seconds at the latest.
+        """
+        numbers = [str(len(ledger)), str(len(control)), str(round(20 * patience))]
+        argv = ["sh", "-c", scripts.HAND_OVER, "sh", str(self.work / "run"), *numbers]
+        checked(self.transport, argv, f"write into {self.work / 'run'}", ledger + control)
+
+    def note_prepared(self, version: str) -> None:
+        """Note that all is there that a node needs which may move here; `version` identifies it."""
+        put(self.transport, str(self.work / "run" / PREPARED), json.dumps({"version": version}).encode(), 0o644)
+
+    def announce(self, node: int, report: Json | None) -> None:
+        """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
+        if report is not None:
+            new = {**report, "state": "launching", "launcher": {}, "failure": None, "reason": None}
+            put(self.transport, str(self.work / f"node-{node}" / "report.json"), json.dumps(new).encode(), 0o644)
+
+    def start(self, node: int, image: str | None = None) -> None:
+        """Start the container of `node` as its artefact says; one that runs from the same artefact stays.
+
+        `image`: what to start where the artefact's name of it means another one by now.
+        """
+        report = str(self.work / f"node-{node}" / "report.json")
+
+        def start() -> Result:
+            argv, other = self._start(f"node-{node}", image)
+            wait = ["sh", "-c", scripts.START, "sh", report, *argv]
+            return self.transport.run(wait, other, timeout=STARTING)
+
+        result = start()
+        if self._lowers_memlock(result):
+            self.end(node, 0.0)  # it was made, and cannot run
+            result = start()
+        if result.code != 0:
+            raise self.cannot_start(f"start node {node}", result)
+
+    def _lowers_memlock(self, result: Result) -> bool:
+        """Say whether a container did not start since the engine may not lift its limit on locked memory; lower that.
+
+        Rootless engines may not, nor those without CAP_SYS_RESOURCE.
+        """
+        refused = result.code != 0 and _NO_MEMLOCK.search(result.err) is not None and not self._memlock
+        if refused:
+            self._memlock = str(LEAST_MEMLOCK)
+        return refused
+
+    def start_service(self, name: str) -> None:
+        """Start the container of a service as its artefact says; one that runs from the same artefact stays."""
+        argv, other = self._start(name, None)
+        result = self.transport.run(argv, other, timeout=STARTING)
+        if result.code != 0:
+            raise self.cannot_start(f"start {name}", result)
+
+    def _start(self, name: str, image: str | None) -> tuple[list[str], bytes]:
+        """Return the command that starts what is called `name` in artefacts, and what it reads."""
+        if self.target == "ssh":
+            script = str(self.work / f"{name}.sh")
+            return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", script], b""
+        given = str(self.work / "compose.env")
+        # A docker without the plugin takes `-f` for its own, and says so in the words that _START_CAUSES knows.
+        files, other = ["-f", str(self.work / "compose.yaml"), "--env-file", given], b""
+        if image:
+            files += ["-f", "-"]
+            other = json.dumps({"services": {name: {"image": image}}}).encode()
+        words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
+        return ["sh", "-c", scripts.COMPOSE, "sh", given, self._memlock, *words], other
+
+    def _variables(self) -> list[str]:
+        """Return what a script of ours asks of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
+        setting = self.host.docker
+        docker = (
+            []
+            if setting is None
+            else ["JOBCTL_DOCKER=sudo -n docker" if setting == "sudo" else f"DOCKER_HOST={setting}"]
+        )
+        return [*docker, f"JOBCTL_MEMLOCK={self._memlock}"]
+
+    def cannot_start(self, what: str, result: Result) -> HostError:
+        """Return why a container could not be started, with the remedy where the cause is a common one."""
+        text = result.err.decode("utf-8", "replace")
+        for sign, code, hint in _START_CAUSES:
+            line = next((line.strip() for line in text.splitlines() if sign in line or sign in line.lower()), None)
+            if line is not None:
+                return HostError(self.host.name, code, f"cannot {what}: {line}", hint)
+        return HostError(self.host.name, "cannot-start", f"cannot {what}: {result.words}", None)
+
+    def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
+        """Run a shell script there whose `docker` is the host's."""
+        result = self.transport.run(self._script(script), timeout=timeout)
+        return self.transport.run(self._script(script), timeout=timeout) if self._lowers_memlock(result) else result
+
+    def interact_script(self, script: bytes) -> int:
+        """Run a shell script there whose `docker` is the host's, with the terminal; return its exit code."""
+        return self.transport.interact(self._script(script))
+
+    def _script(self, script: bytes) -> list[str]:
+        text = script.decode("utf-8", "surrogateescape")
+        return ["env", *self._variables(), "sh", "-c", text]
+
+    def end(self, name: int | str, grace: float) -> None:
+        """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
+        found = [seen for seen in self.containers.seen() if name in (seen.node, seen.service)]
+        self.containers.stop(found, grace)
+        self.containers.remove(found)
+
+    def forget(self, node: int) -> None:
+        """Remove what is left of a node that belongs elsewhere now."""
+        self.remove([str(self.work / f"node-{node}"), str(self.work / f"node-{node}.sh")])
+
+    def erase(self, images: Sequence[str] = ()) -> None:
+        """Remove the work directory, and the folders above it that are empty then; who follows the job leaves first.
+
+        Containers write into it, as root often: where the user may not remove that, a container of one of `images` does.
+        """
+        folders = [str(self.work), str(self.own)]
+        self._remove(["sh", "-c", scripts.ERASE, "sh", *folders], folders, images)
+
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove files and folders."""
+        self._remove(["rm", "-rf", "--", *paths], paths, ())
+
+    def _remove(self, argv: Sequence[str], paths: Sequence[str], images: Sequence[str]) -> None:
+        result = self.transport.run(argv)
+        if result.code == 0:
+            return
+        for image in dict.fromkeys(images):
+            folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
+            if self.containers.as_root(scripts.EMPTY, folders, image, "python3"):
+                result = self.transport.run(argv)
+                if result.code == 0:
+                    return
+        error = problem(self.host.name, f"remove {paths[0]}", result)
+        denied = any(sign in result.err for sign in (b"Permission denied", b"Operation not permitted"))
+        hint = f"`sudo rm -rf {shlex.quote(paths[0])}` there: containers wrote it as root" if denied else error.hint
+        raise HostError(self.host.name, error.code, error.cause, hint)
+
+    # What it leaves behind.
+
+    def collect(self, into: Path) -> int:
+        """Copy the nodes' logs, which rank wrote which, and the outputs below `into`; return how many files that were."""
+        argv = ["sh", "-c", scripts.COLLECT, "sh", str(self.work)]
+        channel = self.transport.dial(argv)
+        try:
+            channel.settimeout(STARTING)
+            count = 0
+            reader: Any = _Reader(channel)
+            with tarfile.open(fileobj=reader, mode="r|") as archive:
+                for member in archive:
+                    if member.isfile():
+                        placed = self._placed(member)
+                        with told_of(into / placed.name):
+                            archive.extract(placed, into, filter="data")
+                        count += 1
+            return count
+        except tarfile.ReadError:
+            return 0  # nothing there
+        except (OSError, EOFError) as error:
+            if getattr(error, "filename", None):  # of this machine
+                raise
+            raise HostError(
+                self.host.name, "lost", f"the connection was lost while its logs were read: {error}"
+            ) from error
+        finally:
+            channel.close()
+
+    def _placed(self, member: tarfile.TarInfo) -> tarfile.TarInfo:
+        """Outputs of several hosts lie beside each other, each below its host's name; a node's logs are its own."""
+        head, slash, rest = member.name.partition("/")
+        return (
+            member.replace(name=f"outputs/{folder(self.host.name)}/{rest}") if head == "outputs" and slash else member
+        )
+
+
+class _Reader:
+    """A channel as a file that can be read."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+
+    def read(self, size: int) -> bytes:
+        parts = []
+        while size > 0:
+            data = self.channel.recv(min(size, 65536))
+            if not data:
+                break
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+
+def is_full(said: str) -> bool:
+    """Say whether OBSERVE found no room left for us: no free block, or no free inode where inodes are counted."""
+    rooms = [line.split()[1:] for line in said.splitlines() if line.startswith("room ")]
+    numbers = next(([int(word) for word in words] for words in rooms if len(words) == 4 and words[0].isdigit()), None)
+    if numbers is None:
+        return False
+    free, for_others, inodes, free_inodes = numbers
+    return (free if ["of", "root"] in rooms else for_others) == 0 or (inodes > 0 and free_inodes == 0)
+
+
+def _node(path: PurePosixPath) -> int | None:
+    """Return the node whose directory `path` is or lies in, None for what is no node's."""
+    first = path.parts[0] if path.parts else ""
+    return number_in(first[5:]) if first.startswith("node-") else None
+
+
+def _pack(artefacts: Iterable[Artefact]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for artefact in artefacts:
+            member = tarfile.TarInfo(artefact.path)
+            member.size, member.mode = len(artefact.content), artefact.mode
+            archive.addfile(member, io.BytesIO(artefact.content))
+    return buffer.getvalue()
+
+
+_START_CAUSES = (
+    ("is not a docker command", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
+    ("unknown shorthand flag", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
+    ("No such image", "image-missing", "`pull: missing` pulls it; or load it there with `docker load`"),
+    (
+        "pull access denied",
+        "image-refused",
+        "is the name right? `docker login` here, or load it there with `docker load`",
+    ),
+    (
+        "executable file not found",
+        "python-missing",
+        "the image has no such interpreter: `container.python` names another",
+    ),
+    ("[FATAL tini", "python-missing", "the image has no such interpreter: `container.python` names another"),
+    ("could not select device driver", "no-gpu-runtime", "install the NVIDIA Container Toolkit there"),
+    ("bind source path does not exist", "no-such-path", "make it there: jobctl creates nothing in its place"),
+    (
+        "error setting rlimit",
+        "ulimit-refused",
+        "its engine may not raise limits: set `resources.ulimits` lower",
+    ),
+    ("no space left on device", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
+)

@@ -1,0 +1,181 @@
+"""Images on hosts: pulled through the host's engine with the user's own credentials, which are stored nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.untrusted import texts
+from jobctl.jobspec.plan.types import Container
+
+SILENCE = 600.0  # seconds without progress after which a pull is given up
+
+
+def ensure(site: Site, container: Container) -> Image:
+    """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError."""
+    image = container.image
+    found = look(site, image)
+    if container.pull == "always" or (found is None and container.pull == "missing"):
+        _pull(site, image)
+        found = look(site, image)
+    if found is None:
+        raise HostError(
+            site.host.name,
+            "image-missing",
+            f"it has no image `{image}`",
+            "`docker load` it there, or let jobctl pull it: `pull: missing`",
+        )
+    return found
+
+
+def together(found: Iterable[Image]) -> Image | None:
+    """Return what an image's name means on several hosts, None for no host."""
+    every = list(found)
+    if not every:
+        return None
+    ids = sorted({image_id for image in every for image_id in image.ids})
+    return Image(every[0].name, tuple(ids), tuple(sorted({digest for image in every for digest in image.digests})))
+
+
+def instead(site: Site, container: Container, pinned: Image | None) -> str | None:
+    """Return what to start instead of the container's image so that it is the `pinned` one, None if it is as it is.
+
+    The name may mean something newer on the host by now, or nothing; the image is pulled by its digest where it is not
+    there. Raises HostError where it cannot be had.
+    """
+    if pinned is None or pinned.name != container.image:
+        return None
+    now = look(site, container.image)
+    if now is not None and set(now.ids) & set(pinned.ids):
+        return None
+    for reference in (*pinned.ids, *pinned.digests):
+        if look(site, reference) is not None:
+            return reference
+    for digest in pinned.digests if container.pull != "never" else ():
+        _pull(site, digest)
+        return digest
+    raise HostError(
+        site.host.name,
+        "image-missing",
+        f"it has not the image that `{container.image}` meant at `up`",
+        "`docker load` it there, or `jobctl up` with the image that the name means now",
+    )
+
+
+def look(site: Site, image: str) -> Image | None:
+    """Return what a name (or id, or digest) of an image means on the host, None if nothing."""
+    from docker.errors import ImageNotFound
+
+    def refused(words: str) -> HostError:
+        return HostError(site.host.name, "bad-image", f"`{image}`: {words}")
+
+    with site.engine.asked(refused) as client:
+        try:
+            data = site.engine.answer(client.inspect_image(image), dict)
+        except ImageNotFound:
+            return None
+    return Image(image, (str(data.get("Id")),), texts(data.get("RepoDigests")))
+
+
+def can_be_pulled(site: Site, image: str) -> None:
+    """Ask the registry, through the host's engine, whether it would give the image. Raises HostError if not."""
+    with site.engine.asked(partial(_refused, site, image)) as client:
+        client.inspect_distribution(image, auth_config=_credentials(site, image))
+
+
+def _credentials(site: Site, image: str) -> dict[str, str] | None:
+    """Return the user's own credentials for the image's registry, None if there are none."""
+    from docker.auth import load_config, resolve_repository_name
+    from docker.errors import DockerException
+    from docker.utils import parse_repository_tag
+
+    try:
+        registry, _ = resolve_repository_name(parse_repository_tag(image)[0])
+        found: dict[str, str] | None = load_config().resolve_authconfig(registry)
+    except DockerException as error:
+        raise HostError(
+            site.host.name,
+            "bad-credentials",
+            f"cannot use your Docker credentials for `{image}`: {error}",
+            "`docker login` here",
+        ) from error
+    return found or None
+
+
+def _pull(site: Site, image: str) -> None:
+    from docker.utils import parse_repository_tag
+
+    repository, tag = parse_repository_tag(image)
+    credentials = _credentials(site, image)
+    progress = Progress()
+    with site.engine.asked(partial(_refused, site, image)) as client:
+        timeout, client.timeout = client.timeout, SILENCE
+        try:
+            for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
+                if "error" in line:
+                    raise _refused(site, image, str(line["error"]))
+                if progress.add(line):
+                    site.tell(f"{site.host.name} pulls {image}: {progress}")
+        finally:
+            client.timeout = timeout
+
+
+class Progress:
+    """How far a pull is, added up over the layers that the engine has told of."""
+
+    def __init__(self) -> None:
+        self._layers: dict[str, tuple[int, int]] = {}
+
+    def add(self, line: Mapping[str, Any]) -> bool:
+        """Take note of a line of the engine's; say whether it tells anything new."""
+        layer, detail = line.get("id"), line.get("progressDetail") or {}
+        before = dict(self._layers)
+        if layer is not None and line.get("status") == "Downloading" and detail.get("total"):
+            self._layers[layer] = (int(detail.get("current", 0)), int(detail["total"]))
+        elif layer in self._layers and line.get("status") in ("Download complete", "Pull complete"):
+            total = self._layers[layer][1]
+            self._layers[layer] = (total, total)
+        return self._layers != before
+
+    def __str__(self) -> str:
+        done, total = (sum(layer[part] for layer in self._layers.values()) for part in (0, 1))
+        return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB"
+
+
+_DNS = "the host cannot resolve the registry's name: is it right, and in its DNS? `docker load` needs no registry"
+_NET = "can the host reach the registry? `docker load` needs none"
+_LOGIN = "`docker login` here: your credentials are used, not the host's"
+
+# Signs in an engine's words, in this order: a way that is cut is no answer of a registry.
+_CAUSES = (
+    ("no space left", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
+    ("no such host", "registry-unreachable", _DNS),
+    ("server misbehaving", "registry-unreachable", _DNS),
+    ("name resolution", "registry-unreachable", _DNS),
+    ("dial tcp: lookup ", "registry-unreachable", _DNS),
+    ("dial tcp ", "registry-unreachable", _NET),
+    ("connection refused", "registry-unreachable", _NET),
+    ("connection reset", "registry-unreachable", _NET),
+    ("unreachable", "registry-unreachable", _NET),
+    ("no route to host", "registry-unreachable", _NET),
+    ("timeout", "registry-unreachable", _NET),
+    ("denied", "image-refused", f"is the name right? {_LOGIN}"),
+    ("no basic auth credentials", "image-refused", _LOGIN),
+    ("authentication required", "image-refused", _LOGIN),
+    ("unauthorized", "image-refused", _LOGIN),
+    ("manifest unknown", "image-unknown", "is the tag right?"),
+    ("not found", "image-unknown", "is the name right?"),
+)
+
+
+def _refused(site: Site, image: str, text: str) -> HostError:
+    """Return what an engine's words about an image mean; the image's own name in them is no sign of anything."""
+    words = text.replace(image, "").lower()
+    for sign, code, hint in _CAUSES:
+        if sign in words:
+            return HostError(site.host.name, code, f"cannot pull `{image}`: {text}", hint)
+    return HostError(site.host.name, "cannot-pull", f"cannot pull `{image}`: {text}", "try `docker pull` there")

@@ -1,0 +1,205 @@
+"""Locks on hosts: held by a command there that ends when its holder is not heard of any more.
+
+The kernel of each host holds the lock (flock) for a shell that reads a tick every few seconds over the SSH
+connection. The holder's end closes the connection and so frees the lock at once; a cut cable frees it EXPIRY seconds
+after the last tick, by the host's own clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.scripts import FIND, LOCK
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.liveness import EXPIRY
+from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
+from jobctl.jobspec.deploy.store.lock import WAIT, Locked, who
+from jobctl.jobspec.deploy.transport.base import Result, problem
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+
+TICK = 4.0  # seconds
+ANSWER = 20.0  # seconds within which a host says whether the lock is free
+RETRY = 0.2  # seconds between two attempts at a lock that is taken
+SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
+FREED = 2.0  # seconds within which hosts that are still there free a lock
+
+# Says where the work directory is, then what LOCK says. $1-$3: as for FIND, $4: the file's name, $5: who wants it, $6:
+# `break` to take it from whoever holds it, `stay` to create nothing where the job is down.
+HOLD = (
+    FIND
+    + """\
+printf '%s\\n' "$work" "$own"
+set -- "$own/$4" "$5" "$6"
+"""
+    + LOCK
+    + """\
+while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
+unlock
+""".replace("EXPIRY", str(EXPIRY))
+)
+
+
+class Held:
+    """A lock that is held on several hosts, for as long as somebody ticks."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, Any] = {}
+        self.lost: set[str] = set()
+        self.failed: dict[str, DeployError] = {}  # hosts that could not be locked: they do not answer
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True, name="lock")
+        self._thread.start()
+
+    def _tick(self) -> None:
+        while not self._end.wait(TICK):
+            for host, channel in list(self.channels.items()):
+                try:
+                    channel.sendall(b"\n")
+                except Exception:  # of paramiko too; the other hosts are to be ticked on
+                    self.lost.add(host)
+
+    def release(self) -> None:
+        """Let go of it. When this returns it is free on all hosts that answer: the shells that held it have ended."""
+        self._end.set()
+        channels = list(self.channels.values())
+        for channel in channels:
+            with contextlib.suppress(OSError, EOFError):
+                channel.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + FREED
+        for channel in channels:
+            with contextlib.suppress(OSError, EOFError), contextlib.closing(channel):
+                channel.settimeout(max(0.0, deadline - time.monotonic()))
+                while channel.recv(4096):
+                    pass
+
+
+@contextlib.contextmanager
+def hold_on(
+    sites: Sequence[Site], name: str, command: str, wait: float = WAIT, *, break_it: bool = False
+) -> Iterator[Held]:
+    """Hold the lock `name` of a job on all of its `sites` that can be reached.
+
+    The first host decides between two who want it at the same time. Waits up to `wait` seconds; raises Locked after
+    that, and HostError if no host can be reached. A supervisor holds nothing where the job is down: it would leave the
+    lock behind.
+    """
+    me = json.dumps(who(command))
+    how = "break" if break_it else "stay" if command == SUPERVISOR else ""
+    deadline = time.monotonic() + wait
+    while True:
+        held = Held()
+        try:
+            _acquire(held, sites, name, me, how)
+            break
+        except Locked:
+            held.release()
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(RETRY)
+        except BaseException:
+            held.release()
+            raise
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) -> None:
+    """Take the lock on all hosts that answer. Raises Locked, or HostError if none does."""
+    rest = list(sites)
+    failed: HostError | None = None
+    while rest and not held.channels:
+        site = rest.pop(0)
+        try:
+            _acquire_one(held, site, name, me, how)
+        except HostError as error:
+            failed = failed or error
+            held.failed[site.host.name] = error
+    if not held.channels and failed is not None:
+        raise failed
+    taken: list[Locked] = []
+
+    def acquire(site: Site) -> None:
+        try:
+            _acquire_one(held, site, name, me, how)
+        except Locked as locked:
+            taken.append(locked)
+
+    outcome = fan_out(rest, acquire)
+    held.failed |= {site.host.name: error for site, error in outcome.failed.items()}
+    if taken:
+        raise taken[0]
+
+
+def _acquire_one(held: Held, site: Site, name: str, me: str, how: str) -> None:
+    """Take the lock on one host, unless there is nothing to lock. Raises Locked or HostError."""
+    path = name
+    channel = site.transport.dial(["sh", "-c", HOLD, "sh", *site.place, name, me, how])
+    try:
+        channel.settimeout(ANSWER)
+        work, own, answer = _lines(channel, 3)
+        path = f"{own}/{name}"
+        site.found(work, own)
+        if answer == "gone":
+            channel.close()
+            return
+        check_answer(answer, site.host.name, path)
+    except (OSError, EOFError, ValueError) as error:
+        channel.close()
+        raise HostError(site.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
+    except (Locked, HostError):
+        channel.close()
+        raise
+    channel.settimeout(TICK)
+    held.channels[site.host.name] = channel
+
+
+def check_answer(answer: str, host: str, path: str) -> None:
+    """Raise Locked or HostError unless LOCK said that we have it."""
+    word, _, rest = answer.partition(" ")
+    if word == "held":
+        return
+    if word == "failed":
+        raise problem(host, f"lock {path}", Result(1, b"", rest.encode()))
+    if word != "taken":
+        raise HostError(
+            host,
+            "lock-failed",
+            f"cannot lock {path}",
+            "is `flock` (util-linux) there, and the directory writable? `dir=` in the hosts file chooses another",
+        )
+    age, _, text = rest.partition(" ")
+    raise Locked(parse_object(text) or {}, age=number_in(age), where=host)
+
+
+def _lines(channel: Any, count: int) -> list[str]:
+    data = b""
+    while data.count(b"\n") < count:
+        more = channel.recv(4096)
+        if not more:
+            break
+        data += more
+    return data.decode("utf-8", "replace").splitlines()
+
+
+class LockLost(DeployError):
+    """The lock was lost somewhere: someone else may be at work now."""
+
+
+def check(held: Held | None) -> None:
+    """Raise LockLost if the lock was lost on a host that is not known to be gone, or is held nowhere."""
+    if held is not None and not held.channels:
+        raise LockLost("there is nothing to lock: the job is down", "`jobctl up` starts it")
+    lost = held.lost - set(held.failed) if held is not None else set()
+    if lost:
+        raise LockLost(
+            f"the lock on {', '.join(sorted(lost))} was lost", "the connection broke off; the same command goes on"
+        )

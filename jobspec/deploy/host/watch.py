@@ -1,0 +1,375 @@
+"""Following a job on its hosts: what happens there is sent as it happens, and nothing is asked twice.
+
+On one held channel per host come a tick of the host's own every second and those of its launchers, which are answered
+(see vitals.py); its engine sends events. What is said to have changed is then read, on that host only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec.deploy.host import scripts
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
+from jobctl.jobspec.deploy.model.control import Control
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
+from jobctl.jobspec.deploy.store.lock import Locked, who
+from jobctl.jobspec.deploy.store.processes import alive
+
+MEET = 4.0  # seconds that the first look waits for hosts; those that take longer come later
+KEEP = 5.0  # seconds after which a host is told that we are there, if there was nothing to answer
+CUT = 12.0  # seconds without a tick after which a connection is given up, and made anew
+FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
+READERS = 8  # hosts that are read at the same time
+STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
+AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
+NOTHING = Seen((), Control(), {})
+
+
+class Following:
+    """All hosts of one job, followed until `close`. `vitals` knows who was heard."""
+
+    def __init__(self, sites: Sequence[Site], vitals: Vitals, me: str) -> None:
+        self.vitals = vitals
+        self.woken = threading.Event()
+        self.readers = threading.BoundedSemaphore(READERS)
+        self.hosts = [HostFollowed(site, self, me) for site in sites]
+        self.who = who("supervise")
+
+    def start(self) -> None:
+        """Begin; return when every host has answered, or has had a while to. Raises Locked if another one follows."""
+        for host in self.hosts:
+            host.begin()
+        deadline = time.monotonic() + MEET
+        for host in self.hosts:
+            host.met.wait(max(0.0, deadline - time.monotonic()))
+        taken = [host.taken for host in self.hosts if host.taken]
+        if taken:
+            self.close()
+            raise taken[0]
+
+    def wait(self, seconds: float) -> None:
+        """Return when something changed, or after `seconds`."""
+        self.woken.wait(seconds)
+        self.woken.clear()
+
+    def seen(self) -> tuple[Mapping[str, Seen], Mapping[str, DeployError]]:
+        """Return what is on the hosts that are heard, and why others are not."""
+        problems = {host.name: problem for host in self.hosts if (problem := host.problem()) is not None}
+        return {host.name: host.seen for host in self.hosts if host.name not in problems}, problems
+
+    def outranked(self) -> Locked | None:
+        """Return who else follows some of the hosts, and began to before us: after a cut both cannot go on.
+
+        None as well of two who each hold a part would ever hold enough.
+        """
+        mine = _rank(self.who)
+        return next((host.taken for host in self.hosts if host.taken and _rank(host.taken.holder) < mine), None)
+
+    def look_again(self, hosts: Collection[str], age: float) -> None:
+        """Read those of `hosts` soon that were not looked at for `age` seconds."""
+        for host in self.hosts:
+            if host.name in hosts and time.monotonic() - host.looked > age:
+                host.read_soon()
+
+    def look(self, host: str) -> Seen:
+        """Read a host now. Raises HostError."""
+        return next(one for one in self.hosts if one.name == host).look()
+
+    def close(self) -> None:
+        """Let go of all hosts; what supervises next can follow them at once."""
+        for host in self.hosts:
+            host.end()
+
+
+class HostFollowed:
+    """One host that is followed."""
+
+    def __init__(self, site: Site, all_: Following, me: str) -> None:
+        self.site, self.name, self.all, self.me = site, site.host.name, all_, me
+        self.seen = NOTHING
+        self.met = threading.Event()  # it has answered once, or cannot
+        self.taken: Locked | None = None
+        self._problem: DeployError | None = None
+        self._over = threading.Event()
+        self._channel: Any = None
+        self._versions: dict[int, str | None] = {}  # of the launchers' reports
+        self.looked = 0.0  # when the look began that found what is `seen`
+        self._told = self._read_at = 0.0
+        self._idle = False  # whether there is nothing of the job
+        self._lock = threading.Lock()
+        self._stale = threading.Event()
+        self._dead: set[str] = set()  # containers
+
+    def begin(self) -> None:
+        """Start to follow it."""
+        for task in (self._follow, self._hear_engine, self._read_whenever_stale):
+            threading.Thread(target=task, daemon=True, name=f"follow {self.name}").start()
+
+    def end(self) -> None:
+        """Stop."""
+        self._over.set()
+        self._stale.set()
+        channel = self._channel
+        if channel is not None:
+            with contextlib.suppress(OSError, EOFError):
+                channel.close()
+
+    def problem(self) -> DeployError | None:
+        """Return why it is not heard, None if it is."""
+        if self._problem is not None:
+            return self._problem
+        if not self.met.is_set() or (self.seen is NOTHING and not self._idle):
+            return DeployError(f"{self.name}: not read yet")
+        silent = self.all.vitals.silent(self.name)
+        return None if silent is None else HostError(self.name, "silent", f"not heard of for {silent:.0f} s")
+
+    # The channel.
+
+    def _follow(self) -> None:
+        pause = FIRST
+        while not self._over.is_set():
+            try:
+                for line in self._lines():
+                    pause = FIRST
+                    self._hear(line)
+            except Locked as locked:
+                if not _is_gone(locked.holder):  # one that was killed is soon noticed to be
+                    self.taken = locked
+                self._fail(DeployError(f"{self.name}: another supervisor follows it: {locked}"))
+            except HostError as error:
+                self._fail(error)
+            except Exception as error:  # of paramiko, or a socket: whatever it is, this host is to be followed again
+                self._fail(HostError(self.name, "lost", f"the connection was lost: {error or 'it ended'}"))
+            finally:
+                self.met.set()
+            if self._over.wait(pause * random.uniform(0.5, 1.0)):
+                return
+            pause = min(2 * pause, LONGEST)
+
+    def _fail(self, error: DeployError) -> None:
+        if not self._over.is_set():
+            self._problem = error
+            self.all.woken.set()
+
+    def _lines(self) -> Iterator[bytes]:
+        """Yield what the host sends. Raises Locked, HostError, and what a channel raises."""
+        argv = ["sh", "-c", scripts.WATCH, "sh", *self.site.place, json.dumps(self.all.who), self.me]
+        channel = self._channel = self.site.transport.dial(argv)
+        with contextlib.closing(channel):
+            if self._over.is_set():
+                return
+            channel.settimeout(ANSWER)
+            rest = b""
+            heading: list[str] = []
+            while True:
+                data = channel.recv(65536)
+                if not data:
+                    raise EOFError
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    if len(heading) < 4:
+                        heading.append(line.decode("utf-8", "replace"))
+                        if self._is_idle(heading):
+                            return
+                        if len(heading) == 4:
+                            channel.settimeout(CUT)
+                            self._begin_to_hear(heading[3])
+                    else:
+                        yield line
+
+    def _is_idle(self, heading: Sequence[str]) -> bool:
+        """Read the first lines; say whether there is nothing of the job. Raises Locked or HostError."""
+        if len(heading) == 2:
+            self.site.found(heading[0], heading[1])
+        if len(heading) != 3:
+            return False
+        if heading[2] != "gone":
+            check_answer(heading[2], self.name, f"{heading[1]}/supervisor.lock")
+            return False
+        self.seen, self._idle, self._problem = NOTHING, True, None
+        self.met.set()
+        self._over.wait(LONGEST)
+        return True
+
+    def _begin_to_hear(self, before: str) -> None:
+        previous = before.partition(" ")[2]
+        if previous not in ("", self.me):
+            self.all.vitals.succeed()
+        self._versions.clear()
+        self._idle, self._problem = False, None
+        self.all.vitals.hear_host(self.name)
+        self.read_soon()
+
+    def _hear(self, line: bytes) -> None:
+        self.taken = None
+        self.all.vitals.hear_host(self.name)
+        if self._problem is not None:
+            self._problem = None
+            self.all.woken.set()
+        now = time.monotonic()
+        if now - self._read_at > AGAIN:
+            self.read_soon()
+        if line == b"t":
+            if now - self._told > KEEP:
+                self._say("-")
+            return
+        tick = parse_tick(line)
+        if tick is None:
+            return  # whatever wrote that into the pipe, it was no launcher
+        answer = self.all.vitals.hear(tick, self.name)
+        if answer is not None:
+            self._say(f"{tick.node} {answer}")
+        if self._versions.get(tick.node) != tick.report:
+            self._versions[tick.node] = tick.report
+            self.read_soon()
+
+    def _say(self, text: str) -> None:
+        self._channel.sendall(f"{text}\n".encode())
+        self._told = time.monotonic()
+
+    # The engine.
+
+    def _hear_engine(self) -> None:
+        """Read the host whenever its engine says that something became of a container of the job."""
+        wanted = {"label": f"jobctl.job={self.site.job}", "type": "container", "event": list(_EVENTS)}
+        pause = FIRST
+        while not self._over.wait(pause * random.uniform(0.5, 1.0)):
+            if not self.met.is_set() or self.seen is NOTHING or self._problem is not None:
+                continue
+            try:
+                with self.site.engine.asked() as client:
+                    events = client.events(filters=wanted, decode=True)
+                    self.read_soon()
+                    pause = FIRST
+                    for event in events:
+                        if self._over.is_set():
+                            return
+                        self._note_event(event)
+                        self.read_soon()
+            except Exception:  # its engine is gone, or the host; launchers run on without it
+                pause = min(2 * pause, LONGEST)
+            self.read_soon()
+
+    def _note_event(self, event: Mapping[str, Any]) -> None:
+        """Take note of who has died: the engine says so a moment before its list of containers does."""
+        if event.get("Action") == "die":
+            self._dead.add(str(event.get("id")))
+        elif event.get("Action") == "start":
+            self._dead.discard(str(event.get("id")))
+
+    # Reading.
+
+    def read_soon(self) -> None:
+        """Read the host again, in the background; once more if something changes meanwhile."""
+        self._stale.set()
+
+    def _read_whenever_stale(self) -> None:
+        while self._stale.wait() and not self._over.is_set():
+            self._stale.clear()
+            try:
+                with self.all.readers:
+                    self.look()
+            except Exception:  # the channel tells when the host is gone
+                if not self._over.wait(FIRST) and self.seen is NOTHING:
+                    self.read_soon()
+            self.met.set()
+            self.all.woken.set()
+
+    def look(self) -> Seen:
+        """Read it now. Raises HostError."""
+        with self._lock:  # what was read later is what counts
+            began = time.monotonic()
+            try:
+                containers = self.site.containers.seen()
+            except HostError:  # its engine does not answer; its launchers are heard all the same
+                self.seen = replace(self.site.observe(self.seen.containers), blind=True)
+            else:
+                known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
+                self.seen = self.site.observe(known)
+            self.looked, self._read_at = began, time.monotonic()
+            return self.seen
+
+
+def _is_gone(holder: Mapping[str, Any]) -> bool:
+    """Say whether a supervisor was one of this machine that has ended, or this very process before."""
+    pid, ticks = holder.get("pid"), holder.get("start_ticks")
+    here = holder.get("host") == socket.gethostname()
+    return here and (pid == os.getpid() or not alive(pid, ticks))
+
+
+def _rank(holder: Mapping[str, Any]) -> tuple[float, str, int]:
+    return as_moment(holder.get("since")) or 0.0, str(holder.get("host")), as_number(holder.get("pid")) or 0
+
+
+_EVENTS = ("create", "start", "die", "destroy", "oom", "pause", "unpause")
+
+
+class HostFeed:
+    """What the hosts of a job send, put together. `put_together` makes one picture of what was seen and of who is silent."""
+
+    def __init__(
+        self,
+        following: Following,
+        put_together: Callable[[Mapping[str, Seen], Mapping[str, DeployError]], Observed],
+    ) -> None:
+        self.following, self.vitals, self._put_together = following, following.vitals, put_together
+
+    def wait(self, seconds: float) -> None:
+        """Return when something changed, or after `seconds`."""
+        self.following.wait(seconds)
+
+    def refresh(self) -> None:
+        """Read all hosts again soon, whatever they tell."""
+        for host in self.following.hosts:
+            host.read_soon()
+
+    def observe(self) -> Observed:
+        """Return the job as last heard of. Raises Locked for another supervisor, and the first host's error if none is heard."""
+        looked = {host.name: host.looked for host in self.following.hosts}  # first: what is seen may be newer then
+        seen, problems = self.following.seen()
+        other = self.following.outranked()
+        if other is not None:
+            raise other
+        progress = self.vitals.progress
+        fresh = {
+            host: replace(
+                one,
+                reports={
+                    node: {**report, "progress": progress.get(node, report.get("progress"))}
+                    for node, report in one.reports.items()
+                },
+            )
+            for host, one in seen.items()
+        }
+        observed = self._put_together(fresh, problems)
+        self.vitals.expect(observed.control.generation)
+        self._tell_of_the_missing(
+            observed, {host: at for host, at in looked.items() if host in seen and not seen[host].blind}
+        )
+        return observed
+
+    def _tell_of_the_missing(self, observed: Observed, looked: Mapping[str, float]) -> None:
+        """Tell `vitals` of launchers that do not run."""
+        homes = observed.control.homes
+        missing = {
+            node.node: node.host
+            for node in observed.members
+            if not node.alive and node.host in looked and node.host == homes[node.node]
+        }
+        self.vitals.miss({node: looked[host] for node, host in missing.items()})
+        if observed.unreachable:  # then it matters that they are still not there
+            self.following.look_again({*missing.values()}, STILL)

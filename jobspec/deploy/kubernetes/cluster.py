@@ -1,0 +1,381 @@
+"""Target `kubernetes`: a job as objects of a cluster, whose operator (or Job controller) owns recovery.
+
+There is no supervisor and no generation of ours there, so this is a `Handle` and no `Deployer`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.kubernetes import podlogs
+from jobctl.jobspec.deploy.kubernetes.api import Api
+from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
+from jobctl.jobspec.deploy.kubernetes.kinds import (
+    BESIDE,
+    BUILT_IN,
+    EVENT,
+    MAIN,
+    POD,
+    QUEUE_LABEL,
+    Key,
+    Kind,
+    Object,
+    is_made_by_another,
+    is_suspended,
+    key_of,
+    known_kind,
+    labels_of,
+    suspension,
+)
+from jobctl.jobspec.deploy.kubernetes.kinds import JOB as PLAIN_JOB
+from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, with_known_secrets, with_secrets
+from jobctl.jobspec.deploy.kubernetes.mirror import JobMirror, Mirror, find_all_of
+from jobctl.jobspec.deploy.kubernetes.preflight import Preflight
+from jobctl.jobspec.deploy.kubernetes.problems import ApiError
+from jobctl.jobspec.deploy.kubernetes.removal import GONE, LOOK, Removal
+from jobctl.jobspec.deploy.kubernetes.seen import NO_POD, Pod, is_over, observe, parse_pod, seconds
+from jobctl.jobspec.deploy.kubernetes.session import Session
+from jobctl.jobspec.deploy.kubernetes.steps import There, steps
+from jobctl.jobspec.deploy.model.control import NOTHING, Control
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+from jobctl.jobspec.deploy.model.observed import Observed, phase
+from jobctl.jobspec.deploy.store.archive import free_name
+from jobctl.jobspec.deploy.store.events import Events
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import break_lock, hold
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.render.marks import JOB, OWNER, annotation_of, label_of
+
+TAIL = 20  # lines of a log that tell why it ended
+
+
+class Foreign(DeployError):
+    """An object of a wanted name that is someone else's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What `up` is about to do."""
+
+    want: tuple[Object, ...]
+    there: There
+    steps: tuple[Step, ...]
+
+
+class Cluster:
+    """One job in one namespace of a cluster. `kinds` are those that it consists of, None if that is not known here."""
+
+    interval = 0.3  # what is looked at is kept true by watches
+
+    def __init__(self, job: JobDir, api: Api, plan: Plan | None = None, kinds: Sequence[Kind] | None = None) -> None:
+        self.job, self.api, self.kinds = job, api, kinds
+        self.plan = plan or job.plan()
+        self.tell: Callable[[str], None] = lambda text: None
+        self.unchanged = (
+            False  # whether the plan is known to come from the spec and code that the job was brought up with
+        )
+        self._mirrors: dict[Kind, JobMirror] = {}
+        self._events: Mirror | None = None
+        self._failures: dict[str, DeployError] = {}
+        self._last_words: tuple[str, ...] | None = None
+        self._made: tuple[Plan, list[Object]] | None = None
+
+    @property
+    def failures(self) -> Failures:
+        """Why the cluster did not answer when last observed, or logs could not be fetched."""
+        return self._failures
+
+    def where(self) -> tuple[str, ...]:
+        """The cluster and the namespace."""
+        return (f"{self.api.name}/{self.api.namespace}",)
+
+    def has_files(self) -> bool:
+        """Say whether anything of the job is in the cluster, be it no pod."""
+        return bool(self.objects())
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied: on this machine; others have another owner, and are refused."""
+        if break_it:
+            break_lock(self.job.lock)
+        return hold(self.job.lock, command)
+
+    # Looking.
+
+    def observe(self) -> Observed:
+        """Read what runs. Raises AllUnreachable if the cluster does not answer."""
+        name = self.where()[0]
+        try:
+            mains = [
+                thing for kind in self._of(MAIN) for thing in self._mirrored(kind) if not is_made_by_another(thing)
+            ]
+            pods = self._mirrored(POD)
+        except HostError as error:
+            self._failures = {name: error}
+            nothing = Observed(NOTHING, (), None, {name: error.message})
+            raise AllUnreachable(self._failures, nothing, "") from error  # the failure says it all
+        self._failures = {}
+        return self._with_last_words(self._with_cause(observe(mains, pods, self.plan), mains))
+
+    def _with_cause(self, observed: Observed, mains: Sequence[Object]) -> Observed:
+        """Return what was seen; where no pod could be made, with what the cluster says of that."""
+        if observed.verdict is None or not (observed.verdict[1] or "").startswith(NO_POD):
+            return observed
+        self._events = self._events or Mirror(self.api, EVENT, "")
+        since = max(seconds(main["metadata"].get("creationTimestamp")) or 0.0 for main in mains)
+        try:
+            why = newest_warning(self._events.objects(), self.job.name, since)
+        except DeployError:
+            return observed
+        return replace(observed, verdict=(observed.verdict[0], f"{NO_POD}: {why}")) if why else observed
+
+    def _with_last_words(self, observed: Observed) -> Observed:
+        """Return what was seen, with the end of the log of what failed first, where the pod does not hold it itself."""
+        failed = observed.control.ledger.failures
+        if not failed or failed[0].tail:
+            return observed
+        if self._last_words is None:
+            name = next((node.container for node in observed.nodes if node.node == failed[0].node), None)
+            pod = next((pod for pod in self.pods() if pod.name == name), None)
+            self._last_words = podlogs.last_lines(self.api, pod, TAIL) if pod else ()
+        ledger = replace(observed.control.ledger, failures=(replace(failed[0], tail=self._last_words),))
+        return replace(observed, control=Control(None, ledger))
+
+    def _of(self, kinds: Iterable[Kind]) -> list[Kind]:
+        """Return those of `kinds` that the job may consist of."""
+        return [kind for kind in kinds if self.kinds is None or kind in self.kinds or kind is POD]
+
+    def _mirrored(self, kind: Kind) -> list[Object]:
+        mirror = self._mirrors.setdefault(kind, JobMirror(self.api, kind, self.job.name))
+        return self._tolerating(kind, mirror.objects)
+
+    def _tolerating(self, kind: Kind, read: Callable[[], list[Object]]) -> list[Object]:
+        """Return nothing of a kind that is not served here, or that nobody gave a right to: it cannot be the job's."""
+        try:
+            return read()
+        except ApiError as error:
+            if error.status == 404 or (error.status == 403 and not self._may_have(kind)):
+                return []
+            raise
+
+    def _may_have(self, kind: Kind) -> bool:
+        """Say whether the job may consist of a kind, as far as this is known: below an operator it has no Jobs of its own."""
+        if self.kinds is not None:
+            return True  # no others are looked for
+        below = self.plan.cluster.operator if self.plan is not None and self.plan.cluster is not None else "none"
+        return kind in BUILT_IN and not (kind is PLAIN_JOB and below != "none")
+
+    def pods(self) -> list[Pod]:
+        """Return the job's pods."""
+        return [parse_pod(pod) for pod in self._mirrored(POD)]
+
+    def objects(self) -> dict[Key, Object]:
+        """Return what the job consists of, without what controllers made."""
+        return {
+            key_of(thing): thing
+            for kind in self._of((*MAIN, *BESIDE))
+            for thing in self._tolerating(kind, lambda kind=kind: find_all_of(self.api, kind, self.job.name))  # type: ignore[misc]
+            if not is_made_by_another(thing)
+        }
+
+    # Bringing up.
+
+    def change(self, plan: Plan, secrets: Mapping[str, str], *, anew: str | None = None, force: bool = False) -> Change:
+        """Look at what is there, and return what there is to do. `secrets` are the values known here. Raises Foreign."""
+        want = self._manifests(plan)
+        self.plan = plan
+        there = self.objects()
+        kinds = [self.api.kind_of(thing) for thing in (*want, *there.values())]
+        self.kinds = list(dict.fromkeys([*(self.kinds or ()), *kinds]))
+        for thing in want:
+            key = key_of(thing)
+            if key not in there and (found := self.api.find(self.api.kind_of(thing), key.name)) is not None:
+                self._refuse_foreign(found, force)
+                there[key] = found
+        would = {
+            key: self.api.apply(with_known_secrets(thing, there[key], secrets), dry_run=True, force=force)
+            for thing in want
+            if (key := key_of(thing)) in there and not is_main(thing)
+        }
+        seen = There(there, would, phase(self.observe())[0], self.unchanged)
+        return Change(tuple(want), seen, steps(want, seen, anew))
+
+    def _manifests(self, plan: Plan) -> list[Object]:
+        """Return the objects of a plan, made once for all looks at them."""
+        if self._made is None or self._made[0] is not plan:
+            self._made = (plan, manifests(plan))
+        return self._made[1]
+
+    def _refuse_foreign(self, found: Object, force: bool) -> None:
+        if force or label_of(found, JOB) == self.job.name:
+            return
+        whose = annotation_of(found, OWNER) or label_of(found, JOB)
+        belongs = f" and belongs to {whose}" if whose else ", which jobctl did not make"
+        raise Foreign(
+            f"{self.where()[0]}: there is a {key_of(found)} already{belongs}: it is left alone",
+            "give the job another `name`, or `--take-over` if it is yours nevertheless",
+        )
+
+    def owners(self, change: Change) -> frozenset[str]:
+        """Return whose the objects are that a change is about."""
+        return frozenset(filter(None, (annotation_of(o, OWNER) for o in change.there.objects.values())))
+
+    def carry_out(
+        self, change: Change, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
+    ) -> None:
+        """Do what `change` says, telling `note` of each step before it is done. Raises DeployError."""
+        todo = {step.target: step for step in change.steps}
+        ending = [step for step in change.steps if step.kind in ("remove", "replace")]
+        for step in ending:
+            note(step)
+        targets = {step.target for step in ending}
+        gone = [thing for key, thing in change.there.objects.items() if str(key) in targets]
+        self._removal(self._grace()).remove(gone)
+        for thing in with_secrets(change.want, secrets):
+            todo_now = todo.get(str(key_of(thing)))
+            if todo_now is None:
+                continue
+            if todo_now.kind != "replace":
+                note(todo_now)
+            self.tell(f"{todo_now.kind} {todo_now.target}")
+            made = self.api.apply(thing, force=force)
+            stopped = change.there.phase == "stopped" and todo_now.kind == "change"  # and not held back by Kueue
+            if is_main(thing) and stopped and is_suspended(made):
+                self.api.merge(made, suspension(made, False) or {})
+        self._forget_looks()  # a watch that lags could show pods, and not yet what they are made of
+
+    def _grace(self) -> float:
+        return self.plan.stop_grace if self.plan else 30.0
+
+    # Stopping.
+
+    def queued(self) -> bool:
+        """Say whether Kueue decides when pods of the job run."""
+        return any(QUEUE_LABEL in labels_of(thing) for thing in self.objects().values() if is_main(thing))
+
+    def stop(self, grace: float) -> Path | None:
+        """Collect logs, and have no pod run; what the job consists of stays, but for what cannot be suspended."""
+        into = self._collect()
+        mains = [thing for thing in self.objects().values() if is_main(thing)]
+        for thing in mains:
+            change = suspension(thing, True)
+            if change is not None and not is_over(thing):
+                self.tell(f"suspending {key_of(thing)}")
+                self.api.merge(thing, change)
+        self._removal(grace).remove([thing for thing in mains if suspension(thing, True) is None])
+        self._wait_for_ends(grace)
+        self._forget_looks()
+        return into
+
+    def _wait_for_ends(self, grace: float) -> None:
+        deadline = time.monotonic() + grace + GONE
+        while left := [pod.name for pod in self._listed_pods() if not pod.ended]:
+            if time.monotonic() > deadline:
+                raise DeployError(
+                    f"{self.where()[0]}: pods {', '.join(left[:5])} were told to end, and have not",
+                    "does the operator run? are their nodes off? `kubectl get pods` tells; `jobctl down` removes them",
+                )
+            self.tell(f"waiting for pods {', '.join(left[:5])} to end")
+            time.sleep(LOOK)
+
+    def _listed_pods(self) -> list[Pod]:
+        return [parse_pod(pod) for pod in find_all_of(self.api, POD, self.job.name)]
+
+    def _collect(self) -> Path | None:
+        """Write the logs of all pods to this machine's history, and return where."""
+        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        count, _ = podlogs.collect(self.api, self.pods(), self.plan, into)
+        return into if count else None
+
+    # Taking down.
+
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """Collect logs, delete what the job consists of, and wait until all of it and its pods are gone."""
+        into = self._collect()
+        things = sorted(self.objects().values(), key=lambda thing: not is_main(thing))
+        try:
+            removal = self._removal(grace)
+            removal.remove(things)
+            removal.remove_pods()
+        except DeployError as error:
+            return into, {"objects": error}
+        finally:
+            self._forget_looks()
+        return into, {}
+
+    def _removal(self, grace: float) -> Removal:
+        return Removal(self.api, self.job.name, lambda text: self.tell(text), grace)
+
+    def _forget_looks(self) -> None:
+        for mirror in self._mirrors.values():
+            mirror.close()
+        if self._events is not None:
+            self._events.close()
+        self._mirrors, self._events = {}, None
+
+    # Looking into it.
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether the cluster can take the job (None: any)."""
+        return Preflight(self.api, self.where()[0], plan, None if plan is None else self._manifests(plan)).run()
+
+    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+        """Return what reads the logs of the pods, None if there are none."""
+        if not self.pods():
+            return None
+        return podlogs.PodLogs(self.api, self.pods, self.plan, selection, last)
+
+    def events(self) -> Events:
+        """Return what reads what happened: here, and in the cluster."""
+        return ClusterEvents(self.api, self.job)
+
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command in the container of a running pod, with the terminal if there is one; return its exit code."""
+        found = next((one for one in self.observe().nodes if one.node == node), None)
+        pod = next((pod for pod in self.pods() if found is not None and pod.name == found.container), None)
+        if pod is None or pod.state != "running":
+            kind = DeployError if found is None else NothingToEnter
+            raise kind(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
+        return Session(self.api, pod.name, pod.container).run(argv)
+
+    def fetch(self, into: Path) -> dict[str, int]:
+        """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""
+        count, self._failures = podlogs.collect(self.api, self.pods(), self.plan, into)
+        return {"logs": count} if count else {}
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._forget_looks()
+        self.api.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReach:
+    """How the cluster of a job is reached: kept with the job, so that later commands need only its name."""
+
+    context: str | None = None
+    namespace: str | None = None
+    kinds: tuple[Kind, ...] = ()
+
+
+def dump_cluster(cluster: Cluster) -> dict[str, Any]:
+    """Return how a job's cluster is reached, as plain data."""
+    kinds = [[kind.group, kind.version, kind.kind, kind.plural] for kind in cluster.kinds or ()]
+    return {"context": cluster.api.context, "namespace": cluster.api.namespace, "kinds": kinds}
+
+
+def load_cluster(data: Mapping[str, Any]) -> ClusterReach:
+    """Return what `dump_cluster` wrote."""
+    kinds = [
+        known_kind(f"{g}/{v}" if g else v, kind) or Kind(g, v, kind, plural) for g, v, kind, plural in data["kinds"]
+    ]
+    return ClusterReach(data["context"], data["namespace"], tuple(kinds))

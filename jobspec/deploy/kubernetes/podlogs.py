@@ -1,0 +1,407 @@
+"""What the pods of a job print, merged by time, and followed over cut connections and restarts.
+
+The API has the log of a container's present run and of the one before. Each line begins with the time of its writing
+(`timestamps=true`). Who reads on asks for all since a second before the last line he has (`sinceTime` is cut to
+seconds on its way to the kubelet) and leaves out what he had: nothing is lost, nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import queue
+import re
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from jobctl.jobspec.deploy.kubernetes.api import ANSWER, Api
+from jobctl.jobspec.deploy.kubernetes.kinds import POD, Object
+from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, Cut
+from jobctl.jobspec.deploy.kubernetes.seen import Pod, numbers, parse_pod
+from jobctl.jobspec.deploy.logs.reader import last_state
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.log_lines import Line, Selection
+from jobctl.jobspec.plan.types import Plan
+
+AGAIN = 1.0  # seconds before a log is asked for again that could not be read
+_PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before a log is read on whose connection broke
+QUIET = 120.0  # seconds without a line after which a connection may be a dead one
+LAST = 10.0  # seconds that the logs of pods that have ended may take to come
+_NOTES = "launcher.log"  # of what no process has printed
+_INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see deploy/logs/reader.py
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who writes the log of a pod, in the words of `logs`. `rank` is None where several processes write it.
+
+    In `echoed` logs our launcher says before each line which of its processes, `nproc` of them, has printed it.
+    """
+
+    node: int
+    rank: int | None
+    log: str
+    nproc: int = 1
+    echoed: bool = False
+
+    def line(self, at: float, text: bytes) -> Line:
+        """Return a line of the log."""
+        text = last_state(text)
+        if not self.echoed:
+            return Line(at, self.node, self.rank, 0, self.log, text)
+        found = _ECHO.match(text)
+        if found is None:
+            return Line(at, self.node, None, 0, _NOTES, text)
+        role, rank = found.group(1).decode(), int(found.group(2))
+        name = "worker" if role == "rank" else role
+        return Line(at, self.node, rank, 0, f"{name}log.{rank % self.nproc}", found.group(3))
+
+
+# How our launcher begins what it repeats of its processes (Echo in launcher.py).
+_ECHO = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
+
+
+def _kept_at(line: Line) -> Path:
+    """Return where a line is kept once the job is down, as on hosts."""
+    folder = Path(f"node-{line.node}", "logs")
+    return folder / line.log if line.rank is None else folder / "0" / line.log
+
+
+def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
+    """Return who writes the log of each pod, by the pod's uid: the only process of a pod has a rank."""
+    index = numbers(pods, plan)
+    planned = {node.index: node for node in plan.nodes} if plan else {}
+    found = {}
+    for pod in pods:
+        number = index[pod.role, pod.number]
+        node = planned.get(number)
+        if pod.launcher:
+            found[pod.uid] = Writer(number, None, "", node.launch.nproc if node else 1, echoed=True)
+        elif node is not None and node.launch.nproc == 1:
+            found[pod.uid] = Writer(number, pod.number, f"{node.launch.log_name}.0")
+        else:
+            found[pod.uid] = Writer(number, None, f"{pod.role}.log")
+    return found
+
+
+@dataclass(slots=True)
+class Place:
+    """How far the log of one run of a container was read."""
+
+    second: int = 0  # of the last line, since the epoch; 0 for none
+    seen: Counter[tuple[int, bytes]] = field(default_factory=Counter)  # lines of that second and of the one before
+
+    def since(self) -> float | None:
+        """Return from when on to read, None for all."""
+        return self.second - 1.0 if self.second else None
+
+    def fresh(self, lines: Iterator[bytes]) -> Iterator[tuple[float, bytes]]:
+        """Yield those lines that were not read before, with their times."""
+        known = Counter(self.seen)
+        for line in lines:
+            stamp, _, text = line.partition(b" ")
+            at = _time(stamp)
+            if at is None:
+                continue  # the kubelet's own words, such as that it cannot read the rest
+            if known[int(at), line] > 0:
+                known[int(at), line] -= 1
+            else:
+                self._take(int(at), line)
+                yield at, text
+
+    def _take(self, second: int, line: bytes) -> None:
+        """Note a line that was read. Lines of several writers may come in another order than they were stamped."""
+        if second > self.second:
+            self.second = second
+            self.seen = Counter({old: count for old, count in self.seen.items() if old[0] >= second - 1})
+        self.seen[second, line] += 1
+
+
+def _time(stamp: bytes) -> float | None:
+    """Return the seconds since the epoch that a stamp means, None for what is none."""
+    try:
+        return datetime.fromisoformat(stamp.decode("ascii")).timestamp() if len(stamp) > 18 else None
+    except ValueError:
+        return None
+
+
+class PodLog:
+    """The log of one pod, read from where it was left."""
+
+    def __init__(self, api: Api, pod: Pod, writer: Writer, since: float | None = None, last: int | None = None) -> None:
+        self.api, self.pod, self.writer, self.since, self.last = api, pod, writer, since, last
+        self.place = Place()
+        self.run = pod.restarts  # which run of the container `place` is in
+        self.over = False
+        self.thread: threading.Thread | None = None
+
+    def so_far(self) -> Iterator[Line]:
+        """Yield what there is now: of the run before, of which the container still has the log, and of this one."""
+        if self.last is not None:
+            yield from _last(list(self._whole(self.place)), self.last)
+            return
+        if self.pod.restarts:
+            yield from self._whole(Place(), previous="true")
+        yield from self._whole(self.place)
+
+    def _whole(self, place: Place, **how: str) -> Iterator[Line]:
+        """Yield what there is now, over cut connections. Raises Cut if there is no end to them."""
+        for pause in (*_PAUSES, None):
+            try:
+                yield from self._read(place, **how)
+                return
+            except Cut:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+    def follow(self, tell: Callable[[Line], None], failed: Callable[[DeployError | None], None]) -> None:
+        """Tell each line as it comes, until the pod has ended or is gone."""
+        while True:
+            came = False
+            try:
+                self._go_on(tell)
+                if self.over:
+                    return
+                for line in self._stream():
+                    came = True
+                    tell(line)
+                failed(None)
+            except Cut:
+                continue  # it is read on from where it broke off
+            except ApiError as error:
+                if error.status == 404:
+                    self.over = True
+                    return
+                if error.status != 400:  # 400: the container has not begun
+                    failed(error)
+            except DeployError as error:
+                failed(error)
+            if not came:
+                time.sleep(AGAIN)
+
+    def _go_on(self, tell: Callable[[Line], None]) -> None:
+        """See what became of the pod: its container may be in another run by now, it may have ended, or be gone."""
+        found = self._look()
+        if found is None:
+            self.over = True
+            return
+        pod = parse_pod(found)
+        if pod.restarts > self.run:
+            for line in self._whole(self.place, previous="true"):
+                tell(line)
+            self.place, self.run = Place(), pod.restarts
+        if (found.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+            for line in self._whole(self.place):
+                tell(line)
+            self.over = True
+
+    def _look(self) -> Object | None:
+        """Return the pod as it is now, None if it is gone."""
+        found = self.api.find(POD, self.pod.name)
+        return found if found is not None and found["metadata"]["uid"] == self.pod.uid else None
+
+    def _stream(self) -> Iterator[Line]:
+        """Yield what comes of the present run; nothing if another may have begun while it was asked for."""
+        call, query = self._query(self.place, follow="true")
+        answer = self.api.stream(call, query, QUIET)
+        found = self._look()
+        if found is None or parse_pod(found).restarts != self.run:
+            answer.close()
+            return
+        yield from self._lines(self.place, self.api.lines(answer, call))
+
+    def _read(self, place: Place, **how: str) -> Iterator[Line]:
+        """Yield what there is now that was not read before; nothing where there is no such run, or no pod any more."""
+        call, query = self._query(place, **how)
+        try:
+            answer = self.api.stream(call, query, ANSWER)
+        except ApiError as error:
+            if error.status not in (400, 404):
+                raise
+            return
+        # Of a log that is followed, the rest of a line may only have been cut off; here it is the last one.
+        yield from self._lines(place, self.api.lines(answer, call, rest_too=True))
+
+    def _query(self, place: Place, **how: str) -> tuple[Call, dict[str, str]]:
+        query = {"container": self.pod.container, "timestamps": "true", **how}
+        since = place.since() or self.since
+        if since is not None:
+            query["sinceTime"] = _stamp(since)
+        elif self.last is not None and not self.writer.echoed:  # else they may all be those of one of its processes
+            query["tailLines"] = str(self.last)
+        return Call("get", POD, self.api.namespace, self.pod.name, "log"), query
+
+    def _lines(self, place: Place, lines: Iterator[bytes]) -> Iterator[Line]:
+        for at, text in place.fresh(lines):
+            if self.since is None or at >= self.since:
+                yield self.writer.line(at, text)
+
+
+def _last(lines: Sequence[Line], count: int) -> list[Line]:
+    """Return the last lines of each process, as many of each."""
+    found, kept = Counter[str](), []
+    for line in reversed(lines):
+        found[line.log] += 1
+        if found[line.log] <= count:
+            kept.append(line)
+    return kept[::-1]
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class PodLogs:
+    """The chosen logs of a job's pods. `problems` says why one cannot be read now, by the pod's name."""
+
+    interval = 0.2
+
+    def __init__(
+        self, api: Api, look: Callable[[], list[Pod]], plan: Plan | None, selection: Selection, last: int | None
+    ) -> None:
+        self.api, self.look, self.plan, self.selection, self.last = api, look, plan, selection, last
+        self.problems: dict[str, DeployError] = {}
+        self._logs: dict[str, PodLog] = {}
+        self._lines: queue.SimpleQueue[Line] = queue.SimpleQueue()
+        self._begun = False
+
+    def nodes(self) -> set[int]:
+        """Return the nodes that have pods."""
+        return {writer.node for writer in writers(self.look(), self.plan).values()}
+
+    def generations(self) -> set[int]:
+        """Return no generation: they are the operator's own business."""
+        return set()
+
+    def lines(self, *, final: bool = False) -> Iterator[Line]:
+        """Yield the lines that came since the last call, merged by time; with `final` all that will come."""
+        self._discover()
+        if not self._begun:
+            self._begun = True
+            merged = heapq.merge(*(log.so_far() for log in self._logs.values()), key=lambda line: line.time)
+            yield from filter(self._is_chosen, merged)
+            if final:
+                return
+        if final:
+            self._wait()
+        else:
+            self._follow()
+        found = []
+        while not self._lines.empty():
+            found.append(self._lines.get())
+        yield from filter(self._is_chosen, sorted(found, key=lambda line: line.time))
+
+    def _discover(self) -> None:
+        pods = sorted(self.look(), key=lambda pod: pod.created)
+        who = writers(pods, self.plan)
+        for pod in pods:
+            if pod.uid in self._logs:
+                self._logs[pod.uid].pod = pod
+            elif self._is_selected(who[pod.uid]):
+                last = None if self._begun else self.last
+                self._logs[pod.uid] = PodLog(self.api, pod, who[pod.uid], self.selection.since, last)
+
+    def _is_selected(self, writer: Writer) -> bool:
+        return self.selection.node is None or self.selection.node == writer.node
+
+    def _is_chosen(self, line: Line) -> bool:
+        rank = self.selection.rank
+        return rank is None or (line.rank == rank and line.log.startswith("worker"))  # servers have ranks of their own
+
+    def _follow(self) -> None:
+        """Follow what is not followed yet."""
+        for log in self._logs.values():
+            if log.thread is None:
+                log.thread = threading.Thread(
+                    target=log.follow, args=(self._lines.put, self._teller(log)), name=log.pod.name, daemon=True
+                )
+                log.thread.start()
+
+    def _teller(self, log: PodLog) -> Callable[[DeployError | None], None]:
+        def told(problem: DeployError | None) -> None:
+            if problem is None:
+                self.problems.pop(log.pod.name, None)
+            else:
+                self.problems[log.pod.name] = problem
+
+        return told
+
+    def _wait(self) -> None:
+        """Wait for the last lines of pods that have ended; those that go on have told all that matters."""
+        self._follow()
+        deadline = time.monotonic() + LAST
+        ended = [log for log in self._logs.values() if log.pod.ended]
+        for log in ended:
+            if log.thread is not None:
+                log.thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def last_lines(api: Api, pod: Pod, count: int) -> tuple[str, ...]:
+    """Return the last lines that a pod has printed, none if they cannot be read."""
+    try:
+        lines = list(PodLog(api, pod, Writer(0, None, ""), last=count).so_far())
+    except DeployError:
+        return ()
+    return tuple(line.text.decode("utf-8", "replace") for line in lines)
+
+
+def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> tuple[int, dict[str, DeployError]]:
+    """Write the logs of all pods below `into`, laid out as on hosts; return how many there are, and what could not be read.
+
+    Of a node that had several pods one after the other, they are in one file. A log that cannot be read, as its pod's node
+    is off, ends with the reason: it keeps no other from being read, and nobody from taking the job down.
+    """
+    who = writers(pods, plan)
+    count, unread = 0, dict[str, DeployError]()
+    for pod in sorted(pods, key=lambda pod: pod.created):
+        kept = _Kept(into)
+        try:
+            for line in PodLog(api, pod, who[pod.uid]).so_far():
+                kept.write(line)
+        except DeployError as error:
+            unread[pod.name] = error
+            text = f"the log of pod {pod.name} could not be read: {error.message}"
+            kept.write(Line(time.time(), who[pod.uid].node, None, 0, _NOTES, text.encode()))
+        count += kept.close()
+    return count, unread
+
+
+class _Kept:
+    """Logs that are kept below a folder, each with its index, and with the ranks of who wrote them."""
+
+    def __init__(self, into: Path) -> None:
+        self.into = into
+        self.files: dict[Path, tuple[BinaryIO, BinaryIO]] = {}
+
+    def write(self, line: Line) -> None:
+        """Append a line to its log, and its time to the index."""
+        path = self.into / _kept_at(line)
+        if path not in self.files:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.files[path] = path.open("ab"), path.with_name(f"{path.name}.idx").open("ab")
+            self._note_rank(path, line)
+        log, index = self.files[path]
+        index.write(_INDEX.pack(log.tell(), line.time))
+        log.write(line.text + b"\n")
+
+    def _note_rank(self, path: Path, line: Line) -> None:
+        if line.rank is None:
+            return
+        record = path.parents[2] / "processes" / "0" / f"{path.suffix[1:]}.json"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps({"rank": line.rank}), encoding="utf-8")
+
+    def close(self) -> int:
+        """Return how many logs there are."""
+        for pair in self.files.values():
+            for file in pair:
+                file.close()
+        return len(self.files)

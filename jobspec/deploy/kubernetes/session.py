@@ -1,0 +1,163 @@
+"""A command in a pod's container that has this terminal (or pipes) until it ends: over a websocket of the API."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import re
+import selectors
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from jobctl.jobspec.deploy.kubernetes.api import Api
+from jobctl.jobspec.deploy.kubernetes.kinds import POD
+from jobctl.jobspec.deploy.kubernetes.problems import Call, Cut, Unreachable, problem_of
+from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
+from jobctl.jobspec.deploy.transport.terminal import CHUNK, STDIN, raw, resizes, window
+
+# Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.
+IN, OUT, ERR, RESULT, RESIZE = range(5)
+# How websocket-client tells of an answer that is no websocket: its status, its headers, and its body.
+_REFUSED = re.compile(r"Handshake status (\d+).*?-\+-\+-.*?-\+-\+- (.*)", re.S)
+
+
+class Session:
+    """One command in the container of a pod."""
+
+    def __init__(self, api: Api, pod: str, container: str) -> None:
+        self.api, self.pod, self.container = api, pod, container
+
+    def run(self, argv: Sequence[str]) -> int:
+        """Run the command and return its exit code. Raises DeployError if it cannot start, or the connection breaks."""
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        socket = self._open(argv, terminal)
+
+        def resize(size: os.terminal_size) -> None:
+            socket.write_channel(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}).encode())
+
+        try:
+            if terminal:
+                resize(window())
+            with contextlib.ExitStack() as stack:
+                if terminal:
+                    stack.enter_context(raw())
+                    stack.enter_context(resizes(resize))
+                result = self._join(socket)
+        finally:
+            socket.close()
+        return self._code(argv, result)
+
+    def _open(self, argv: Sequence[str], terminal: bool) -> Any:
+        from kubernetes.client import CoreV1Api
+        from kubernetes.client.exceptions import ApiException
+        from kubernetes.stream import stream
+
+        try:
+            return stream(
+                CoreV1Api(self.api.client).connect_get_namespaced_pod_exec,
+                self.pod,
+                self.api.namespace,
+                container=self.container,
+                command=list(argv),
+                stdin=_has_input(),
+                stdout=True,
+                stderr=not terminal,
+                tty=terminal,
+                binary=True,
+                _preload_content=False,
+            )
+        except ApiException as error:
+            raise self._refused(str(error.reason)) from error
+
+    def _refused(self, words: str) -> DeployError:
+        call = Call("create", POD, self.api.namespace, self.pod, "exec")
+        found = _REFUSED.search(words)
+        if found is None:
+            return Unreachable(self.api.name, f"cannot {call}: {words}")
+        said = found.group(2)
+        body = ast.literal_eval(said) if said[:2] in ("b'", 'b"') else said.encode()
+        return problem_of(call, int(found.group(1)), body, self.api.name)
+
+    def _join(self, socket: Any) -> bytes:
+        """Pass on what is typed and what is printed until the command ends; return what the API says of its end."""
+        with selectors.PollSelector() as ready:
+            ready.register(socket.sock.sock, selectors.EVENT_READ)
+            if _has_input():
+                ready.register(STDIN, selectors.EVENT_READ)
+            result = b""
+            while socket.is_open() and not result:
+                typed = any(key.fd == STDIN for key, _ in ready.select(0.5))
+                result += self._print(socket)  # first: who has ended hears nothing more
+                if typed and socket.is_open() and not result:
+                    self._type(socket, ready)
+            return result + self._print(socket)
+
+    def _type(self, socket: Any, ready: selectors.BaseSelector) -> None:
+        from websocket import WebSocketException
+
+        data = os.read(STDIN, CHUNK)
+        with contextlib.suppress(WebSocketException, OSError):  # it has ended without reading all: what it said is read
+            if data:
+                socket.write_channel(IN, data)
+                return
+            socket.close_channel(IN)
+        ready.unregister(STDIN)
+
+    def _print(self, socket: Any) -> bytes:
+        """Print what has come, and return what the API has said of the command's end, if it has."""
+        from websocket import WebSocketException
+
+        try:
+            socket.update(timeout=0)
+        except (WebSocketException, OSError):
+            socket.close()  # what came before is there all the same
+        for channel, stream in ((OUT, sys.stdout.buffer), (ERR, sys.stderr.buffer)):
+            data = _buffered(socket, channel)
+            if data:
+                stream.write(data)
+                stream.flush()
+        return _buffered(socket, RESULT)
+
+    def _code(self, argv: Sequence[str], result: bytes) -> int:
+        """Return the exit code that the API tells (`Status` with the reason NonZeroExitCode)."""
+        try:
+            said = json.loads(result)
+        except ValueError as error:
+            message = f"the connection to pod {self.pod} broke before `{argv[0]}` ended"
+            raise Cut(self.api.name, message, "it may still run there") from error
+        if said.get("status") == "Success":
+            return 0
+        for cause in (said.get("details") or {}).get("causes") or ():
+            if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdigit():
+                return int(cause["message"])
+        words = str(said.get("message") or "the command did not run")
+        message = f"{self.api.name}: pod {self.pod}: {words}"
+        missing = any(sign in words.lower() for sign in _MISSING)
+        raise CannotRun(message, 127) if missing else DeployError(message)
+
+
+_MISSING = (
+    "not found in $path",
+    "no such file or directory",
+)  # what container runtimes say of a command that is not there
+
+
+def _buffered(socket: Any, channel: int) -> bytes:
+    from websocket import WebSocketException
+
+    try:
+        data: bytes = socket.read_channel(channel)
+    except (WebSocketException, OSError):
+        return b""
+    return data
+
+
+def _has_input() -> bool:
+    """Say whether there is anything to read: a terminal, a pipe or a file, but not what is always at its end."""
+    try:
+        return not os.path.samestat(os.fstat(STDIN), os.stat(os.devnull))
+    except OSError:
+        return False

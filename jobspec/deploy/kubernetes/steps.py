@@ -1,0 +1,135 @@
+"""Wanted objects against those in the cluster: the steps that lead from one to the other, each with its cause.
+
+Pure. What makes pods is never changed in place: most of it cannot be (`field is immutable`), and no operator restarts
+pods whose template changed. It is deleted and created, and the annotation `jobctl.dev/spec` says whether it has to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobctl.jobspec.deploy.apply.reconcile import ORDER, Kind, Step
+from jobctl.jobspec.deploy.kubernetes.kinds import (
+    CONFIG_MAP,
+    SECRET,
+    Key,
+    Object,
+    is_made_by_another,
+    is_suspended,
+    key_of,
+)
+from jobctl.jobspec.deploy.kubernetes.manifests import is_main
+from jobctl.jobspec.deploy.model.observed import Phase
+from jobctl.jobspec.render.marks import OWNER, SPEC, annotation_of, is_old, mark
+
+# What the server keeps beside what anybody says of an object.
+_SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
+# A running job has read the launcher; another version of it is no change of the job.
+_NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{mark(OWNER)}")
+_MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What is in the cluster: `objects` of this job, and what those that are wanted `would` become if applied."""
+
+    objects: Mapping[Key, Object]
+    would: Mapping[Key, Object] = field(default_factory=dict)
+    phase: Phase = "stopped"
+    unchanged: bool = False  # whether it is known to be made from the same spec and code, by whichever jobctl
+
+
+def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
+    """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods whatever runs."""
+    beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
+    cause = anew or _cause(beside)
+    mains = [step for thing in want if is_main(thing) for step in _main(thing, there, cause)]
+    if anew is None and _stands(want, there):
+        return ()
+    extra = list(_extra(want, there))
+    if there.phase == "succeeded" and not any(step.kind == "replace" for step in mains):
+        return ()  # it has done its work: what it needed for that may be gone
+    return tuple(sorted([*extra, *mains, *beside], key=lambda step: ORDER[step.kind]))
+
+
+def _stands(want: Sequence[Object], there: There) -> bool:
+    """Say whether a job goes on that an older jobctl has made of the same spec: a new version alone ends no pods."""
+    pairs = [(thing, there.objects.get(key_of(thing))) for thing in want]
+    if not there.unchanged or there.phase in ("failed", "stopped") or any(now is None for _, now in pairs):
+        return False
+    mains = [(thing, now) for thing, now in pairs if now is not None and is_main(thing)]
+    secrets = [thing for thing in want if thing["kind"] == SECRET.kind]
+    return (
+        any(is_old(now) for _, now in mains)
+        and all(annotation_of(now, OWNER) == annotation_of(thing, OWNER) for thing, now in mains)
+        and not any(path.startswith("data.") for thing in secrets for path in _changed(key_of(thing), there))
+    )
+
+
+def _changed(key: Key, there: There) -> list[str]:
+    now, would = there.objects.get(key), there.would.get(key)
+    return differences(now, would) if now is not None and would is not None else []
+
+
+def _step(kind: Kind, thing: Mapping[str, Any], cause: str) -> Step:
+    return Step(kind, str(key_of(thing)), cause)
+
+
+def _beside(thing: Object, there: There) -> Iterator[Step]:
+    key = key_of(thing)
+    if there.objects.get(key) is None:
+        yield _step("create", thing, "not there")
+    elif paths := [path for path in _changed(key, there) if path not in _NOT_A_CHANGE]:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield _step("change", thing, f"`{paths[0]}`{more} differs")
+
+
+def _cause(beside: Sequence[Step]) -> str | None:
+    """Return the change of what pods read when they begin, if there is one: they have to begin anew."""
+    changed = [s.target for s in beside if s.kind == "change" and s.target.split()[0] in _MOUNTED]
+    return f"{changed[0]} changed" if changed else None
+
+
+def _main(thing: Object, there: There, cause: str | None) -> Iterator[Step]:
+    now = there.objects.get(key_of(thing))
+    if now is None:
+        yield _step("create", thing, "not there")
+        return
+    if annotation_of(now, SPEC) != annotation_of(thing, SPEC):
+        cause = "the spec changed"
+    elif cause is None and there.phase == "stopped" and is_suspended(now):
+        yield _step("change", thing, "the job was stopped")
+    elif cause is None and there.phase in ("failed", "stopped"):
+        cause = f"the job {'had failed' if there.phase == 'failed' else 'was stopped'}"
+    before = annotation_of(now, OWNER)
+    if cause is not None:
+        yield _step("replace", thing, cause)
+    elif before != annotation_of(thing, OWNER):
+        yield _step("change", thing, f"it is {before}'s" if before else "it is nobody's")
+
+
+def _extra(want: Sequence[Object], there: There) -> Iterator[Step]:
+    wanted = {key_of(thing) for thing in want}
+    for key, thing in there.objects.items():
+        if key not in wanted and not is_made_by_another(thing):
+            yield _step("remove", thing, "no longer part of the job")
+
+
+def differences(now: Object, would: Object) -> list[str]:
+    """Return the paths at which two forms of an object differ, less what the server alone says."""
+    return sorted(_paths("", _said(now), _said(would)))
+
+
+def _said(thing: Object) -> Object:
+    meta = {key: value for key, value in thing["metadata"].items() if key not in _SERVERS}
+    return {key: value for key, value in {**thing, "metadata": meta}.items() if key != "status"}
+
+
+def _paths(path: str, one: Any, other: Any) -> Iterator[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in one.keys() | other.keys():
+            yield from _paths(f"{path}.{key}" if path else str(key), one.get(key), other.get(key))
+    elif one != other:
+        yield path

@@ -1,0 +1,1 @@
+"""Reading the logs of a job as they grow."""

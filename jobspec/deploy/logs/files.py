@@ -1,0 +1,89 @@
+"""Where the logs of a job lie: files below a work directory, here or on hosts, read in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.untrusted import number_in
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """A file below a job's work directory on one host."""
+
+    host: str
+    path: PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How long a file is (bytes), and when it was last written (seconds since the epoch)."""
+
+    bytes: int
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """`count` bytes of a file from `offset` on."""
+
+    key: Key
+    offset: int
+    count: int
+
+
+class Source(Protocol):
+    """Where logs are read."""
+
+    interval: float  # seconds between two looks at logs that grow
+    problems: dict[str, DeployError]  # why the last read of a host failed
+
+    def files(self) -> Mapping[Key, Size]:
+        """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing."""
+
+    def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
+        """Return what was wanted, as far as it can be read."""
+
+
+class Folder:
+    """The logs in a work directory on this machine (or in what `down` collected of one)."""
+
+    interval = 0.1
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: dict[str, DeployError] = {}
+
+    def files(self) -> Mapping[Key, Size]:
+        """Return all files below the nodes' `logs` and `processes`."""
+        found = {}
+        for part in ("logs", "processes"):
+            for path in sorted(self.root.glob(f"node-*/{part}/**/*")):
+                inside = PurePosixPath(path.relative_to(self.root).as_posix())
+                if is_of_node(inside) and path.is_file():
+                    stat = path.stat()
+                    key = Key("", inside)
+                    found[key] = Size(stat.st_size, stat.st_mtime)
+        return found
+
+    def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
+        """Return what was wanted."""
+        found = {}
+        for want in wants:
+            try:
+                with (self.root / want.key.path).open("rb") as file:
+                    file.seek(want.offset)
+                    found[want] = file.read(want.count)
+            except FileNotFoundError:
+                continue
+        return found
+
+
+def is_of_node(path: PurePosixPath) -> bool:
+    """Say whether a file lies where a node has its logs, or what is known of its processes."""
+    parts = path.parts
+    return len(parts) > 2 and parts[0].startswith("node-") and number_in(parts[0][5:]) is not None

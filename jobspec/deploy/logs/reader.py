@@ -1,0 +1,297 @@
+"""Reading the logs of a job: lines of all processes, in the order of the times they were written.
+
+Beside each log lies an index (`.idx`, written by the launcher): from which byte on was written when. The logs
+themselves hold nothing but what the processes printed, and only ever grow: who reads on from where he was, after
+whatever broke off, loses nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from jobctl.jobspec.deploy.logs.files import Key, Size, Source, Want
+from jobctl.jobspec.deploy.logs.seeking import RECORD, begin_at, index_at, start_of_last
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.log_lines import Line, Selection
+from jobctl.jobspec.deploy.model.untrusted import as_number, number_in, parse_object
+
+AT_ONCE = 4 << 20  # bytes of one file that are read at once
+INDEX_AT_ONCE = 4096 * RECORD.size  # the same of an index
+LONGEST = 256 << 10  # bytes of a line; what is longer comes in parts
+PACE = 0.5  # seconds between two states of a line that is written over and over, as progress bars are
+
+# What is a log among the files beside it: other than what debuggers and frameworks leave there.
+_LOG = re.compile(r"(?!endpoints\.)[a-z]+\.log|[a-z]+log\.\d+|stack\.\d+")
+_PY_SPY = b"Process "  # how its dumps begin; what a process has printed of its stack itself is in its log already
+
+
+def last_state(line: bytes) -> bytes:
+    """Return what a terminal shows of a line that was written over and over, as by a progress bar."""
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+@dataclass(slots=True)
+class Tail:
+    """One log that is read as it grows. `torn`: reading began in the midst of a line, the rest of which is left out."""
+
+    key: Key
+    node: int
+    rank: int | None
+    generation: int
+    offset: int = 0
+    index_offset: int = 0
+    torn: bool = False
+    index: deque[tuple[int, float]] = field(default_factory=deque)
+    rest: bytes = b""
+    lines: list[Line] = field(default_factory=list)
+    more: bool = False  # whether the file is known to hold more than was read
+    time: float = 0.0  # of its last line
+    bar: bool = False  # whether the line in `rest` is written over and over
+    shown: bytes = b""  # the last state of the line in `rest` that was shown
+    shown_at: float = 0.0  # when, by a clock that nobody sets
+
+    @property
+    def timed(self) -> int:
+        """Up to which byte it is known when it was written."""
+        return self.index[-1][0] if self.index else 0
+
+    @property
+    def index_key(self) -> Key:
+        """Its index."""
+        return Key(self.key.host, self.key.path.with_name(self.key.path.name + ".idx"))
+
+    def feed(self, data: bytes, written: float) -> None:
+        """Take what was read; `written` is when, if there is no index."""
+        start = self.offset - len(self.rest)
+        self.offset += len(data)
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        for text in lines:
+            self._add(text, start, written)
+            start += len(text) + 1
+        whole = len(self.rest)
+        self.rest = self.rest[self.rest.rstrip(b"\r").rfind(b"\r") + 1 :]
+        self.bar = self.bar or len(self.rest) < whole or self.rest.endswith(b"\r")
+        while len(self.rest) > LONGEST:
+            self._add(self.rest[:LONGEST], self.offset - len(self.rest), written)
+            self.rest = self.rest[LONGEST:]
+
+    def show(self, now: float) -> None:
+        """Show the state of a line that is written over and over, now and then."""
+        state = last_state(self.rest)
+        if state and state != self.shown and self.bar and now - self.shown_at >= PACE:
+            self.lines.append(self._line(state, self.offset - len(self.rest), self.time))
+            self.shown, self.shown_at = state, now
+
+    def finish(self, written: float) -> None:
+        """Take the last line, which has no newline."""
+        if self.rest:
+            self._add(self.rest, self.offset - len(self.rest), written)
+            self.rest = b""
+
+    def _add(self, text: bytes, start: int, written: float) -> None:
+        state = last_state(text)
+        told = self.torn or (bool(self.shown) and state == self.shown)
+        self.torn, self.bar, self.shown = False, False, b""
+        if not told:
+            self.lines.append(self._line(state, start + text.rindex(state), written))
+
+    def _line(self, text: bytes, start: int, written: float) -> Line:
+        self.time = self._time(start, written)
+        return Line(self.time, self.node, self.rank, self.generation, self.key.path.name, text)
+
+    def feed_index(self, data: bytes) -> None:
+        """Take what was read of its index."""
+        whole = len(data) - len(data) % RECORD.size
+        self.index_offset += whole
+        self.index.extend(RECORD.iter_unpack(data[:whole]))
+
+    def _time(self, offset: int, written: float) -> float:
+        while len(self.index) > 1 and self.index[1][0] <= offset:
+            self.index.popleft()
+        return self.index[0][1] if self.index else written
+
+
+class Logs:
+    """The chosen logs of a job. With `last`, only so many lines of each log that is there at the beginning."""
+
+    def __init__(self, source: Source, selection: Selection, last: int | None = None) -> None:
+        self.source, self.selection, self.last = source, selection, last
+        self.tails: dict[Key, Tail] = {}
+        self.known: Mapping[Key, Size] = {}
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks at logs that grow."""
+        return self.source.interval
+
+    @property
+    def problems(self) -> Mapping[str, DeployError]:
+        """Why the last read of a host failed."""
+        return self.source.problems
+
+    def lines(self, *, final: bool = False) -> Iterator[Line]:
+        """Yield the lines that came since the last call, merged by time; with `final` also those without a newline."""
+        last, self.last = self.last, None
+        self.known = self.source.files()
+        self._discover()
+        if last is not None:
+            self._skip(last)
+        while True:
+            self._fill()
+            over = not any(tail.more for tail in self.tails.values())
+            for tail in self.tails.values():
+                if over and final:
+                    tail.finish(self._written(tail))
+                elif over:
+                    tail.show(time.monotonic())
+            yield from self._ready()
+            if over:
+                return
+
+    # Which files there are.
+
+    def nodes(self) -> set[int]:
+        """Return the nodes that have logs."""
+        return {_node(key.path) for key in self.source.files()}
+
+    def generations(self) -> set[int]:
+        """Return the generations that have logs."""
+        return {int(key.path.parts[2]) for key in self.source.files() if _in_generation(key.path)}
+
+    def _discover(self) -> None:
+        new = [key for key in self.known if _is_log(key.path) and key not in self.tails]
+        ranks = self._ranks(new)
+        for key in new:
+            path = key.path
+            generation = int(path.parts[2]) if _in_generation(path) else 0
+            # The rank of a process that has only just begun is not known yet; it will be at the next look.
+            if number_in(path.suffix[1:]) is None or key in ranks:
+                tail = Tail(key, _node(path), ranks.get(key), generation)
+                if self._selected(tail):
+                    self.tails[key] = tail
+        if self.selection.since is not None:
+            fresh = {key: self.tails[key].index_key for key in new if key in self.tails}
+            for key, place in begin_at(self.source, self.known, fresh, self.selection.since).items():
+                tail = self.tails[key]
+                tail.offset, tail.index_offset, tail.torn = place.offset, place.index_offset, place.torn
+
+    def _ranks(self, keys: Sequence[Key]) -> dict[Key, int]:
+        """Return the global ranks of the processes that write these logs; of stacks only where py-spy has told them."""
+        wants, starts = {}, {}
+        for key in keys:
+            node, _, *rest = key.path.parts
+            local = key.path.suffix[1:]
+            if len(rest) == 2 and number_in(local) is not None:
+                record = Key(key.host, PurePosixPath(node, "processes", rest[0], f"{local}.json"))
+                if record in self.known:
+                    wants[key] = Want(record, 0, self.known[record].bytes)
+                    if key.path.name.startswith("stack."):
+                        starts[key] = Want(key, 0, min(len(_PY_SPY), self.known[key].bytes))
+        found = self.source.read([*wants.values(), *starts.values()]) if wants else {}
+        for key, want in starts.items():
+            if found.get(want) != _PY_SPY:
+                del wants[key]
+        ranks = {key: _rank(found.get(want, b"")) for key, want in wants.items()}
+        return {key: rank for key, rank in ranks.items() if rank is not None}
+
+    def _selected(self, tail: Tail) -> bool:
+        want = self.selection
+        if tail.rank is None and (want.rank is not None or (_is_launcher(tail.key.path) and not want.launcher)):
+            return False
+        if want.rank is not None and not tail.key.path.name.startswith(("workerlog.", "stack.")):
+            return False  # servers have ranks of their own
+        pairs = ((want.node, tail.node), (want.rank, tail.rank), (want.generation, tail.generation))
+        return all(wanted is None or wanted == has for wanted, has in pairs)
+
+    # Reading.
+
+    def _fill(self) -> None:
+        """Read the next part of every log."""
+        logs, indices = {}, {}
+        for tail in self.tails.values():
+            size = self.known.get(tail.key)
+            count = min(size.bytes - tail.offset, AT_ONCE) if size else 0
+            if size is None or count <= 0:
+                tail.more = False
+                continue
+            index = self.known.get(tail.index_key)
+            left = index.bytes - tail.index_offset if index else 0
+            if left > INDEX_AT_ONCE and tail.timed <= tail.offset:
+                count = 0  # when that was written is to be known first
+            elif left > INDEX_AT_ONCE:
+                count = min(count, tail.timed - tail.offset)
+            if left > 0 and (left <= INDEX_AT_ONCE or not count):
+                indices[tail.key] = Want(tail.index_key, tail.index_offset, min(left, INDEX_AT_ONCE))
+            if count:
+                logs[tail.key] = Want(tail.key, tail.offset, count)
+            tail.more = tail.offset + count < size.bytes
+        if not logs and not indices:
+            return
+        found = self.source.read([*indices.values(), *logs.values()])
+        for key in {**indices, **logs}:
+            tail = self.tails[key]
+            if key in indices:
+                tail.feed_index(found.get(indices[key], b""))
+            data = found.get(logs[key], b"") if key in logs else b""
+            # A host that fell silent is not waited for.
+            tail.more = tail.more and bool(data if key in logs else found.get(indices[key]))
+            tail.feed(data, self._written(tail))
+
+    def _written(self, tail: Tail) -> float:
+        size = self.known.get(tail.key)
+        return size.time if size else tail.time
+
+    def _ready(self) -> Iterator[Line]:
+        """Yield the lines that nothing can come before any more."""
+        until = min((tail.time for tail in self.tails.values() if tail.more), default=float("inf"))
+        parts = []
+        for tail in self.tails.values():
+            ready = [line for line in tail.lines if line.time <= until]
+            tail.lines = tail.lines[len(ready) :]
+            parts.append(ready)
+        since = self.selection.since
+        for line in heapq.merge(*parts, key=lambda line: line.time):
+            if since is None or line.time >= since:
+                yield line
+
+    # The last lines.
+
+    def _skip(self, last: int) -> None:
+        """Let each log begin with its last lines; one that a later generation does not write any more has none."""
+        latest = max((tail.generation for tail in self.tails.values()), default=0)
+        left: dict[tuple[int, str], int] = {}
+        for tail in sorted(self.tails.values(), key=lambda tail: -tail.generation):
+            name = tail.node, tail.key.path.name
+            count = left.setdefault(name, last if tail.generation == latest else 0)
+            tail.offset, found = start_of_last(self.source, tail.key, self.known[tail.key].bytes, count)
+            left[name] = count - found
+        begun = {key: tail.offset for key, tail in self.tails.items()}
+        indices = {key: tail.index_key for key, tail in self.tails.items()}
+        for key, offset in index_at(self.source, self.known, indices, begun).items():
+            self.tails[key].index_offset = offset
+
+
+def _node(path: PurePosixPath) -> int:
+    return int(path.parts[0][5:])
+
+
+def _is_log(path: PurePosixPath) -> bool:
+    return path.parts[1] == "logs" and _LOG.fullmatch(path.name) is not None
+
+
+def _in_generation(path: PurePosixPath) -> bool:
+    return _is_log(path) and len(path.parts) > 3 and number_in(path.parts[2]) is not None
+
+
+def _is_launcher(path: PurePosixPath) -> bool:
+    return path.name == "launch.log"
+
+
+def _rank(record: bytes) -> int | None:
+    return as_number((parse_object(record) or {}).get("rank"))

@@ -1,0 +1,22 @@
+"""A container, as an engine tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SeenContainer:
+    """A container of the job, as its host's engine tells. `artefact` is the hash of what it was started from.
+
+    That of a service has no node, but a name.
+    """
+
+    node: int
+    role: str
+    id: str
+    running: bool
+    artefact: str | None
+    owner: str | None
+    image: str = ""
+    service: str | None = None

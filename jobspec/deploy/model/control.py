@@ -1,0 +1,175 @@
+"""The control file of a run, and the ledger beside it.
+
+`control.json` is the Generation, exactly as `render` prints the first one. `ledger.json` is what recovery has to
+remember from one generation to the next. Both lie with the job on its host, so any supervisor can go on from them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, TypeVar
+
+from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.launcher.control import age_of
+from jobctl.jobspec.plan.serial import load
+from jobctl.jobspec.plan.types import Failure, Generation
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How the job ended; a later `up` begins anew."""
+
+    phase: Literal["succeeded", "failed", "stopped"]
+    reason: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What the name of the job's image meant when `up` looked: restarts and spares use no other.
+
+    `ids` are those of the hosts' engines (several, where hosts have built it themselves), `digests` how registries
+    know it (`repository@sha256:…`; none for an image that was never pushed or pulled).
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What recovery remembers: the budget counts `failures`, which begins empty with every `up` that starts anew.
+
+    `began` is when that was (seconds since the epoch), `code` the hash of the code that the generation runs, `excluded`
+    the hosts that recovery uses no more.
+    """
+
+    began: float
+    code: str | None = None
+    failures: tuple[Failure, ...] = ()
+    result: Result | None = None
+    image: Image | None = None
+    excluded: tuple[str, ...] = ()
+
+    @property
+    def shunned(self) -> tuple[str, ...]:
+        """The hosts that are used no more, as long as the job has not ended."""
+        return self.excluded if self.result is None else ()
+
+    def with_failure(self, failure: Failure) -> Ledger:
+        """Return the ledger with `failure` noted: of those that ended a generation, one for each."""
+        others = tuple(f for f in self.failures if f.generation != failure.generation or f.alone)
+        return replace(self, failures=(*others, failure))
+
+    def with_those_of(self, generation: Generation | None) -> Ledger:
+        """Return the ledger with the failures noted because of which launchers have begun generations by themselves."""
+        known = {failure.generation for failure in self.failures}
+        found = generation.alone.failures if generation and generation.alone else ()
+        more = tuple(f for f in found if f.generation not in known)
+        return replace(self, failures=self.failures + more) if more else self
+
+    def counted(self, window: float | None, now: float) -> int:
+        """Return how many failures count for `recovery.max_restarts`."""
+        return sum(window is None or now - failure.at <= window for failure in self.failures)
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Generation and ledger of a run, as read from its host."""
+
+    generation: Generation | None = None
+    ledger: Ledger = field(default_factory=lambda: Ledger(0.0))
+
+    @property
+    def ordered_to_end(self) -> bool:
+        """Whether launchers were told to end their processes, or are to be: the job has a result, or a command changes it."""
+        return self.ledger.result is not None or (self.generation is not None and self.generation.command != "run")
+
+    @property
+    def homes(self) -> dict[int, str]:
+        """On which host the generation has each of its nodes; of none, nothing."""
+        return {member.node: member.host for member in self.generation.members} if self.generation else {}
+
+
+NOTHING = Control()
+VERSION = 1  # of the control file, as Generation has it; a ledger says none
+
+
+def role_of(control: Control, node: int) -> str:
+    """Return the role that a node has in the generation, of one that has no part in it the usual one."""
+    members = control.generation.members if control.generation else ()
+    return next((member.roles[0] for member in members if member.node == node and member.roles), "trainer")
+
+
+def newest(controls: Iterable[Control]) -> Control:
+    """Return the newest generation and the newest ledger among what several hosts hold; empty if there is none.
+
+    Whoever handed them out may have been killed, or cut off, before all hosts had them.
+    """
+    every = list(controls)
+    generation = max((control.generation for control in every if control.generation), key=age, default=None)
+    ledger = max((control.ledger for control in every), key=_ledger_age, default=Ledger(0.0))
+    return Control(generation, ledger.with_those_of(generation))
+
+
+def age(generation: Generation) -> tuple[float, int, str, int]:
+    """Return what grows with every order, as launchers have it."""
+    return age_of(generation.began, generation.number, generation.rendezvous.id, generation.command)
+
+
+def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:
+    return ledger.began, len(ledger.failures), ledger.result is not None
+
+
+class Unreadable(Exception):
+    """A file of the run that cannot be read: its name below `run`, and what is wrong with it."""
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file}: {why}")
+        self.file, self.why = file, why
+
+    def error(self, place: str) -> str:
+        """Return the sentence about the file, which lies in `place`."""
+        return f"cannot read {place}/{self.file}, written by another version of jobctl, or damaged: {self.why}"
+
+
+def parse_control(generation: Json | None, ledger: Json | None) -> Control:
+    """Return what the two files say, each None where it is missing. Raises Unreadable."""
+    return Control(
+        _load(Generation, "control.json", generation) if generation is not None else None,
+        _load(Ledger, "ledger.json", ledger) if ledger is not None else Ledger(0.0),
+    )
+
+
+def kept_control(generation: Json | None, ledger: Json | None = None) -> Control:
+    """Return what our own copies of the two files say; what another version has kept counts as nothing."""
+    try:
+        return parse_control(generation, ledger)
+    except Unreadable:
+        return NOTHING
+
+
+def begun_alone(report: Json | None) -> Control:
+    """Return the generation that launchers have begun without a supervisor, as one of them reports it; else empty."""
+    order = (report or {}).get("order")
+    return kept_control(order) if isinstance(order, dict) else NOTHING
+
+
+def _load(kind: type[T], file: str, data: Json) -> T:
+    version = data.get("version", VERSION)
+    if version != VERSION:
+        raise Unreadable(file, f"it has version {version!r}, and this jobctl knows {VERSION}")
+    try:
+        return load(kind, data)
+    except ValueError as error:
+        raise Unreadable(file, str(error)) from error
+
+
+def ledger_json(ledger: Ledger) -> bytes:
+    """Return the ledger's file."""
+    return (json.dumps(asdict(ledger), indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,35 @@
+"""What can go wrong while the world is changed, in words a user can act on."""
+
+from __future__ import annotations
+
+# Codes of a host that does not answer, whether it never did or was lost: a HostError of such a code may be gone in a moment.
+UNHEARD = frozenset({"no-route", "unreachable", "connection-refused", "lost", "silent"})
+AWAY = ("docker-down", "engine-failed")  # codes of an engine that does not answer, and may be back in a moment
+
+
+class DeployError(Exception):
+    """A step that could not be carried out: the message says what and where, `hint` the remedy."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+class NothingToEnter(DeployError):
+    """Nothing of the node or service runs that a command could be run in; it may begin soon."""
+
+
+class CannotRun(DeployError):
+    """A command that a user gave cannot be run: `code` is 127 if there is none, 126 if it may not, as shells say."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class HostError(DeployError):
+    """Something that one host cannot do. `code` is stable, for tools and for docs/check.md."""
+
+    def __init__(self, host: str, code: str, message: str, hint: str | None = None) -> None:
+        super().__init__(f"{host}: {message}", hint)
+        self.host, self.code, self.cause = host, code, message

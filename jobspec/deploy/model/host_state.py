@@ -1,0 +1,174 @@
+"""What was seen on each host of a job, and the one picture that this makes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import Control, age, begun_alone, newest, role_of
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
+from jobctl.jobspec.deploy.model.untrusted import Json
+
+NONE: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is on one host of a job: its containers, control file and ledger, and each node's report.
+
+    `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `Site.note_prepared`
+    has put down. `full`: its disk has no room left for the job's own files. `unreadable` says which of the run's files cannot be
+    read: then the host counts as one that does not answer, and only its containers are known.
+    """
+
+    containers: tuple[SeenContainer, ...]
+    control: Control
+    reports: Mapping[int, Json]
+    supervised: bool = False
+    directories: frozenset[int] = field(default_factory=frozenset)  # nodes that have one
+    there: bool = False  # whether the job has a work directory
+    blind: bool = False
+    prepared: str | None = None
+    full: bool = False
+    unreadable: HostError | None = None
+
+    def started(self, node: int) -> bool:
+        """Whether the launcher of `node` has reported since its container was started."""
+        return _state(self, node) not in ("launching", "")
+
+    def ended(self, node: int) -> bool:
+        """Whether the launcher of `node` has reported how its node ended."""
+        return _state(self, node) in ("succeeded", "failed", "stopped")
+
+
+def _state(seen: Seen, node: int) -> str:
+    report = seen.reports.get(node)
+    return str(report.get("state", "")) if report else ""
+
+
+def unreadable(seen: Mapping[str, Seen]) -> dict[str, HostError]:
+    """Return the hosts on which a file of the run cannot be read, and why."""
+    return {host: one.unreadable for host, one in seen.items() if one.unreadable is not None}
+
+
+def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
+    """Return the newest generation and ledger that a host has, or had `before`."""
+    known = [one.control for one in seen.values()]
+    known += [begun_alone(report) for one in seen.values() for report in one.reports.values() if report.get("order")]
+    if before is not None and all(control.ledger.began <= before.ledger.began for control in known):
+        known.append(before)  # else the job was taken down since, and brought up again
+    return newest(known)
+
+
+def together(
+    seen: Mapping[str, Seen],
+    unreachable: Mapping[str, str],
+    planned: Mapping[int, str],
+    *,
+    supervised: bool,
+    before: Control | None = None,
+    services: Mapping[str, str] = NONE,
+) -> Observed:
+    """Return the job as `seen` on its hosts, by their names.
+
+    `unreachable` says why others did not answer, `planned` on which host the plan has each node; `supervised`: a
+    supervisor runs here, whatever the hosts say. `before`: what was once seen on hosts that may be unreachable now.
+    `services` is `planned` for services, by their names.
+    """
+    owners = frozenset(c.owner for one in seen.values() for c in one.containers if c.owner)
+    unreachable = {**unreachable, **{host: error.message for host, error in unreadable(seen).items()}}
+    seen = {host: one for host, one in seen.items() if host not in unreachable}
+    control = control_of(seen, before)
+    members = control.homes
+    homes = {**planned, **members}
+    seen = _told_once(seen, homes, services)
+    found = [node for host, one in seen.items() for node in _nodes(host, one)]
+    chosen: dict[int, ObservedNode] = {}
+    for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
+        chosen[node.node] = node
+    for index, host in homes.items():
+        if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
+            reason = f"{host} cannot be reached"
+            chosen[index] = ObservedNode(index, role_of(control, index), host, "lost", reason=reason, reachable=False)
+        elif index not in chosen and index in members:  # whatever became of it there
+            chosen[index] = ObservedNode(index, role_of(control, index), host, "pending")
+    # Also that of a node which is lost where it belongs; but not that of one which is about to move there.
+    strays = tuple(
+        node
+        for node in found
+        if chosen[node.node] is not node
+        and node.container is not None
+        and (chosen[node.node].reachable or planned.get(node.node) != node.host)
+    )
+    return Observed(
+        control,
+        tuple(chosen[index] for index in sorted(chosen)),
+        supervised=supervised or any(one.supervised for one in seen.values()),
+        unreachable=unreachable,
+        outdated=tuple(sorted(host for host in {*members.values()} & set(seen) if _is_outdated(seen[host], control))),
+        strays=strays,
+        owners=owners,
+        services=tuple(_services(seen, unreachable, services)),
+        prepared={host: one.prepared for host, one in seen.items()},
+        obstacles={host: FULL for host, one in seen.items() if one.full},
+    )
+
+
+def _told_once(seen: Mapping[str, Seen], homes: Mapping[int, str], services: Mapping[str, str]) -> Mapping[str, Seen]:
+    """Return `seen` with each container on one host only: two names of one machine tell of the same ones.
+
+    It is where its node or service belongs, or else where it was seen first: none is a stray because of its machine's other name.
+    """
+    places: dict[str, list[str]] = {}
+    for host, one in seen.items():
+        for container in one.containers:
+            places.setdefault(container.id, []).append(host)
+    if all(len(hosts) == 1 for hosts in places.values()):
+        return seen
+
+    def place(container: SeenContainer) -> str:
+        hosts = places[container.id]
+        home = homes.get(container.node) if container.service is None else services.get(container.service)
+        return home if home is not None and home in hosts else hosts[0]
+
+    return {
+        host: replace(one, containers=tuple(c for c in one.containers if place(c) == host))
+        for host, one in seen.items()
+    }
+
+
+def _services(
+    seen: Mapping[str, Seen], unreachable: Mapping[str, str], planned: Mapping[str, str]
+) -> Iterator[ObservedService]:
+    found = {(c.service, host): c for host, one in seen.items() for c in one.containers if c.service is not None}
+    for (name, host), container in sorted(found.items(), key=lambda item: str(item[0])):
+        state: State = "running" if container.running else "exited"
+        yield ObservedService(str(name), container.role, host, state, container.artefact, container.id)
+    for name, host in planned.items():
+        if host in unreachable:
+            reason = f"{host} cannot be reached"
+            yield ObservedService(name, name.partition("-")[0], host, "lost", reachable=False, reason=reason)
+
+
+def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
+    """Yield the nodes on one host, each from its container and what its launcher reported."""
+    containers: dict[int, SeenContainer] = {}
+    for container in sorted(seen.containers, key=lambda container: container.running):
+        containers[container.node] = container
+    for index in sorted({*containers, *seen.reports, *seen.directories}):
+        if index < 0:
+            continue
+        found = containers.get(index)
+        running = found is not None and found.running
+        # Where the engine cannot tell, launchers are believed.
+        alive = 1 if running or (seen.blind and index in seen.reports and not seen.ended(index)) else None
+        role = found.role if found else "trainer"
+        node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
+        yield replace(node, container=found.id if found else None)
+
+
+def _is_outdated(seen: Seen, control: Control) -> bool:
+    mine = seen.control.generation
+    return control.generation is not None and (mine is None or age(mine) < age(control.generation))

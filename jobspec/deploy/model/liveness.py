@@ -1,0 +1,256 @@
+"""Who was heard, and when: which ticks the supervisor answers, and which nodes can hold no lease any more.
+
+Pure but for the clock it is given. A launcher keeps running on an answer to its own tick, from the supervisor or from a
+strict majority of its generation's launchers, for `host_timeout` from when that tick was sent (launcher.Lease). So a
+node may be started elsewhere once it is certain that it had no such answer:
+
+* We have heard no tick of it for `host_timeout` and MARGIN.
+* Of the launchers that we hear ourselves, none has answered it for `host_timeout`, each by its own words. A launcher
+  repeats what we last told it, so we know a moment after which it has spoken.
+* Those that we hear are at least half of the generation: every strict majority has one of them. Counted are trainers,
+  as launchers count them: servers beside them on the same host would give that host two votes.
+* A launcher that does not run says the same as one that answers nobody, from when we have seen that it does not, up to
+  the start of the newest look that found none.
+
+What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
+nobody tells us that C and D keep B alive.
+
+With etcd (launcher.Keeper) its leases alone decide, and whom a launcher calls unheard has none there. A node that we do not
+hear is started elsewhere once a launcher that we hear says so; or, where we hear none at all, without asking: the new
+launcher begins nothing before etcd gives it the node's lease.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from jobctl.jobspec.deploy.model.control import age
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, parse_object
+from jobctl.jobspec.plan.types import Generation
+
+EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
+COUNT = 0.2  # seconds between two counts of the hosts that are heard
+SILENCE = 3.0  # seconds without a tick after which a host is called unreachable
+RECENT = 5.0  # seconds for which what a launcher says of others counts
+MARGIN = 2.0  # seconds between the end of a lease and the start of its node elsewhere: processes are to be killed, clocks drift
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The last words of a launcher: heard at `at`, spoken after `after`; whom it has not answered, for how many seconds."""
+
+    at: float
+    after: float
+    unheard: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """One line of a launcher's: the `name` of the tick, and which `report` it has written last.
+
+    `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
+    seconds; None where it does not say so.
+    """
+
+    node: int
+    name: str
+    generation: str | None
+    report: str | None
+    progress: int | None
+    echo: tuple[str, float] | None
+    unheard: Mapping[int, float] | None
+
+
+def parse_tick(line: bytes | str) -> Tick | None:
+    """Return what a launcher has written, None for what no launcher writes: anything in the container can."""
+    return tick_of(parse_object(line) or {})
+
+
+def tick_of(said: Json) -> Tick | None:
+    """Return the tick that a line holds, None for what is none."""
+    node, name = as_number(said.get("node")), as_text(said.get("tick"))
+    if node is None or name is None or "\n" in name:
+        return None
+    token, _, stamp = (as_text(said.get("echo")) or "").partition(":")
+    at = _seconds(stamp)
+    unheard = said.get("unheard")
+    ages = {number_in(other): as_moment(age) for other, age in unheard.items()} if isinstance(unheard, dict) else None
+    return Tick(
+        node,
+        name,
+        as_text(said.get("generation")),
+        as_text(said.get("report")),
+        as_number(said.get("progress")),
+        None if at is None else (token, at),
+        None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
+    )
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+@dataclass
+class Vitals:
+    """What one supervisor has heard of one job. `now` is a clock that nobody sets; `token` tells it from any other."""
+
+    now: Callable[[], float]
+    token: str
+    generation: Generation | None = None
+    previous: Generation | None = None  # the one before
+    progress: dict[int, int | None] = field(default_factory=dict)  # by node, as last heard
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._began = self.now()
+        self._foreign = False
+        self._heard: dict[int, float] = {}
+        self._said: dict[int, Said] = {}
+        self._missed: dict[int, tuple[float, float]] = {}  # since when no launcher was there, and up to when
+        self._hosts: dict[str, float] = {}
+        self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
+
+    def expect(self, generation: Generation | None) -> None:
+        """Take `generation` for the current one, unless a later one is known; nobody has spoken in it yet."""
+        with self._lock:
+            before = self.generation
+            if before is not None and (generation is None or age(generation) < age(before)):
+                return
+            self.generation, self._counted = generation, (float("-inf"), False)
+            if before is not None and generation is not None and before.number < generation.number:
+                self.previous = before
+            if generation is None or before is None or before.rendezvous.id != generation.rendezvous.id:
+                self._began = max(self._began, self.now())
+                self._heard, self._said, self._missed = {}, {}, {}
+
+    def miss(self, looked: Mapping[int, float]) -> None:
+        """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
+        with self._lock:
+            now = self.now()
+            self._missed = {node: (self._missed.get(node, (now, at))[0], at) for node, at in looked.items()}
+
+    def begin_anew(self) -> None:
+        """Forget the generation: numbers begin anew when a job is taken down and brought up again."""
+        with self._lock:
+            self.generation = None
+
+    def succeed(self) -> None:
+        """Take over from a supervisor elsewhere: it may live, and answer those whom we cannot hear."""
+        with self._lock:
+            self._foreign, self._counted = True, (float("-inf"), False)
+            self._began = max(self._began, self.now() + EXPIRY)
+
+    def hear_host(self, host: str) -> None:
+        """Take note of a tick of a host's own."""
+        with self._lock:
+            self._hosts[host] = self.now()
+
+    def silent(self, host: str) -> float | None:
+        """Return for how many seconds too long a host has said nothing, None if it has."""
+        with self._lock:
+            at = self._hosts.get(host)
+            return None if at is None or self.now() - at <= SILENCE else self.now() - at
+
+    def hear(self, tick: Tick, host: str) -> str | None:
+        """Take note of a launcher's tick; return the answer: its name, and what the launcher is to repeat. None for none."""
+        with self._lock:
+            now, node = self.now(), tick.node
+            self._missed.pop(node, None)
+            generation = self.generation
+            if generation is None or tick.generation != generation.rendezvous.id:
+                return None
+            if not any(member.node == node and member.host == host for member in generation.members):
+                return None
+            self.progress[node] = tick.progress
+            self._heard[node] = now
+            if tick.echo is not None and tick.echo[0] == self.token and tick.unheard is not None:
+                self._said[node] = Said(now, tick.echo[1], tick.unheard)
+            return f"{tick.name} {self.token}:{now:.3f}" if self._may_answer(generation, now) else None
+
+    def _may_answer(self, generation: Generation, now: float) -> bool:
+        """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.
+
+        With etcd nothing depends on it.
+        """
+        if generation.alone is not None:
+            return True
+        if now - self._counted[0] < COUNT:
+            return self._counted[1]
+        voters = _voters(generation)
+        heard = [host for host in voters.values() if now - self._hosts.get(host, -2 * SILENCE) <= SILENCE]
+        self._counted = now, self._is_enough(len(heard), len(voters))
+        return self._counted[1]
+
+    def _is_enough(self, count: int, of: int) -> bool:
+        """Say whether so many are half: every strict majority has one of them. With another supervisor, two might have half."""
+        return 2 * count > of if self._foreign else 2 * count >= of
+
+    def cleared(self) -> frozenset[int]:
+        """Return the nodes of the generation that cannot run any more, wherever they are."""
+        with self._lock:
+            generation, now = self.generation, self.now()
+            if generation is None:
+                return frozenset()
+            nodes = {member.node for member in generation.members}
+            spoken = self._said if generation.alone is not None else {**self._said, **self._silence(nodes)}
+            said = {node: s for node, s in spoken.items() if node in nodes and s.after >= now - RECENT}
+            if generation.alone is not None:
+                limit = now - generation.host_timeout - MARGIN
+                silent = frozenset(node for node in nodes if self._heard.get(node, self._began) <= limit)
+                return silent & {node for one in said.values() for node in one.unheard} if said else silent
+            voters = set(_voters(generation))
+            if not self._is_enough(len(voters & set(said)), len(voters)):
+                return frozenset()
+            return frozenset(
+                node
+                for node in nodes - set(said)
+                if self._is_clear(node, said, generation, now) and self._has_left(node, set(said))
+            )
+
+    def _silence(self, nodes: Iterable[int]) -> dict[int, Said]:
+        """Return what launchers that do not run would say."""
+        return {
+            node: Said(until, until, dict.fromkeys(nodes, until - since))
+            for node, (since, until) in self._missed.items()
+        }
+
+    def _has_left(self, node: int, said: set[int]) -> bool:
+        """Say whether a node that was not heard in this generation cannot run in the one before either.
+
+        It may never have been told of this one, and hold a lease from others who were not.
+        """
+        before = self.previous
+        if node in self._heard or before is None:
+            return True
+        voters = set(_voters(before))
+        joined = any(member.node == node for member in before.members)
+        return not joined or self._is_enough(len(voters & said), len(voters))
+
+    def _is_clear(self, node: int, said: Mapping[int, Said], generation: Generation, now: float) -> bool:
+        timeout = generation.host_timeout
+        # A launcher that says nothing of a node has just answered it.
+        answered = [s.at - s.unheard.get(node, 0.0) for s in said.values()]
+        last, spoken = max(answered, default=self._began), min((s.after for s in said.values()), default=now)
+        return (
+            now >= self._heard.get(node, self._began) + timeout + MARGIN
+            and spoken >= last + timeout
+            and now >= last + timeout + MARGIN
+        )
+
+    def too_few(self) -> bool:
+        """Say whether less than half of the generation can be heard, so that nothing may be started elsewhere."""
+        with self._lock:
+            generation, now = self.generation, self.now()
+            return generation is not None and not self._may_answer(generation, now)
+
+
+def _voters(generation: Generation) -> dict[int, str]:
+    """Return the nodes that are counted, and their hosts."""
+    return {member.node: member.host for member in generation.members if "trainer" in member.roles}

@@ -1,0 +1,53 @@
+"""Lines of logs, which of them are chosen, and what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from jobctl.jobspec.deploy.model.errors import DeployError
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line, without its newline. `time` is seconds since the epoch, `rank` None for setup and launcher logs."""
+
+    time: float
+    node: int
+    rank: int | None
+    generation: int
+    log: str
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which lines: None means all. `launcher` includes what the framework's launcher printed."""
+
+    node: int | None = None
+    rank: int | None = None
+    generation: int | None = None
+    since: float | None = None
+    launcher: bool = False
+
+
+class Reader(Protocol):
+    """What reads the chosen logs of a job, merged by time, as they grow."""
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two looks at logs that grow."""
+
+    @property
+    def problems(self) -> Mapping[str, DeployError]:
+        """Why the last read of a host (or pod) failed."""
+
+    def nodes(self) -> set[int]:
+        """Return the nodes that have logs, chosen or not."""
+
+    def generations(self) -> set[int]:
+        """Return the generations that have logs."""
+
+    def lines(self, *, final: bool = False) -> Iterator[Line]:
+        """Yield the lines that came since the last call; with `final` also those without a newline."""

@@ -1,0 +1,360 @@
+"""What really runs, as read from the hosts: parsed by pure functions from reports and process tables.
+
+The job's phase is derived here each time; nothing stores it.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jobctl.jobspec.deploy.model.control import Control
+from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
+from jobctl.jobspec.plan.types import Failure, Generation
+
+Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
+SHOWN = 4  # nodes that are named one by one where many are waited for
+State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedProcess:
+    """One process of a node, by its global rank.
+
+    `step` is the last that it wrote to its progress file, `where` the function that it stood in when it was called hung,
+    `stack` the frames there, the innermost first.
+    """
+
+    rank: int
+    local_rank: int
+    state: State
+    pid: int | None
+    exit_code: int | None
+    device: str | None
+    step: int | None = None
+    where: str | None = None
+    stack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNode:
+    """One node: its launcher, and what that last reported.
+
+    `artefact` is the hash of the artefact that its launcher was started from, None if that cannot be told.
+    `host` is empty where none was found yet. `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
+    seconds since the epoch.
+    """
+
+    node: int
+    role: str
+    host: str
+    state: State
+    artefact: str | None = None
+    launcher: int | None = None
+    generation: int = 0
+    exit_code: int | None = None
+    reason: str | None = None
+    started_at: float | None = None
+    progress: int | None = None
+    failure: Failure | None = None
+    processes: tuple[ObservedProcess, ...] = ()
+    container: str | None = None
+    reachable: bool = True
+    port: int | None = None
+    again: int = 0  # how often processes of it were started again in this generation, which went on
+    because: str | None = None  # why, the last time
+    mustered: bool = False  # whether it was called hung, and has said where its processes stand
+
+    @property
+    def alive(self) -> bool:
+        """Whether its launcher lives."""
+        return self.launcher is not None
+
+    @property
+    def broken(self) -> bool:
+        """Whether it cannot go on by itself: it failed, or was stopped by someone else, as an engine does that is shut down."""
+        stopped = self.state == "exited" and self.exit_code is None and not self.alive
+        return stopped or self.state in ("failed", "fenced")
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedService:
+    """A service of the job: a container (on `local` a process) without a launcher."""
+
+    name: str
+    role: str
+    host: str
+    state: State
+    artefact: str | None = None
+    container: str | None = None
+    reachable: bool = True
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A whole job as seen at one moment.
+
+    `unreachable` are the hosts that did not answer, and why; a node on one is `lost` here, which says nothing of how
+    it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers
+    of a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
+    answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands, and
+    why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of ours, and
+    `supervised` is None. `changing`: a change of the job waits for hosts. `obstacles` are hosts that answer but cannot take what they are sent, and why.
+    """
+
+    control: Control
+    nodes: tuple[ObservedNode, ...]
+    supervised: bool | None
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    outdated: tuple[str, ...] = ()
+    strays: tuple[ObservedNode, ...] = ()
+    owners: frozenset[str] = frozenset()
+    services: tuple[ObservedService, ...] = ()
+    prepared: Mapping[str, str | None] = field(default_factory=dict)
+    verdict: tuple[Phase, str | None] | None = None
+    obstacles: Mapping[str, str] = field(default_factory=dict)
+    changing: bool = False
+
+    @property
+    def members(self) -> tuple[ObservedNode, ...]:
+        """The nodes that take part in the current generation; all of them where generations are not ours."""
+        if self.verdict is not None:
+            return self.nodes
+        generation = self.control.generation
+        joined = {m.node for m in generation.members} if generation else set()
+        return tuple(node for node in self.nodes if node.node in joined)
+
+    @property
+    def is_half_ended(self) -> bool:
+        """Whether the job is over, as its ledger says, and nobody has told its launchers."""
+        control = self.control
+        return (
+            control.ledger.result is not None and control.generation is not None and control.generation.command == "run"
+        )
+
+    def node(self, index: int) -> ObservedNode | None:
+        """Return node `index`, or None if nothing of it was seen."""
+        return next((node for node in self.nodes if node.node == index), None)
+
+
+LAUNCHER_KILLED = "its launcher was killed"
+FULL = "the disk with the job's own files is full"
+
+# What a launcher reports, in the words of `status`.
+_STATES: dict[str, State] = {
+    "launching": "pending",  # written by the deployer, see Local.apply
+    "waiting": "pending",
+    "setup": "starting",
+    "running": "running",
+    "succeeded": "exited",
+    "failed": "failed",
+    "fenced": "fenced",
+    "stopped": "exited",
+}
+
+
+_PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
+
+
+def parse_node(
+    node: int, role: str, host: str, report: Json | None, launcher: int | None, artefact: str | None
+) -> ObservedNode:
+    """Return a node from its launcher's report and from whether that launcher lives (its pid, else None).
+
+    Anybody in the container may have written the report, or a launcher of another version: what is missing in it, or
+    is not what it should be, is taken as not known.
+    """
+    if report is None:
+        return ObservedNode(node, role, host, "pending", artefact, launcher)
+    role = as_text(report.get("role")) or role
+    artefact = artefact or as_text(report.get("artefact"))  # a launcher that has ended can no longer be asked
+    said = str(report.get("state"))
+    dead = launcher is None and said in ("waiting", "setup", "running")
+    return ObservedNode(
+        node,
+        role,
+        host,
+        "failed" if dead else _STATES.get(said, "pending"),
+        artefact,
+        launcher,
+        generation=as_number(report.get("generation")) or 0,
+        exit_code=as_code(report.get("exit_code")),
+        reason=LAUNCHER_KILLED if dead else as_text(report.get("reason")),
+        started_at=as_moment(report.get("started_at")),
+        progress=as_number(report.get("progress")),
+        failure=_failure(report, node, host, dead=dead),
+        processes=tuple(_processes(report, dead=dead)),
+        port=as_number(report.get("port")),
+        again=as_number(report.get("again")) or 0,
+        because=as_text(report.get("because")),
+        mustered=report.get("mustered") is True,
+    )
+
+
+def _processes(report: Json, *, dead: bool) -> Iterator[ObservedProcess]:
+    for p in objects(report.get("processes")):
+        rank, local_rank = as_number(p.get("rank")), as_number(p.get("local_rank"))
+        if rank is None or local_rank is None:
+            continue
+        state: State = next((known for known in _PROCESS_STATES if known == p.get("state")), "pending")
+        gone = dead and state in ("pending", "running")
+        yield ObservedProcess(
+            rank,
+            local_rank,
+            "failed" if gone else state,
+            None if gone else as_number(p.get("pid")),
+            as_code(p.get("exit_code")),
+            as_text(p.get("device")),
+            as_number(p.get("step")),
+            as_text(p.get("where")),
+            texts(p.get("stack")),
+        )
+
+
+def _failure(report: Json, node: int, host: str, *, dead: bool) -> Failure | None:
+    common: Json = {
+        "generation": as_number(report.get("generation")) or 0,
+        "node": node,
+        "host": host,
+        "progress": as_number(report.get("progress")),
+        "role": as_text(report.get("role")) or "trainer",
+    }
+    if dead:
+        return Failure(**common, at=0.0, rank=None, exit_code=None, kind="launcher", ran=0.0)
+    f = report.get("failure")
+    if not isinstance(f, dict):
+        return None
+    at = as_moment(f.get("at")) or 0.0
+    began = as_moment(report.get("started_at")) or at
+    return Failure(
+        **common,
+        at=at,
+        rank=as_number(f.get("rank")),
+        exit_code=as_code(f.get("exit_code")),
+        kind=as_text(f.get("kind")) or "process",
+        ran=max(0.0, at - began),
+        log=as_text(f.get("log")),
+        tail=texts(f.get("tail")),
+        reason=as_text(report.get("reason")),
+    )
+
+
+def phase(observed: Observed) -> tuple[Phase, str | None]:
+    """Return the job's phase, and in words what is waited for or what went wrong."""
+    generation, ledger = observed.control.generation, observed.control.ledger
+    members = observed.members
+    if observed.unreachable and not any(node.reachable for node in observed.nodes):
+        return "unknown", f"{', '.join(observed.unreachable)} cannot be reached"
+    if observed.verdict is not None:
+        return observed.verdict
+    if generation is None:
+        waiting = any(node.alive for node in observed.nodes)
+        return ("starting", "launchers wait for the first generation") if waiting else ("stopped", "nothing of it runs")
+    if succeeded(observed):
+        return "succeeded", None
+    running = any(node.state in ("running", "starting") for node in members)
+    if ledger.result is not None:
+        ending = running and ledger.result.phase == "stopped"
+        return ("running", "is being stopped") if ending else (ledger.result.phase, ledger.result.reason)
+    if generation.command != "run":
+        goes_on = "the change goes on" if observed.supervised else "no supervisor runs: `jobctl up` goes on"
+        return "restarting" if observed.supervised or running else "stopped", f"stopped for a change; {goes_on}"
+    now, reason = _unfinished(observed)
+    more = [f"{host}: {words}" for host, words in observed.obstacles.items()]
+    if observed.changing:
+        more.append("a change waits until all hosts that it needs are ready")
+    return now, "; ".join([reason, *more] if reason else more) or None
+
+
+def _current(observed: Observed, node: ObservedNode) -> bool:
+    generation = observed.control.generation
+    return generation is not None and node.generation == generation.number
+
+
+def succeeded(observed: Observed) -> bool:
+    """Say whether the job is done: what serves trainers has nothing left to do once all of them have ended well."""
+    trainers = [node for node in observed.members if node.role == "trainer"]
+    return bool(trainers) and all(_succeeded(observed, node) for node in trainers)
+
+
+def _succeeded(observed: Observed, node: ObservedNode) -> bool:
+    return node.state == "exited" and node.exit_code == 0 and _current(observed, node)
+
+
+def is_behind(node: ObservedNode, generation: Generation) -> bool:
+    """Say whether a node has not begun `generation` yet, though its launcher can: what it reports is of an earlier one."""
+    return node.alive and node.generation < generation.number
+
+
+def _unreached(observed: Observed) -> str | None:
+    """Say which hosts do not have the newest generation yet, None if all that answer have it."""
+    generation = observed.control.generation
+    if generation is None or not observed.outdated:
+        return None
+    again = "it is sent again until it arrives" if observed.supervised else "`jobctl up` sends it again"
+    return f"{', '.join(observed.outdated)} has not received generation {generation.number}; {again}"
+
+
+def _unfinished(observed: Observed) -> tuple[Phase, str | None]:
+    members, generation = observed.members, observed.control.generation
+    failed = [node for node in members if node.broken and not (generation and is_behind(node, generation))]
+    running = [n for n in members if _current(observed, n) and n.state in ("running", "exited") and not n.broken]
+    if failed:
+        words = "; ".join(describe_failure(node) for node in failed)
+        if observed.supervised:
+            return "restarting", words
+        if running or any(node.alive for node in members):
+            return "degraded", f"{words}; no supervisor runs: `jobctl up` or `jobctl supervise` goes on"
+        return "failed", f"{words}; nothing of it runs and no supervisor does: `jobctl up` goes on"
+    lost = [node for node in members if not node.reachable]
+    if lost:
+        return "degraded", "; ".join(f"node {node.node}: {node.reason}" for node in lost)
+    unreached = _unreached(observed)
+    if unreached is not None:
+        return "restarting" if observed.supervised else "degraded", unreached
+    if len(running) == len(members) and members:
+        held = (f"node {node.node}: {node.reason}" for node in running if node.state == "running" and node.reason)
+        return "running", next(held, None)
+    waiting = [node for node in members if not (_current(observed, node) and node.state in ("running", "exited"))]
+    why = next((node.reason for node in waiting if node.reason and not node.broken), None)
+    again = generation is not None and generation.number > 1 and bool(observed.control.ledger.failures)
+    words = f"waits for node {', '.join(str(node.node) for node in waiting)}"
+    return ("restarting" if again else "starting"), f"{words}: it {why}" if why else words
+
+
+def describe_failure(node: ObservedNode) -> str:
+    """Say in a few words how a node failed."""
+    failure = node.failure
+    if failure is None or failure.kind == "launcher":
+        return f"node {node.node}: {node.reason or 'failed'}"
+    return f"node {node.node}: {failure_words(failure)}"
+
+
+def failure_words(failure: Failure) -> str:
+    """Say in a few words what failed, without naming the node."""
+    if failure.exit_code is None or failure.kind in ("setup", "start", "exhausted"):
+        return failure.reason or (LAUNCHER_KILLED if failure.kind == "launcher" else failure.kind)
+    kind = "rank" if failure.role == "trainer" else failure.role
+    who = "a process" if failure.rank is None else f"{kind} {failure.rank}"
+    if failure.exit_code > 128:
+        return f"{who} was killed by {_signal_name(failure.exit_code - 128)}"
+    return f"{who} exited with code {failure.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
+    """Say which nodes are waited for until they have ended, and how long their processes still get."""
+    named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
+    more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
+    return f"waiting for {', '.join(named)}{more} to end; " + (
+        f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
+    )

@@ -1,0 +1,1 @@
+"""What this machine keeps of jobs, on its disk."""

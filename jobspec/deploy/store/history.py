@@ -1,0 +1,52 @@
+"""How far a job had got, and when: one JSON object a line, appended by its supervisor as the job goes on.
+
+Beside the events, not among them: there are many more of them, and nobody reads them one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobctl.jobspec.deploy.model.untrusted import is_moment, is_number, parse_object
+from jobctl.jobspec.deploy.store.files import append_line
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The job's step number at one moment: `at` is in seconds since the epoch, `step` counts what the script counts."""
+
+    at: float
+    generation: int
+    step: int
+
+
+def record_progress(path: Path, at: float, generation: int, step: int) -> None:
+    """Append one record, where there is room for it."""
+    with contextlib.suppress(OSError):
+        append_line(path, json.dumps({"at": at, "generation": generation, "step": step}))
+
+
+def read_progress(path: Path) -> tuple[Progress, ...]:
+    """Return all records, in the order in which they were written; none where there is no such file."""
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return ()
+    return tuple(_records(text))
+
+
+def _records(text: bytes) -> Iterator[Progress]:
+    for line in text.splitlines():
+        data = parse_object(line)
+        if data is not None and _is_record(data):  # a writer may have been killed in the middle of its line
+            yield Progress(float(data["at"]), data["generation"], data["step"])
+
+
+def _is_record(data: dict[str, Any]) -> bool:
+    at, numbers = data.get("at"), (data.get("generation"), data.get("step"))
+    return is_moment(at) and all(is_number(number) for number in numbers)

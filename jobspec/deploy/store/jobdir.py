@@ -1,0 +1,266 @@
+"""Where a job's files lie on this machine: history and conveniences, and on target `local` the work directory.
+
+`$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
+it is planned anew), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
+`ledger.json`, `previous.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
+laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.inventory import Reach, load_reach
+from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
+from jobctl.jobspec.plan.serial import dump_plan, load_plan
+from jobctl.jobspec.plan.types import Plan
+
+PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A change of a job that is not made yet: what `remember` is to keep."""
+
+    about: Mapping[str, Any]
+    plan: Plan
+    source: Mapping[str, Any]
+    homes: Mapping[int, str]  # where the nodes were when it was proposed
+    prepared: frozenset[str]  # hosts that have all that the change needs
+
+
+@dataclass(frozen=True, slots=True)
+class JobDir:
+    """The files of one job; nothing here exists before `create`."""
+
+    root: Path
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.root.name
+
+    @property
+    def host(self) -> Path:
+        """The work directory of target `local`."""
+        return self.root / "host"
+
+    @property
+    def events(self) -> Path:
+        """What happened, one JSON object a line."""
+        return self.root / "events.jsonl"
+
+    @property
+    def progress(self) -> Path:
+        """How far the job had got when, one JSON object a line."""
+        return self.root / "progress.jsonl"
+
+    @property
+    def history(self) -> Path:
+        """Logs collected by `down`."""
+        return self.root / "history"
+
+    @property
+    def lock(self) -> Path:
+        """Held while steps are applied."""
+        return self.root / "lock"
+
+    @property
+    def supervisor_lock(self) -> Path:
+        """Held by the supervisor while it lives."""
+        return self.root / "supervisor.lock"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """What the background supervisor prints."""
+        return self.root / "supervisor.log"
+
+    @property
+    def secrets_key(self) -> Path:
+        """The key of the digests by which `source.json` knows the values of secrets."""
+        return self.root / "secrets.key"
+
+    def create(self) -> None:
+        """Make the job's directory, readable by its owner only: logs may hold anything."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def remember(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
+        """Keep what the job was started with, for commands that name only the job; `source` is what it was planned from."""
+        write_json(self.root / "source.json", dict(source), 0o600)
+        self.keep_plan(plan)
+        write_json(self.root / "job.json", dict(about), 0o600)
+        (self.root / PENDING).unlink(missing_ok=True)
+
+    def propose(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
+        """Keep what the job is to become, beside what it was started with: `adopt` makes it that.
+
+        Hosts that the change brings are those of the job at once: whoever supervises it has to reach them for the change.
+        """
+        before, now = self.about(), self.plan()
+        homes = {str(node.index): node.host.name for node in now.nodes} if now else {}
+        change = {"about": dict(about), "plan": json.loads(dump_plan(plan)), "source": dict(source), "homes": homes}
+        write_json(self.root / PENDING, change, 0o600)
+        if before is not None and before.get("reach") != about.get("reach"):
+            write_json(self.root / "job.json", {**before, "reach": about.get("reach")}, 0o600)
+
+    def mark_prepared(self, hosts: Iterable[str]) -> None:
+        """Note which hosts have got all that the proposed change needs; without any, nobody else may make it."""
+        change = read_json(self.root / PENDING)
+        if change is not None:
+            write_json(self.root / PENDING, {**change, "prepared": sorted(hosts)}, 0o600)
+
+    def pending(self) -> Pending | None:
+        """Return what was proposed and not adopted yet, None if there is nothing that this version can read."""
+        change = read_json(self.root / PENDING)
+        try:
+            plan = load_plan(json.dumps(change["plan"]).encode()) if change else None
+            if change is None or plan is None:
+                return None
+            homes = {int(node): str(host) for node, host in change["homes"].items()}
+            prepared = frozenset(map(str, change.get("prepared", ())))
+            return Pending(dict(change["about"]), plan, dict(change["source"]), homes, prepared)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+
+    def is_changing(self) -> bool:
+        """Say whether something was proposed and not adopted yet."""
+        return (self.root / PENDING).exists()
+
+    def adopt(self) -> None:
+        """Keep what was proposed last as what the job was started with; nothing changes where nothing was."""
+        change = self.pending()
+        if change is not None:
+            self.remember(change.about, change.plan, change.source)
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Keep another plan of the same job: a node has moved."""
+        write_atomic(self.root / "plan.json", dump_plan(plan), 0o600)
+
+    def source(self) -> dict[str, Any] | None:
+        """Return what the job was planned from, or None if that is not known here."""
+        return read_json(self.root / "source.json")
+
+    def about(self) -> dict[str, Any] | None:
+        """Return what `remember` kept, or None if the job is not up. Raises DeployError for what another version kept."""
+        found = read_json(self.root / "job.json")
+        if found is None:
+            return None
+        for key, kind in _ABOUT.items():
+            if not isinstance(found.get(key), kind):
+                raise self._unreadable(f"`{key}` is {found.get(key)!r}")
+        if found.get("target", "local") not in TARGETS:
+            raise self._unreadable(f"there is no target `{found['target']}`")
+        return found
+
+    def _unreadable(self, why: str) -> DeployError:
+        path = self.root / "job.json"
+        message = f"cannot read {path}, written by another version of jobctl, or damaged: {why}"
+        return DeployError(
+            message, f"use the version that brought the job up; or `rm {path}`, and name its hosts: `--hosts`"
+        )
+
+    def plan(self) -> Plan | None:
+        """Return the plan that `remember` kept, or None if there is none that this version can read."""
+        try:
+            return load_plan((self.root / "plan.json").read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def reach(self) -> Reach | None:
+        """Return how the hosts of the job are reached, None where it runs on this machine or is not known here."""
+        about = self.about() or {}
+        try:
+            return load_reach(about["reach"]) if about.get("reach") else None
+        except ValueError as error:
+            raise self._unreadable(f"`reach`: {error}") from error
+
+    def keep_run(self, newest: bytes, ledger: bytes, previous: bytes | None) -> None:
+        """Keep control file and ledger of the newest generation, and the control file of the one before.
+
+        The hosts that have them may be gone when they are needed.
+        """
+        for name, content in (("previous.json", previous), ("ledger.json", ledger), ("newest.json", newest)):
+            if content is not None:
+                write_atomic(self.root / name, content, 0o600)
+
+    def kept_run(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None, dict[str, Any] | None]:
+        """Return newest control file, ledger, and the control file before, as far as `keep_run` kept them."""
+        newest, ledger, previous = (self.root / name for name in ("newest.json", "ledger.json", "previous.json"))
+        return read_json(newest), read_json(ledger), read_json(previous)
+
+    def stamp(self) -> tuple[tuple[int, int], ...]:
+        """Return what is another whenever `remember`, `propose` or `keep_plan` has kept something else.
+
+        They replace files whole.
+        """
+        found = []
+        for name in ("job.json", "plan.json", PENDING):
+            try:
+                stat = (self.root / name).stat()
+            except FileNotFoundError:
+                continue
+            found.append((stat.st_mtime_ns, stat.st_ino))
+        return tuple(found)
+
+    def forget(self) -> None:
+        """Remove what `remember` kept; events, progress and collected logs stay."""
+        for name in _FORGOTTEN:
+            (self.root / name).unlink(missing_ok=True)
+
+
+# What of `job.json` commands rely on, and what it has to be.
+_ABOUT: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("target", "spec", "hosts", "on", "exclude", "owner"), (str, NoneType)),
+    "set": (list, NoneType),
+    "cluster": (dict, NoneType),
+}
+TARGETS = get_args(get_type_hints(Plan)["target"])
+
+_FORGOTTEN = (
+    PENDING,
+    "job.json",
+    "plan.json",
+    "source.json",
+    "secrets.key",
+    "newest.json",
+    "ledger.json",
+    "previous.json",
+    "supervisor.log",
+    "supervisor.lock",
+)
+
+
+def state_dir(environ: Mapping[str, str]) -> Path:
+    """Return the directory of all local history (`$JOBCTL_STATE_DIR`, default `$XDG_STATE_HOME/jobctl`)."""
+    given = environ.get("JOBCTL_STATE_DIR")
+    if given:
+        return Path(given).absolute()
+    base = environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(base).absolute() / "jobctl"
+
+
+def job_dir(state: Path, job: str) -> JobDir:
+    """Return where the files of `job` are or would be."""
+    return JobDir(state / "jobs" / job)
+
+
+def known_jobs(state: Path) -> Iterator[JobDir]:
+    """Yield the jobs that are up, in order of their names."""
+    for path in sorted((state / "jobs").glob("*/job.json")):
+        yield JobDir(path.parent)
+
+
+def readable_jobs(state: Path) -> Iterator[JobDir]:
+    """Yield those of the known jobs that this version can read: what another version has kept of one hinders no other."""
+    for job in known_jobs(state):
+        with contextlib.suppress(DeployError):
+            job.about()
+            yield job

@@ -1,0 +1,119 @@
+"""Locks between commands on this machine: held by the kernel, so a killed holder leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, parse_object
+from jobctl.jobspec.deploy.store.processes import alive, end, start_ticks
+
+WAIT = 30.0  # seconds that a command waits for the lock
+LET_GO = 5.0  # seconds that a holder gets to end, when it is told to
+
+
+class Locked(Exception):
+    """Someone else holds the lock; `holder` says who, if they wrote it down, `where` on which host it lies."""
+
+    def __init__(self, holder: Json, age: float | None = None, where: str | None = None) -> None:
+        self.holder = holder
+        super().__init__(_describe(holder, age, where))
+
+
+def _describe(holder: Json, age: float | None, where: str | None) -> str:
+    place = f" on {where}" if where else ""
+    if not holder:
+        return f"locked{place} by a process that did not say who it is"
+    since = as_moment(holder.get("since"))
+    seconds = age if age is not None else None if since is None else max(0.0, time.time() - since)
+    return (
+        f"locked{place} by `{holder.get('command')}` (pid {holder.get('pid')} of {holder.get('user')}"
+        f" on {holder.get('host')})" + ("" if seconds is None else f" for {seconds:.0f} s")
+    )
+
+
+@contextlib.contextmanager
+def hold(
+    path: Path,
+    command: str,
+    wait: float | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the lock at `path` for the length of the `with` block.
+
+    Waits up to `wait` seconds (default WAIT); raises Locked after that. The file names the holder for others to read.
+    """
+    deadline = clock() + (WAIT if wait is None else wait)
+    while (handle := _try(path)) is None:
+        if clock() >= deadline:
+            raise Locked(read_holder(path))
+        pause(0.05)
+    try:
+        _sign(handle, command)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+        os.close(handle)
+
+
+def _try(path: Path) -> int | None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(handle).st_ino == os.stat(path).st_ino:
+            return handle
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    # Taken, or the file was replaced meanwhile (`break_lock`, `down`): the lock is on a file nobody sees.
+    os.close(handle)
+    return None
+
+
+def _sign(handle: int, command: str) -> None:
+    os.ftruncate(handle, 0)
+    with contextlib.suppress(OSError):  # on a full disk it is held without a name: `down` makes room
+        os.pwrite(handle, json.dumps(who(command)).encode(), 0)
+
+
+def who(command: str) -> Json:
+    """Return what a holder says of itself."""
+    pid = os.getpid()
+    return {
+        "command": command,
+        "pid": pid,
+        "start_ticks": start_ticks(pid),
+        "user": os.environ.get("USER") or str(os.getuid()),
+        "host": socket.gethostname(),
+        "since": time.time(),
+    }
+
+
+def read_holder(path: Path) -> Json:
+    """Return what the holder wrote into the lock, or {} if nobody holds it."""
+    try:
+        holder = parse_object(path.read_bytes()) or {}
+    except OSError:
+        return {}
+    return holder if alive(holder.get("pid"), holder.get("start_ticks")) else {}
+
+
+def end_holder(path: Path) -> None:
+    """End the process that holds the lock, if there is one: SIGTERM, then SIGKILL."""
+    holder = read_holder(path)
+    if holder:
+        end(holder["pid"], holder["start_ticks"], LET_GO)
+
+
+def break_lock(path: Path) -> None:
+    """Take the lock away from whoever holds it: later commands lock a new file."""
+    path.unlink(missing_ok=True)

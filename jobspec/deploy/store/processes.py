@@ -1,0 +1,124 @@
+"""Processes of this machine, known by pid and start time, and found by marks in their environment.
+
+The marks are to target `local` what labels are to containers: they say whose a process is, and nobody has to
+keep a file about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from jobctl.jobspec.deploy.model.untrusted import as_number, is_number
+
+WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belongs to
+NODE_MARK = "JOBCTL_NODE"  # the node of it
+ARTEFACT_MARK = "JOBCTL_ARTEFACT"  # hash of the script that started the launcher
+OWNER_MARK = "JOBCTL_OWNER"
+SUPERVISES_MARK = "JOBCTL_SUPERVISES"  # the directory of the job that a supervisor in the background watches
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when `pid` started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it is gone.
+
+    A zombie is gone, unless only its first thread is dead: another that still waits for a disk keeps ports and memory.
+    With the pid it names a process for ever: pids are used again.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") and int(fields[17]) <= 1 else int(fields[19])
+
+
+def alive(pid: object, ticks: object) -> bool:
+    """Say whether the process that had `pid` and started at `ticks`, as read from some file, still runs."""
+    found = as_number(pid)
+    return found is not None and is_number(ticks) and start_ticks(found) == ticks
+
+
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment that `pid` was started with; {} if it is gone or another user's."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(item).partition("=") for item in raw.split(b"\0") if b"=" in item)
+    return {name: value for name, _, value in pairs}
+
+
+def marked(work: Path, node: int | str | None = None) -> Iterator[int]:
+    """Yield the pids of all processes of the job in `work` (of its node or service `node`, if given)."""
+    return with_marks(f"{WORK_MARK}={work}", *([] if node is None else [f"{NODE_MARK}={node}"]))
+
+
+def with_marks(*marks: str) -> Iterator[int]:
+    """Yield the pids of all other processes that were started with each of `marks` (`NAME=value`) in their environment."""
+    wanted = {os.fsencode(mark) for mark in marks}
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            raw = Path(f"/proc/{entry.name}/environ").read_bytes()
+        except OSError:
+            continue
+        if wanted <= set(raw.split(b"\0")):
+            yield int(entry.name)
+
+
+def kill_marked(
+    work: Path,
+    node: int | str | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> int:
+    """SIGKILL all processes of the job in `work` until none is left; return how many there were.
+
+    Raises TimeoutError if some survive for 10 s (a process in uninterruptible sleep: its disk hangs).
+    """
+    seen: set[int] = set()
+    deadline = clock() + 10
+    while pids := [pid for pid in marked(work, node) if start_ticks(pid) is not None]:
+        if clock() > deadline:
+            raise TimeoutError(f"processes {', '.join(map(str, pids))} do not die (uninterruptible sleep?)")
+        for pid in pids:
+            seen.add(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        pause(0.01)
+    return len(seen)
+
+
+def end(
+    pid: int,
+    ticks: int | None,
+    grace: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """End the process that had `pid` and started at `ticks`: SIGTERM, `grace` seconds, SIGKILL. Returns once it is gone."""
+    number: signal.Signals | None = signal.SIGTERM
+    deadline = clock() + grace
+    while alive(pid, ticks):
+        if number is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            number = None
+        pause(0.02)
+        if clock() > deadline:
+            number = signal.SIGKILL
+
+
+def working_directory(pid: int) -> str | None:
+    """Return the directory that `pid` runs in, None if it is gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None

@@ -1,0 +1,68 @@
+"""Values of secrets: read at `up`, kept in memory, written to one 0600 file beside the launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from secrets import token_bytes
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.store.files import write_atomic
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Secret
+
+
+class SecretMissing(Exception):
+    """A secret that cannot be read; its message names it and never its value."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def read_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of `secrets` by name; files are relative to the spec's `directory`. Raises SecretMissing."""
+    return {secret.name: _read(secret, directory, environ) for secret in secrets}
+
+
+def readable_secrets(secrets: Sequence[Secret], directory: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of those of `secrets` that can be read here."""
+    found = {}
+    for secret in secrets:
+        with contextlib.suppress(SecretMissing):
+            found[secret.name] = _read(secret, directory, environ)
+    return found
+
+
+def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
+    if secret.file is not None:
+        path = directory / Path(secret.file).expanduser()
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise SecretMissing(
+                f"secret `{secret.name}`: cannot read {path}: {reason}",
+                "make the file, readable by you alone",
+            ) from error
+    name = secret.env or secret.name
+    if name not in environ:
+        raise SecretMissing(
+            f"secret `{secret.name}`: the environment has no `{name}`", f"export {name}=…, then `up` again"
+        )
+    return environ[name]
+
+
+def digests(values: Mapping[str, str], key: bytes) -> dict[str, str]:
+    """Return what tells a secret's value from another to who has the `key`, and nothing to anyone else."""
+    return {name: hmac.digest(key, f"{name}\0{value}".encode(), "sha256").hex() for name, value in values.items()}
+
+
+def own_key(path: Path) -> bytes:
+    """Return the key in the 0600 file `path`, which is made if there is none."""
+    if not path.exists():
+        write_atomic(path, token_bytes(32), 0o600)
+    return path.read_bytes()

@@ -1,0 +1,1 @@
+"""The deployers: of hosts, and of this machine."""

@@ -1,0 +1,50 @@
+"""A command in a container like that of a node, for `run`; what it needed is removed afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from jobctl.jobspec.deploy.apply.deployer import Start
+from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.send_code import pack_code
+from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.render.shell import Look, look_script
+
+
+def terminal_flags() -> tuple[str, ...]:
+    """Return how `docker` passes this process's terminal (or pipes) on."""
+    return ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
+
+
+def look_around(site: Site, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code."""
+    was_there = site.observe().there
+    code = pack_code(plan)
+    outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
+    try:
+        site.send([], outputs, secrets=bool(node.launch.secrets))
+        if code is not None:
+            code.send(site)
+        site.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
+        images.ensure(site, node.container)
+        site.give(node.container)
+        look = Look(code=True, secrets=True, flags=terminal_flags())
+        name = f"jobctl-{plan.job}-run-{os.getpid()}"
+        return site.interact_script(look_script(plan, node, name, str(site.work), _with_secrets(node, argv), look))
+    finally:
+        if not was_there:
+            site.erase([container.image for container in site.containers.seen()])
+
+
+def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the argv that runs `argv` with the values of secrets, which are in a file."""
+    if not node.launch.secrets:
+        return tuple(argv)
+    load = (
+        "import json, os, sys; os.environ.update(json.load(open('/jobctl/secrets/secrets.json')));"
+        " os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return (node.container.python, "-c", load, *argv)

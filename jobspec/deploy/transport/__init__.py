@@ -1,0 +1,1 @@
+"""How hosts are reached: SSH, or this machine, and commands on them."""

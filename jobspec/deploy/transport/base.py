@@ -1,0 +1,140 @@
+"""Running commands and putting files on one host, whatever lies between: SSH, or nothing for `localhost`.
+
+Commands are argv lists; they become text for a remote shell here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from jobctl.jobspec.deploy.model.errors import HostError
+
+TIMEOUT = 60.0  # seconds of silence after which a command is given up
+FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
+
+Stdin: TypeAlias = bytes | Iterable[bytes]  # of a command: all at once, or pieces that are made as they are sent
+
+
+class Input:
+    """What is left of a command's input; false when that is nothing."""
+
+    def __init__(self, content: Stdin) -> None:
+        self._pieces = iter((content,) if isinstance(content, bytes) else content)
+        self._piece = memoryview(b"")
+        self.skip(0)
+
+    def __bool__(self) -> bool:
+        return len(self._piece) > 0
+
+    def next(self, most: int) -> bytes:
+        """Return what comes next, at most so many bytes; it stays the next until it is skipped."""
+        return bytes(self._piece[:most])
+
+    def skip(self, count: int) -> None:
+        """Go on behind `count` bytes of what came last."""
+        self._piece = self._piece[count:]
+        while not self._piece:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return
+            self._piece = memoryview(piece)
+
+    def drop(self) -> None:
+        """Have nothing left: nobody reads it."""
+        self._pieces, self._piece = iter(()), memoryview(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a command did: its exit code (128 + n for signal n, as shells say) and what it printed."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def words(self) -> str:
+        """What it said went wrong: its last line on stderr, or else on stdout."""
+        lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
+        said = [line.strip() for line in lines if line.strip() and not line.startswith("See '")]  # docker's last word
+        return said[-1] if said else f"exit code {self.code}"
+
+
+class Transport(Protocol):
+    """A connection to one host. All methods raise HostError, and may be called from several threads."""
+
+    @property
+    def host(self) -> str:
+        """The host's name in the hosts file."""
+
+    def reach_out(self) -> None:
+        """Connect in the background; what comes of it shows at the first use."""
+
+    def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:
+        """Run a command with `stdin` as its input; given up after `timeout` seconds of silence."""
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        """Start a command and return something like a socket that is connected to its stdin and stdout."""
+
+    def open_socket(self, path: str) -> Any:
+        """Return something like a socket that is connected to a Unix socket there, None if it cannot be reached that way."""
+
+    def interact(self, argv: Sequence[str]) -> int:
+        """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
+
+    def close(self) -> None:
+        """Let go of the connection; a later call opens it anew."""
+
+
+def quote(argv: Sequence[str]) -> str:
+    """Return the text that a POSIX shell reads as `argv`. `exec`: the shell need not wait for it."""
+    return "exec " + shlex.join(argv)
+
+
+def checked(
+    transport: Transport, argv: Sequence[str], what: str, stdin: Stdin = b"", *, timeout: float = TIMEOUT
+) -> bytes:
+    """Run a command that has to succeed and return what it printed; `what` completes "cannot …" in the error."""
+    result = transport.run(argv, stdin, timeout=timeout)
+    if result.code != 0:
+        raise problem(transport.host, what, result)
+    return result.out
+
+
+def problem(host: str, what: str, result: Result) -> HostError:
+    """Return the error for a command that failed, with the remedy where the cause is a common one."""
+    words = result.words
+    for sign, (code, hint) in _CAUSES.items():
+        if sign.lower() in words.lower():  # Go writes them small
+            return HostError(host, code, f"cannot {what}: {words}", hint)
+    return HostError(host, "command-failed", f"cannot {what}: {words}")
+
+
+_CAUSES: Mapping[str, tuple[str, str]] = {
+    "No space left on device": (
+        "disk-full",
+        "make room there, or choose another directory with `dir=` in the hosts file",
+    ),
+    "Disk quota exceeded": ("disk-full", "make room there, or choose another directory with `dir=` in the hosts file"),
+    "Read-only file system": ("read-only", "choose a directory that can be written with `dir=` in the hosts file"),
+    "Permission denied": ("no-permission", "choose a directory of your own with `dir=` in the hosts file"),
+}
+
+# Writes stdin to $1, all $3 bytes of it or nothing: a link that is cut looks like an end of input.
+_PUT = """\
+set -eu; umask 077
+folder=$(dirname -- "$1"); mkdir -p -- "$folder"
+new=$(mktemp -- "$folder/.jobctl.XXXXXX"); trap 'rm -f -- "$new"' EXIT
+cat > "$new"
+[ "$(wc -c < "$new")" -eq "$3" ] || { echo "the connection broke off" >&2; exit 1; }
+chmod "$2" "$new"; mv -f -- "$new" "$1"
+"""
+
+
+def put(transport: Transport, path: str, content: bytes, mode: int = 0o600) -> None:
+    """Replace the file `path` whole, over stdin; it is never readable by others before it has its mode."""
+    argv = ["sh", "-c", _PUT, "sh", path, f"{mode:o}", str(len(content))]
+    checked(transport, argv, f"write {path}", content)

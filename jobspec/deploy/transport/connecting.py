@@ -1,0 +1,87 @@
+"""Opening a connection as OpenSSH would, with the user's SSH configuration.
+
+Host keys are never accepted silently: an unknown one is refused unless the configuration (StrictHostKeyChecking
+`accept-new` or `no`) or `--accept-new-host-keys` says otherwise; a changed one always is.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import SshOptions
+from jobctl.jobspec.deploy.transport.streamlocal import wire
+from jobctl.jobspec.spec.hosts import Host
+
+if TYPE_CHECKING:
+    import fabric
+    import paramiko
+
+CONNECT_TIMEOUT = 10  # seconds, unless the SSH configuration has ConnectTimeout
+
+
+def connect(host: Host, options: SshOptions) -> fabric.Connection:
+    """Return a connection to `host` that is not open yet, with the user's SSH configuration applied."""
+    import logging
+
+    import fabric
+
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # it logs tracebacks of what we say in a sentence
+    runtime = {"runtime_ssh_path": str(options.config)} if options.config else {}
+    config = fabric.Config(**runtime)
+    identity = {"key_filename": [_identity(host)]} if host.identity else {}
+    connection = fabric.Connection(host.name, user=host.user, port=host.port, config=config, connect_kwargs=identity)
+    hop: Any = connection
+    while hop is not None and not isinstance(hop, str):
+        _prepare(hop, options)
+        hop = hop.gateway
+    return connection
+
+
+def _identity(host: Host) -> str:
+    """Return the private key that the hosts file names. Raises HostError if it is not here."""
+    given = host.identity or ""
+    path = os.path.expanduser(given)
+    if not os.path.isfile(path):
+        hint = "it names a private key on this machine; a path in a hosts file is absolute, or begins with `~/`"
+        raise HostError(host.name, "no-identity", f"`identity={given}`: there is no such file", hint)
+    return path
+
+
+def _prepare(connection: fabric.Connection, options: SshOptions) -> None:
+    """Set what Fabric leaves out of the SSH configuration: host keys, IdentitiesOnly, timeouts."""
+    said = connection.ssh_config
+    connection.connect_timeout = connection.connect_timeout or CONNECT_TIMEOUT
+    kwargs = connection.connect_kwargs
+    # A host that accepts connections and says nothing, or never ends the authentication, must not hold us up.
+    kwargs.update(banner_timeout=connection.connect_timeout, auth_timeout=connection.connect_timeout)
+    kwargs.update(transport_factory=wire)
+    if "key_filename" in kwargs:  # ssh passes over those of its configuration that are not there
+        kwargs["key_filename"] = [path for path in kwargs["key_filename"] if os.path.exists(os.path.expanduser(path))]
+    if said.get("identitiesonly", "no") == "yes" and kwargs.get("key_filename"):
+        kwargs.update(allow_agent=False, look_for_keys=False)
+    files = [Path(name).expanduser() for name in said.get("userknownhostsfile", _KNOWN_HOSTS).split()]
+    for path in (*files, Path("/etc/ssh/ssh_known_hosts")):
+        if path.is_file():
+            connection.client.load_system_host_keys(str(path))
+    lax = said.get("stricthostkeychecking", "ask").lower() in ("accept-new", "no", "off")
+    connection.client.set_missing_host_key_policy(_policy(files[0], accept=lax or options.accept_new))
+
+
+_KNOWN_HOSTS = "~/.ssh/known_hosts"
+
+
+def _policy(known_hosts: Path, *, accept: bool) -> paramiko.MissingHostKeyPolicy:
+    import paramiko
+
+    class AcceptNew(paramiko.MissingHostKeyPolicy):
+        """Writes an unknown key down, as OpenSSH does with `accept-new`."""
+
+        def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:
+            known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with known_hosts.open("a", encoding="utf-8") as file:
+                file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+
+    return AcceptNew() if accept else paramiko.RejectPolicy()

@@ -1,0 +1,91 @@
+"""`localhost` in the hosts file: this machine, with its own Docker Engine and without SSH."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Stdin
+from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
+
+
+def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.CompletedProcess[bytes]:
+    if isinstance(stdin, bytes):
+        return subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as theirs, ThreadPoolExecutor(1, thread_name_prefix="input") as feeding:
+        fed = feeding.submit(_feed, writer, stdin)
+        try:
+            return subprocess.run(argv, stdin=theirs, capture_output=True, timeout=timeout, check=False)
+        finally:
+            theirs.close()  # nobody reads it any more: who feeds it ends
+            fed.result()
+
+
+def _feed(writer: int, pieces: Iterable[bytes]) -> None:
+    """Write an input piece by piece, as long as somebody reads it."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "wb", buffering=0) as file:
+        for piece in pieces:
+            left = memoryview(piece)
+            while left:
+                left = left[file.write(left) :]
+
+
+class Here:
+    """A Transport to this machine."""
+
+    def __init__(self, name: str = "localhost") -> None:
+        self._name = name
+
+    @property
+    def host(self) -> str:
+        """The host's name in the hosts file."""
+        return self._name
+
+    def reach_out(self) -> None:
+        """There is nothing to connect to."""
+
+    def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:
+        """Run a command with `stdin` as its input; given up after `timeout` seconds."""
+        try:
+            done = _run(argv, stdin, timeout)
+        except subprocess.TimeoutExpired:
+            message = f"`{argv[0]}` has not ended after {timeout:g} s"
+            raise HostError(self.host, "silent", message, "look whether it hangs, on a disk for example") from None
+        except OSError as error:
+            return Result(127, b"", f"{argv[0]}: {error.strerror}".encode())
+        code = done.returncode
+        return Result(code if code >= 0 else 128 - code, done.stdout, done.stderr)
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        """Start a command and return a socket that is connected to its stdin and stdout."""
+        ours, its = socket.socketpair()
+        with its:
+            subprocess.Popen(
+                list(argv), stdin=its.fileno(), stdout=its.fileno(), stderr=subprocess.DEVNULL, start_new_session=True
+            )
+        return ours
+
+    def open_socket(self, path: str) -> Any:
+        """Return a socket that is connected to a Unix socket, None if nobody listens there or lets us in."""
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(TIMEOUT)
+        try:
+            made.connect(path)
+        except OSError:
+            made.close()
+            return None
+        return made
+
+    def interact(self, argv: Sequence[str]) -> int:
+        """Run a command that has this process's terminal until it ends; return its exit code."""
+        return run_in_foreground(argv, os.environ, None)
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
