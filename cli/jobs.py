@@ -344,6 +344,10 @@ def plan_of(
     try:
         plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count, services)
     except PlanError as error:
+        if compiled.target == "local" and error.code == "devices-unknown":
+            message = f"{compiled.path}: this machine has no devices of kind `{compiled.spec.devices.kind}`"
+            hint = "are the driver and its device nodes there? `devices: cpu` asks for none"
+            raise Failed(f"{message} [devices-missing]", 3, hint) from error
         raise Failed(f"{compiled.path}: {error.message} [{error.code}]", 2, error.hint) from error
     if plan.code is None:
         return plan

@@ -53,6 +53,15 @@ def test_absent_devices_are_an_error_before_the_start(
     assert not Path("state/jobs/small/host").exists()
 
 
+@pytest.mark.parametrize("command", ["up", "check"])
+def test_devices_that_nobody_counts_are_an_error_where_there_are_none(
+    command: str, jobctl: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "count_devices", lambda kind: None)
+    code, _, err = jobctl("gpu", command)
+    assert (code, "this machine has no devices of kind `gpu` [devices-missing]" in err) == (3, True), err
+
+
 def test_devices_that_are_there_are_fit(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobctl.jobspec.deploy.check.local.count_devices", lambda kind: 2)
     code, out, err = jobctl("gpu:2", "check", "-o", "json")
