@@ -1,1 +1,1 @@
-"""The command `jobctl`: one module per group of commands, and the only place that prints."""
+"""The command `jobctl`: a module for each command, what several print, and the only place that prints."""

@@ -16,7 +16,7 @@ from jobctl.naming import node_number
 from jobctl.options import Format, duration
 from jobctl.outcome import Applied, finish_up, raise_code, tell_failures, wait_until_up
 from jobctl.ownership import refuse_others, refuse_owner, warn_of_another_spec, warn_of_refusal
-from jobctl.progress import Progress
+from jobctl.views.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled

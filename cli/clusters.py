@@ -22,8 +22,8 @@ from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, Applied, finish_up, raise_code, report, wait_until_up
 from jobctl.ownership import refuse_others, refuse_owner, warn_of_another_spec
-from jobctl.progress import Progress
 from jobctl.running import cluster_for, refuse
+from jobctl.views.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled, Where

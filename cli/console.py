@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import typer
 
@@ -18,7 +18,6 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Commands: TypeAlias = dict[str, Callable[..., None]]
 
 
 class Failed(Exception):

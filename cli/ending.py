@@ -13,7 +13,7 @@ from jobctl.console import Failed
 from jobctl.options import Format
 from jobctl.outcome import SETTLED, report, tell_failures
 from jobctl.ownership import refuse_owner
-from jobctl.progress import Progress
+from jobctl.views.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle

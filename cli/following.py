@@ -22,7 +22,7 @@ def wait_for(deployer: Handle, timeout: str | None, output: Format) -> int:
     """Wait until the job ends; return 0 for success, 1 for failure or stop, 124 when `timeout` is over."""
     from jobctl.jobspec.deploy.model.observed import phase
     from jobctl.options import duration
-    from jobctl.status import ended, look
+    from jobctl.views.status import ended, look
 
     deadline = None if timeout is None else time.monotonic() + duration(timeout)
     while True:
@@ -59,7 +59,7 @@ def _say_result(deployer: Handle, observed: Observed) -> None:
 
 def show_events(deployer: Handle, follow: bool, output: Format) -> None:
     """Print the events of a job, and go on until it ends with `follow`."""
-    from jobctl.status import ended, look
+    from jobctl.views.status import ended, look
 
     events = deployer.events()
     while True:

@@ -11,7 +11,7 @@ from jobctl.console import Failed
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.naming import is_service, node_number
 from jobctl.options import Format
-from jobctl.progress import Progress
+from jobctl.views.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 from jobctl.console import Failed, failure_json
 from jobctl.options import Format
-from jobctl.status import status_json
+from jobctl.views.status import status_json
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import Site

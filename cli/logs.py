@@ -53,7 +53,7 @@ def since_time(text: str) -> float:
 
 def stream(deployer: Handle, choice: Choice, output: Format) -> int:
     """Print the chosen lines, and with `follow` those that come until the job ends; return 4 if hosts were missing."""
-    from jobctl.status import ended, look
+    from jobctl.views.status import ended, look
 
     logs = _reader(deployer, _selection(deployer, choice), choice.tail)
     _refuse_unknown(deployer, logs, choice)

@@ -7,16 +7,29 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
-from jobctl import change, compile, console, look, output
-from jobctl.console import Commands
+from jobctl import console
 
 OBJECTS = 200_000  # more of them than before, after which the collector looks for cycles among the new ones
-COMMANDS: Commands = {**compile.COMMANDS, **change.COMMANDS, **look.COMMANDS, **output.COMMANDS}
+# In the order of `--help`. Each is a module of jobctl.commands, of which only what is asked for is imported.
+COMMANDS = (
+    *("init", "import", "validate", "schema", "render"),
+    *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down"),
+    *("check", "status", "list", "wait", "events", "report"),
+    *("logs", "exec", "run", "pull"),
+)
+
+
+def function_of(name: str) -> Callable[..., None]:
+    """Return the function of a command: it is called like its module, with `_` where Python has the word already."""
+    module = import_module(f"jobctl.commands.{'import_' if name == 'import' else name}")
+    function: Callable[..., None] = getattr(module, name, None) or getattr(module, f"{name}_")
+    return function
 
 
 def application(names: Iterable[str]) -> typer.Typer:
@@ -31,7 +44,7 @@ def application(names: Iterable[str]) -> typer.Typer:
     )
     app.callback()(_root)
     for name in names:
-        app.command(name)(COMMANDS[name])
+        app.command(name)(function_of(name))
     return app
 
 

@@ -91,6 +91,15 @@ LongNamespace = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--namespace", metavar="NS", help="The namespace in the cluster.", show_default=False),
 ]
+Timeout = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--timeout",
+        metavar="T",
+        help="How long processes get to end, e.g. 30s; default as in the spec.",
+        show_default=False,
+    ),
+]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]
 
 
@@ -102,3 +111,11 @@ def duration(text: str) -> float:
         return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
     except ValueError as error:
         raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
+
+
+def command_after_dashes(ctx: typer.Context, name: str) -> list[str]:
+    """Return the command that stands after `--`. Ends with 2 if none does."""
+    rest: list[str] | None = ctx.obj
+    if not rest:
+        raise Failed("no command is given", 2, f"write it after `--`: jobctl {name} -- env")
+    return rest

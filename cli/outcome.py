@@ -10,7 +10,7 @@ from jobctl import console
 from jobctl.console import Failed
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.options import Format
-from jobctl.progress import Progress
+from jobctl.views.progress import Progress
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
@@ -143,7 +143,7 @@ def _counts(observed: Observed) -> tuple[int, int]:
 
 def report(deployer: Handle, failed: Failures | None = None) -> None:
     """Print the state of the job as JSON, with the hosts that did not do their part."""
-    from jobctl.status import status_json
+    from jobctl.views.status import status_json
 
     console.out_json(
         {**status_json(deployer), "failed_hosts": [console.failure_json(h, e) for h, e in (failed or {}).items()]}

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobctl import progress
 from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.views import progress
 from kube.conftest import SPEC
 from kube.server import ApiServer
 from kube.store import Object

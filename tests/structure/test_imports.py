@@ -220,3 +220,11 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_each_command_has_its_file() -> None:
+    from jobctl.main import COMMANDS, function_of
+
+    files = [path.stem.rstrip("_") for path in (ROOT / "cli/commands").glob("*.py") if path.stem != "__init__"]
+    assert sorted(files) == sorted(COMMANDS)
+    assert all(function_of(name).__name__.rstrip("_") == name for name in COMMANDS)

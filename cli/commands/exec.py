@@ -1,0 +1,38 @@
+"""`jobctl exec`: a command inside of a running node."""
+
+from __future__ import annotations
+
+import typer
+
+from jobctl.console import command
+from jobctl.options import AcceptNew, ClusterContext, Hosts, Job, Namespace, Node, SshConfig, command_after_dashes
+
+
+@command
+def exec_(
+    ctx: typer.Context,
+    job: Job = None,
+    hosts: Hosts = None,
+    node: Node = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+    context: ClusterContext = None,
+    namespace: Namespace = None,
+) -> None:
+    """Run a command inside of a running node.
+
+    With the environment of its first process, in its directory.
+
+    Example: jobctl exec my-job --node 0 -- env
+    """
+    from jobctl.inside import exec_in_node
+    from jobctl.jobs import Reached
+    from jobctl.running import running_job
+
+    raise typer.Exit(
+        exec_in_node(
+            running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)),
+            node,
+            command_after_dashes(ctx, "exec"),
+        )
+    )

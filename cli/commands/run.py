@@ -1,0 +1,34 @@
+"""`jobctl run`: a command with what the job would have."""
+
+from __future__ import annotations
+
+import typer
+
+from jobctl.console import command
+from jobctl.options import AcceptNew, Exclude, Hosts, Job, Node, On, Set, SshConfig, TargetOption, command_after_dashes
+
+
+@command
+def run(
+    ctx: typer.Context,
+    job: Job = None,
+    hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
+    target: TargetOption = None,
+    node: Node = None,
+    overrides: Set = None,
+    ssh_config: SshConfig = None,
+    accept_new: AcceptNew = False,
+) -> None:
+    """Run a command as the job would.
+
+    With its image, mounts, env, secrets and code, but without the job: for a look around.
+
+    Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
+    """
+    from jobctl.inside import run_like_node
+    from jobctl.jobs import Where, as_started, compile_job
+
+    compiled = compile_job(job, overrides, as_started(job, Where(target, hosts, on, exclude)))
+    raise typer.Exit(run_like_node(compiled, node, command_after_dashes(ctx, "run"), ssh_config, accept_new))

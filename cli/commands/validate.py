@@ -1,0 +1,56 @@
+"""`jobctl validate`: every error and warning of a spec."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from jobctl import console
+from jobctl.console import command
+from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption
+
+
+@command
+def validate(
+    job: Job = None,
+    hosts: Hosts = None,
+    on: On = None,
+    exclude: Exclude = None,
+    target: TargetOption = None,
+    overrides: Set = None,
+    output: Output = Format.text,
+) -> None:
+    """Report every error and warning of a spec.
+
+    With place and remedy, all at once; with --hosts also of the hosts file, and of both together.
+
+    Example: jobctl validate job.yaml --hosts hosts.txt
+    """
+    from jobctl.code import code_json, say_left_out, selection
+    from jobctl.jobs import Where, check, say_unused_hosts, show_diagnostics
+
+    where = Where(target, hosts, on, exclude)
+    checked = check(job, overrides, where)
+    code = selection(checked.loaded, checked.files[0], hosts)
+    errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
+    if output is Format.json:
+        diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
+        about = {} if code is None else {"code": code_json(code)}
+        console.out_json({"valid": not errors, "diagnostics": diagnostics, **about})
+    else:
+        show_diagnostics(checked.diagnostics, checked.loaded.source, sys.stdout)
+        if code is not None and not errors:
+            say_left_out(code)
+        _summary(checked.files, errors, len(checked.diagnostics) - errors)
+    say_unused_hosts(checked, where)
+    if errors:
+        raise typer.Exit(2)
+
+
+def _summary(files: Sequence[Path], errors: int, warnings: int) -> None:
+    counts = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in ((errors, "error"), (warnings, "warning")) if n]
+    names = " and ".join(map(str, files))
+    console.say(f"{names}: {', '.join(counts) if counts else 'valid'}{' (valid)' if warnings and not errors else ''}")

@@ -1,0 +1,1 @@
+"""What several commands show: states, plans, findings, events, progress."""
