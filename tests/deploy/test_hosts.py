@@ -16,6 +16,7 @@ from jobctl.jobspec.deploy.model.inventory import Reach
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.provision import artefacts
 from jobctl.jobspec.deploy.transport.local import Here
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.spec.hosts import Host
@@ -47,12 +48,12 @@ class Unasked(Here):
 
 def look(hosts: Hosts, **without: HostError) -> None:
     """See what is on the hosts, as `observe` does; their engines have nothing."""
-    hosts._seen = {name: site.observe(()) for name, site in hosts.sites.items() if name not in without}
-    hosts._down = without
+    hosts.fleet.seen = {name: site.observe(()) for name, site in hosts.sites.items() if name not in without}
+    hosts.fleet.down = without
 
 
 def test_spares_get_the_launcher_and_hosts_their_own_files_only(hosts: Hosts) -> None:
-    files = {host: sorted(one.path for one in found) for host, found in hosts._artefacts(TWO).items()}
+    files = {host: sorted(one.path for one in found) for host, found in artefacts(hosts.fleet, TWO).items()}
     assert files == {"h0": ["launcher.py", "node-0.sh"], "h1": ["launcher.py", "node-1.sh"], "s0": ["launcher.py"]}
 
 
@@ -63,13 +64,13 @@ def test_a_node_moves_to_a_spare_first_and_never_to_a_host_without_files(hosts: 
     moved = Observed(Control(replace(FIRST, members=FIRST.members[:1])), (), supervised=False)
     hosts.plan = replace(TWO, nodes=TWO.nodes[:1])
     assert hosts.homes(moved) == ("s0", "h1")
-    hosts._seen = {**hosts._seen, "s0": Seen((), Control(), {})}
+    hosts.fleet.seen = {**hosts.fleet.seen, "s0": Seen((), Control(), {})}
     assert hosts.homes(moved) == ("h1",)
 
 
 def test_a_host_with_room_for_two_takes_two(hosts: Hosts) -> None:
     look(hosts)
-    hosts.reach = Reach(tuple(replace(host, nodes=2) for host in hosts.reach.hosts))
+    hosts.fleet.reach = Reach(tuple(replace(host, nodes=2) for host in hosts.reach.hosts))
     assert hosts.homes(Observed(Control(), (), supervised=False)) == ("s0", "s0", "h0", "h1")
 
 

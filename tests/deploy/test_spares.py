@@ -15,8 +15,9 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import Seen
 from jobctl.jobspec.deploy.model.inventory import Reach, dump_reach, load_reach
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets import hosts
+from jobctl.jobspec.deploy.targets import fleet
 from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.provision import idle_hosts
 from jobctl.jobspec.plan.types import HostRef, Plan, Service
 from jobctl.jobspec.spec.hosts import Host
 
@@ -32,29 +33,29 @@ def deployer(tmp_path: Path, plan: Plan = MOVES, gone: tuple[str, ...] = ()) -> 
     file = Reach((*(host for host in HOSTS if host.name not in gone), Host("spare", spare=True)))
     made = Hosts(JobDir(tmp_path / "jobs" / "job"), "compose", file.with_hosts(HOSTS), plan)
     there = {"h0", "h1", "freed", "spare"}
-    made._seen = {host.name: Seen((), NOTHING, {}, there=host.name in there) for host in made.reach.hosts}
+    made.fleet.seen = {host.name: Seen((), NOTHING, {}, there=host.name in there) for host in made.reach.hosts}
     return made
 
 
 def test_a_host_that_a_node_has_left_gets_what_a_node_needs(tmp_path: Path) -> None:
     made = deployer(tmp_path)
-    assert (list(made.spares(MOVES)), made._idle(MOVES)) == (["spare"], {"freed"})
+    assert (list(made.spares(MOVES)), idle_hosts(made.fleet, MOVES)) == (["spare"], {"freed"})
 
 
 def test_so_does_a_host_that_runs_only_etcd(tmp_path: Path) -> None:
     served = replace(MOVES, services=(MEMBER,))
-    assert deployer(tmp_path, served)._idle(served) == {"freed", "etcd"}
+    assert idle_hosts(deployer(tmp_path, served).fleet, served) == {"freed", "etcd"}
 
 
 def test_where_no_node_moves_other_hosts_get_nothing(tmp_path: Path) -> None:
     waits = replace(MOVES, recovery=replace(TWO.recovery, on_host_loss="wait"), services=(MEMBER,))
-    assert deployer(tmp_path, waits)._idle(waits) == set()
+    assert idle_hosts(deployer(tmp_path, waits).fleet, waits) == set()
 
 
 def test_no_node_moves_to_a_host_that_is_in_the_hosts_file_no_more(tmp_path: Path) -> None:
     assert deployer(tmp_path).homes(RUNNING) == ("spare", "freed")
     made = deployer(tmp_path, gone=("freed",))
-    assert (made.reach.left, made._idle(MOVES), made.homes(RUNNING)) == (("freed",), set(), ("spare",))
+    assert (made.reach.left, idle_hosts(made.fleet, MOVES), made.homes(RUNNING)) == (("freed",), set(), ("spare",))
 
 
 def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
@@ -67,7 +68,7 @@ def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
         asked.append(site.host.name)
         raise HostError(site.host.name, "image-missing", "no such image")
 
-    monkeypatch.setattr(hosts, "check", lambda held: None)
+    monkeypatch.setattr(fleet, "check", lambda held: None)
     monkeypatch.setattr(images, "ensure", ensure)
     for name in ("send", "send_secrets", "give", "note_prepared"):
         monkeypatch.setattr(Site, name, lambda self, *args, **how: None)

@@ -26,6 +26,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.observed import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import told_of
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport, checked, problem, put
@@ -227,8 +228,8 @@ class Site:
     def announce(self, node: int, report: Json | None) -> None:
         """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
         if report is not None:
-            new = {**report, "state": "launching", "launcher": {}, "failure": None, "reason": None}
-            put(self.transport, str(self.work / f"node-{node}" / "report.json"), json.dumps(new).encode(), 0o644)
+            path = self.work / f"node-{node}" / "report.json"
+            put(self.transport, str(path), json.dumps(launching(report)).encode(), 0o644)
 
     def start(self, node: int, image: str | None = None) -> None:
         """Start the container of `node` as its artefact says; one that runs from the same artefact stays.

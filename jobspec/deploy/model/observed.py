@@ -145,7 +145,7 @@ FULL = "the disk with the job's own files is full"
 
 # What a launcher reports, in the words of `status`.
 _STATES: dict[str, State] = {
-    "launching": "pending",  # written by the deployer, see Local.apply
+    "launching": "pending",  # written by the deployer, see `launching`
     "waiting": "pending",
     "setup": "starting",
     "running": "running",
@@ -157,6 +157,11 @@ _STATES: dict[str, State] = {
 
 
 _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
+
+
+def launching(report: Json) -> Json:
+    """Return a dead launcher's report, saying that a new one is on its way; which generation it began, stays."""
+    return {**report, "state": "launching", "launcher": {}, "failure": None, "reason": None}
 
 
 def parse_node(

@@ -6,20 +6,13 @@ processes.py) as containers carry labels, so what runs is always found, whatever
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import Literal
@@ -30,14 +23,13 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
 from jobctl.jobspec.deploy.logs.files import Folder
 from jobctl.jobspec.deploy.logs.reader import Logs
-from jobctl.jobspec.deploy.model.control import NOTHING, Control, Image, Ledger, begun_alone, newest, role_of
+from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, begun_alone, newest
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Reach
 from jobctl.jobspec.deploy.model.liveness import Vitals
 from jobctl.jobspec.deploy.model.log_lines import Selection
-from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, parse_node, waits_for
-from jobctl.jobspec.deploy.model.untrusted import number_in
+from jobctl.jobspec.deploy.model.observed import FULL, Observed
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.archive import collect_logs
 from jobctl.jobspec.deploy.store.control_files import read_control, write_generation, write_ledger
@@ -45,20 +37,16 @@ from jobctl.jobspec.deploy.store.events import Written
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
+from jobctl.jobspec.deploy.targets import ending
 from jobctl.jobspec.deploy.targets.background import end_supervisor
+from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
 from jobctl.jobspec.deploy.targets.local_feed import LocalFeed
-from jobctl.jobspec.deploy.targets.local_services import LocalServices, script_hash
+from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers, launcher_hash, port_is_free, script_name
+from jobctl.jobspec.deploy.targets.local_services import HOST, LocalServices, script_hash
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
-from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
-
-HOST = "localhost"
-START_TIMEOUT = 30.0  # seconds within which a started launcher reports
-ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
-LOOK = 0.02  # seconds between two looks at what is waited for
-ALREADY_RUNS = 75  # exit code of a launcher that found another one of its node
 
 
 class Local:
@@ -67,13 +55,14 @@ class Local:
     image: Image | None = None
     reach: Reach | None = None
     interval = 0.1  # reading the reports of a few nodes costs well under a millisecond
+    pause = 0.02
 
     def __init__(self, job: JobDir, plan: Plan | None = None) -> None:
         self.job, self.work = job, job.host
         self.tell: Callable[[str], None] = lambda text: None
         self.plan = plan or job.plan()
         self._services = LocalServices(self.work)
-        self._starting: dict[int, subprocess.Popen[bytes]] = {}
+        self._launchers = LocalLaunchers(self.work)
 
     def where(self) -> tuple[str, ...]:
         """This machine."""
@@ -96,7 +85,7 @@ class Local:
     def observe(self) -> Observed:
         """Read what runs now from the control file, the launchers' reports and the process table."""
         control = self.newest()
-        nodes = tuple(self._observe_node(index, control) for index in self._known_nodes(control))
+        nodes = tuple(self._launchers.observe(control))
         supervised = bool(read_holder(self.job.supervisor_lock))
         services = tuple(self._services.observe())
         obstacles = {HOST: FULL} if is_full(self.work) else {}
@@ -110,20 +99,6 @@ class Local:
         reports = [read_json(path) for path in self.work.glob("node-*/report.json")]
         return newest([read_control(self.work), *map(begun_alone, reports)])
 
-    def _known_nodes(self, control: Control) -> list[int]:
-        folders = [path for path in self.work.glob("node-*") if path.is_dir()]
-        found = {node for path in folders if (node := number_in(path.name[5:])) is not None}
-        joined = {member.node for member in control.generation.members} if control.generation else set()
-        return sorted(found | joined)
-
-    def _observe_node(self, index: int, control: Control = NOTHING) -> ObservedNode:
-        report = read_json(self.work / f"node-{index}" / "report.json")
-        said = (report or {}).get("launcher")
-        launcher = said if isinstance(said, dict) else {}
-        pid = launcher.get("pid") if processes.alive(launcher.get("pid"), launcher.get("start_ticks")) else None
-        artefact = processes.environment(pid).get(processes.ARTEFACT_MARK) if pid else None
-        return parse_node(index, role_of(control, index), HOST, report, pid, artefact)
-
     # What is wanted.
 
     def artefacts(self, plan: Plan) -> Iterator[Artefact]:
@@ -134,8 +109,8 @@ class Local:
 
     def hashes(self, plan: Plan) -> dict[int, str]:
         """Return the hash of each node's artefact, and of the checkpoint directory, which no script here mentions."""
-        found = {artefact.path: _hash(artefact.content, plan) for artefact in self.artefacts(plan)}
-        return {node.index: found[_script(node.index)] for node in plan.nodes}
+        found = {artefact.path: launcher_hash(artefact.content, plan) for artefact in self.artefacts(plan)}
+        return {node.index: found[script_name(node.index)] for node in plan.nodes}
 
     def service_hashes(self, plan: Plan) -> dict[str, str]:
         """Return the hash of each service's script."""
@@ -171,7 +146,7 @@ class Local:
         self.plan = plan
         for artefact in self.artefacts(plan):
             write_atomic(self.work / artefact.path, artefact.content, artefact.mode)
-        write_json(self.work / "environ.json", _environ(plan, start.environ), 0o600)
+        record_environ(self.work, plan, start.environ)
         secrets = self.work / "secrets" / "secrets.json"
         # What runs needs its secrets until the change is made.
         self.leave_secrets({**(read_json(secrets) or {} if self.job.is_changing() else {}), **start.secrets})
@@ -190,7 +165,7 @@ class Local:
     def started_with(self) -> Start | None:
         """Return the environment and the secrets of the last `prepare`."""
         secrets = read_json(self.work / "secrets" / "secrets.json") or {}
-        return Start(_recorded_environ(self.work), secrets)
+        return Start(recorded_environ(self.work), secrets)
 
     def homes(self, observed: Observed) -> tuple[str, ...]:
         """There is only this machine."""
@@ -208,85 +183,15 @@ class Local:
         """Carry out steps about nodes. Raises DeployError: where one node cannot start, none can."""
         for step in steps:
             if step.service is not None and self.plan is not None:
-                self._services.apply(step, self.plan, _recorded_environ(self.work))
+                self._services.apply(step, self.plan, recorded_environ(self.work))
             if step.node is not None:
-                self._apply(step, step.node)
-        self._settle()
+                self._launchers.apply(step, step.node, self.plan)
+        self._launchers.wait_for_reports()
         return {}
-
-    def _apply(self, step: Step, node: int) -> None:
-        if step.kind in ("replace", "remove"):
-            self._end_launcher(node, step.grace)
-        if step.kind == "remove":
-            shutil.rmtree(self.work / f"node-{node}", ignore_errors=True)
-            (self.work / _script(node)).unlink(missing_ok=True)
-        if step.kind in ("replace", "start"):
-            self._start(node)
-
-    def _start(self, node: int) -> None:
-        processes.kill_marked(self.work, node)
-        script, directory = self.work / _script(node), self.work / f"node-{node}"
-        directory.mkdir(parents=True, exist_ok=True)
-        self._announce(directory / "report.json")
-        environ = _recorded_environ(self.work)
-        environ[processes.WORK_MARK] = str(self.work)
-        environ[processes.NODE_MARK] = str(node)
-        environ[processes.ARTEFACT_MARK] = _hash(script.read_bytes(), self.plan)
-        with (directory / "launcher.log").open("ab") as log:
-            self._starting[node] = subprocess.Popen(
-                ["sh", str(script)],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def _announce(self, report: Path) -> None:
-        """Say in a dead launcher's report that a new one is on its way; which generation it began, stays."""
-        last = read_json(report)
-        if last is not None:
-            write_json(report, {**last, "state": "launching", "launcher": {}, "failure": None, "reason": None})
-
-    def _settle(self) -> None:
-        """Wait until every launcher that was started reports. Raises DeployError for those that died at once."""
-        starting, self._starting = self._starting, {}
-        deadline = time.monotonic() + START_TIMEOUT
-        for node, process in starting.items():
-            while not self._observe_node(node).alive:
-                code = process.poll()
-                if code not in (None, ALREADY_RUNS):
-                    raise DeployError(f"the launcher of node {node} ended with code {code}", self._last_words(node))
-                if time.monotonic() > deadline:
-                    raise DeployError(f"the launcher of node {node} says nothing", self._last_words(node))
-                time.sleep(0.01)
-
-    def _last_words(self, node: int) -> str:
-        path = self.work / f"node-{node}" / "launcher.log"
-        lines = path.read_text(errors="replace").splitlines()[-5:] if path.exists() else []
-        return "\n".join([f"{path} ends with:", *lines]) if lines else f"{path} is empty"
 
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job, at the same time on all nodes; the launchers stay."""
-        self.command("stop", grace)
-        self._until(lambda node: node.state not in ("starting", "running"), grace)
-
-    def _until(self, done: Callable[[ObservedNode], bool], grace: float) -> None:
-        """Wait until `done` is true of every node that lives, as long as launchers take at most."""
-        deadline = time.monotonic() + grace + ENDING
-        while waited := [node for node in self.observe().nodes if node.alive and not done(node)]:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return
-            self.tell(waits_for(waited, left - ENDING))
-            time.sleep(LOOK)
-
-    def _end_launcher(self, node: int, grace: float) -> None:
-        """End the launcher of `node` and all its processes: SIGTERM, `grace` seconds, SIGKILL."""
-        observed = self._observe_node(node)
-        if observed.launcher is not None:
-            processes.end(observed.launcher, processes.start_ticks(observed.launcher), grace + ENDING)
-        processes.kill_marked(self.work, node)
+        ending.stop_processes(self, grace)
 
     def begin(self, generation: Generation, ledger: Ledger, patience: float = 0.0) -> Failures:
         """Hand a generation to the launchers; the ledger goes first, see control.py. To look costs nothing here."""
@@ -307,7 +212,7 @@ class Local:
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with a port that is free now. Raises DeployError."""
-        ports = {node.index: self._observe_node(node.index).port for node in nodes}
+        ports = {node.index: self._launchers.observe_node(node.index).port for node in nodes}
         return choose_generation(plan, last, grace, nodes, port_is_free, "this machine", ports)
 
     def finish(self, grace: float) -> None:
@@ -315,24 +220,16 @@ class Local:
         try:
             self.command("finish", grace)
         except OSError:  # the disk is full, and to take the job down makes room
-            self._signal_launchers()
-        self._until(lambda node: not node.alive, grace)
+            self._launchers.terminate(self.newest())
+        ending.wait_for_launchers(self, grace)
         processes.kill_marked(self.work)
-
-    def _signal_launchers(self) -> None:
-        for node in self.observe().nodes:
-            if node.launcher is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(node.launcher, signal.SIGTERM)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, keep the logs, and remove the work directory: artefacts, control file, secrets, reports."""
         end_supervisor(self.job)
         self.finish(grace)
         collected = collect_logs(self.work, self.job.history)
-        for link in self.work.glob("node-*/scratch"):  # of launchers that were killed: see launcher.make_scratch
-            if link.is_symlink() and link.readlink().name.startswith("jobctl-"):
-                shutil.rmtree(link.readlink(), ignore_errors=True)
+        self._launchers.remove_scratch()
         shutil.rmtree(self.work, ignore_errors=True)
         return collected, {}
 
@@ -344,7 +241,7 @@ class Local:
 
         if plan is None:
             return []
-        return preflight(HOST, plan, _process_environ(plan, plan.nodes[0], Start(os.environ, {})), deep=deep)
+        return preflight(HOST, plan, process_environ(plan, plan.nodes[0], Start(os.environ, {})), deep=deep)
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on this machine."""
@@ -403,92 +300,37 @@ class Local:
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command with the environment and in the directory that the processes of `node` would have."""
-        return run_in_foreground(argv, _process_environ(plan, node, start), node.launch.workdir)
+        return run_in_foreground(argv, process_environ(plan, node, start), node.launch.workdir)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs."""
-        counts = {"logs": self._fetch_logs(into), "outputs": self._fetch_outputs(into)}
+        logs = fetch_logs([self.work] if self.work.exists() else sorted(self.job.history.glob("*"))[-1:], into / HOST)
+        counts = {"logs": logs, "outputs": fetch_outputs(self.plan, into / HOST) if self.plan else 0}
         return {what: count for what, count in counts.items() if count}
-
-    def _fetch_logs(self, into: Path) -> int:
-        roots = [self.work] if self.work.exists() else sorted(self.job.history.glob("*"))[-1:]
-        found = [path for root in roots for path in sorted(root.glob("node-*/logs"))]
-        for path in found:
-            shutil.copytree(path, into / HOST / path.parent.name / "logs", dirs_exist_ok=True)
-        return sum(file.is_file() for path in found for file in path.rglob("*"))
-
-    def _fetch_outputs(self, into: Path) -> int:
-        if self.plan is None or not self.plan.nodes[0].launch.workdir:
-            return 0
-        workdir = Path(self.plan.nodes[0].launch.workdir)
-        found = [output for output in self.plan.outputs if (workdir / output).exists()]
-        for output in found:
-            source, to = workdir / output, into / HOST / "outputs" / output
-            if source.is_dir():
-                shutil.copytree(source, to, dirs_exist_ok=True)
-            else:
-                to.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, to)
-        return len(found)
 
     def close(self) -> None:
         """There is nothing to let go of."""
 
 
-def _hash(script: bytes, plan: Plan | None) -> str:
-    checkpoint = plan.checkpoint.dir if plan and plan.checkpoint else ""
-    return sha256(script + b"\0" + os.fsencode(checkpoint)).hexdigest()[:16]
+def fetch_logs(roots: Iterable[Path], into: Path) -> int:
+    """Copy the logs of all nodes below `roots`; return how many files there are."""
+    found = [path for root in roots for path in sorted(root.glob("node-*/logs"))]
+    for path in found:
+        shutil.copytree(path, into / path.parent.name / "logs", dirs_exist_ok=True)
+    return sum(file.is_file() for path in found for file in path.rglob("*"))
 
 
-def _recorded_environ(work: Path) -> dict[str, str]:
-    """Return the environment that `up` was called with."""
-    return dict(read_json(work / "environ.json") or os.environ)
-
-
-def _script(node: int) -> str:
-    return f"node-{node}.sh"
-
-
-def _environ(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return `up`'s environment, with the interpreter that has the framework first on PATH.
-
-    That is the one that runs jobctl, if it can import the framework (a virtual environment need not be activated
-    then); otherwise the PATH is left alone, as for a jobctl installed by itself with pipx.
-    """
-    result = {name: value for name, value in environ.items() if name not in _OWN}
-    if find_spec(framework(plan.framework).module) is not None:
-        result["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environ.get("PATH", os.defpath)])
-    return result
-
-
-def _process_environ(plan: Plan, node: Node, start: Start) -> dict[str, str]:
-    """Return what a process of `node` has in its environment, less what only a generation knows."""
-    job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node.index)}
-    checkpoint = {"JOBCTL_CHECKPOINT_DIR": plan.checkpoint.dir} if plan.checkpoint else {}
-    static = {name: value for name, value in node.launch.env if isinstance(value, str)}
-    return {
-        **_environ(plan, start.environ),
-        **dict(node.container.env),
-        **static,
-        **checkpoint,
-        **job,
-        **start.secrets,
-    }
-
-
-# A job started from within a job (or from a test) is not part of it.
-_OWN = (processes.WORK_MARK, processes.NODE_MARK, processes.ARTEFACT_MARK, "JOBCTL_LAUNCH", "JOBCTL_JOB")
-
-
-def port_is_free(host: str, port: int) -> bool:
-    """Say whether a server could listen on `port`: rendezvous stores bind to all addresses."""
-    del host  # there is but one
-    for family, anywhere in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-        try:
-            with socket.socket(family, socket.SOCK_STREAM) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((anywhere, port))
-        except OSError as error:
-            if family == socket.AF_INET or error.errno == errno.EADDRINUSE:
-                return False
-    return True
+def fetch_outputs(plan: Plan, into: Path) -> int:
+    """Copy the outputs that are in the working directory; return how many of them there are."""
+    if not plan.nodes[0].launch.workdir:
+        return 0
+    workdir = Path(plan.nodes[0].launch.workdir)
+    found = [output for output in plan.outputs if (workdir / output).exists()]
+    for output in found:
+        source, to = workdir / output, into / "outputs" / output
+        if source.is_dir():
+            shutil.copytree(source, to, dirs_exist_ok=True)
+        else:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, to)
+    return len(found)

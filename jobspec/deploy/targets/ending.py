@@ -1,0 +1,46 @@
+"""How the processes of a job end, on hosts and on this machine: all launchers are told, and waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, waits_for
+
+ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher takes to do as it is told
+
+
+class Commanded(Protocol):
+    """A job whose launchers follow commands. `pause`: seconds between two looks at what is waited for."""
+
+    pause: float
+    tell: Callable[[str], None]
+
+    def observe(self) -> Observed:
+        """Read what runs now."""
+
+    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
+        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+
+
+def stop_processes(job: Commanded, grace: float) -> None:
+    """End all processes of a job, at the same time on all nodes; the launchers stay."""
+    job.command("stop", grace)
+    _wait(job, lambda node: node.state not in ("starting", "running"), grace)
+
+
+def wait_for_launchers(job: Commanded, grace: float) -> None:
+    """Wait until no launcher lives, as long as launchers take at most."""
+    _wait(job, lambda node: not node.alive, grace)
+
+
+def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:
+    """Wait until `done` is true of every node that lives, as long as launchers take at most."""
+    deadline = time.monotonic() + grace + ENDING
+    while waited := [node for node in job.observe().nodes if node.reachable and node.alive and not done(node)]:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        job.tell(waits_for(waited, left - ENDING))
+        time.sleep(job.pause)

@@ -1,0 +1,178 @@
+"""Steps on hosts: launchers and services are started there, ended and handed what they missed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from jobctl.jobspec.deploy.apply.deployer import Failures
+from jobctl.jobspec.deploy.apply.generations import choose_generation
+from jobctl.jobspec.deploy.apply.reconcile import Step
+from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.ports import used_ports
+from jobctl.jobspec.deploy.model.container import SeenContainer
+from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, ledger_json
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.host_state import Seen, control_of
+from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
+from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
+from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.render.artefact import control_json
+
+START_TIMEOUT = 60.0  # seconds within which a started launcher reports
+LOOK = 0.2  # seconds between two looks at a launcher that has not reported yet
+
+
+class Launchers:
+    """The launchers of a job on its hosts, and what they are handed."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    # Steps.
+
+    def apply(self, steps: Sequence[Step], prepared: Image | None) -> Failures:
+        """Carry out steps about nodes, and hand-overs, on each host in their order.
+
+        `prepared` is what the image was just found to be. Without it, nodes start with the image of the job's `up`.
+        """
+        fleet = self._fleet
+        todo = {host: [step for step in steps if step.host == host] for host in {step.host for step in steps}}
+        fresh: dict[str, Seen] = {}
+
+        def carry_out(site: Site) -> None:
+            _wait_for_reports(site, self._apply_on(site, todo[site.host.name], prepared), fresh)
+
+        outcome = fleet.on(todo, carry_out)
+        fleet.seen = {**fleet.seen, **fresh}
+        return fleet.failures(outcome)
+
+    def _apply_on(self, site: Site, steps: Sequence[Step], prepared: Image | None) -> set[int]:
+        """Carry out the steps of one host; return the nodes whose launchers were started."""
+        started = set()
+        for step in steps:
+            if step.service is not None:
+                _apply_service(site, step)
+            elif step.kind == "prepare":
+                continue  # `prepare` has done it
+            elif step.node is not None:
+                if self._apply_node(site, step, step.node, prepared):
+                    started.add(step.node)
+            else:
+                control = self._fleet.known or control_of(self._fleet.seen)  # what was observed last
+                raise_if_all(self.hand_over([site.host.name], control.generation, control.ledger))
+        return started
+
+    def _apply_node(self, site: Site, step: Step, node: int, prepared: Image | None) -> bool:
+        """Carry out a step about a node; say whether its launcher was started."""
+        seen = self._fleet.seen.get(site.host.name)
+        if step.kind != "start" or seen is None or any(container.node == node for container in seen.containers):
+            site.end(node, step.grace)
+        if step.kind == "remove" and not step.stale:
+            site.forget(node)
+        if step.kind not in ("replace", "start"):
+            return False
+        site.announce(node, seen.reports.get(node) if seen else None)
+        site.start(node, None if prepared is not None else self._instead(site, node))
+        return True
+
+    def _instead(self, site: Site, node: int) -> str | None:
+        """Return the image to start a node with if its name means another one by now than at `up`."""
+        plan = self._fleet.plan
+        container = next((n.container for n in plan.nodes if n.index == node), None) if plan else None
+        return images.instead(site, container, control_of(self._fleet.seen).ledger.image) if container else None
+
+    # Generations.
+
+    def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
+        """Return the generation after `last` (the first, if None) with ports that are free on their hosts."""
+        fleet = self._fleet
+        first = fleet.sites[min(nodes, key=lambda node: node.index).host.name]
+        taken = {first.host.name: used_ports(first)}
+        others = {node.host.name for node in nodes if node.launch.listens} - set(taken)
+        taken |= {site.host.name: found for site, found in fleet.on(others, used_ports).done.items()}
+        ports = {node.node: node.port for node in fleet.together(fleet.seen, fleet.down).nodes}
+        return choose_generation(
+            plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
+        )
+
+    def begin(self, generation: Generation, ledger: Ledger, patience: float) -> Failures:
+        """Hand a generation to the launchers; the ledger goes first, see control.py."""
+        fleet = self._fleet
+        before = control_of(fleet.seen, fleet.known).generation
+        fleet.job.keep_run(control_json(generation), ledger_json(ledger), control_json(before) if before else None)
+        fleet.known = Control(generation, ledger)
+        others = {host for host, seen in fleet.seen.items() if seen.directories}  # so that left out nodes stop
+        hosts = {member.host for member in generation.members} | others
+        if len(hosts) > AT_ONCE:  # then some wait for others that would be told after them
+            patience = 0.0
+        return fleet.failures(self.hand_over(hosts, generation, ledger, patience))
+
+    def keep(self, ledger: Ledger) -> None:
+        """Keep what recovery has to remember, on all hosts of the job."""
+        homes = [host for host, seen in self._fleet.seen.items() if seen.control.generation or seen.directories]
+        raise_if_all(self.hand_over(homes, ledger=ledger))
+
+    def command(self, verb: Literal["stop", "finish"], grace: float) -> None:
+        """Tell all launchers to `stop` (and stay) or to `finish` (and exit)."""
+        generation = self._fleet.observe().control.generation
+        if generation is not None:
+            told = replace(generation, command=verb, grace=grace)
+            raise_if_all(self.hand_over(self._fleet.hosts_with_nodes(), told))
+
+    def hand_over(
+        self,
+        hosts: Iterable[str],
+        generation: Generation | None = None,
+        ledger: Ledger | None = None,
+        patience: float = 0.0,
+    ) -> Outcome[Site, None]:
+        """Replace the files of the run, side by side: the ledger first, then the control file, as far as given."""
+        ours = ledger_json(ledger) if ledger else b""
+        theirs = control_json(generation) if generation else b""
+        return self._fleet.on(hosts, lambda site: site.hand_over(ours, theirs, patience))
+
+
+def _apply_service(site: Site, step: Step) -> None:
+    """Carry out a step about a service."""
+    name = str(step.service)
+    if step.kind in ("replace", "remove"):
+        site.end(name, step.grace)
+    if step.kind == "remove":
+        site.remove([str(site.work / name), str(site.work / f"{name}.sh")])
+    else:
+        site.start_service(name)
+
+
+def _wait_for_reports(site: Site, started: Iterable[int], fresh: dict[str, Seen]) -> None:
+    """Wait until every launcher that was started reports; put down how the host looks. Raises HostError if one does not."""
+    deadline = time.monotonic() + START_TIMEOUT
+    waiting = set(started)
+    while waiting:
+        seen = fresh[site.host.name] = site.observe()
+        for container in seen.containers:
+            if container.node in waiting and not container.running and not seen.ended(container.node):
+                raise _died(site, container)
+        waiting = {node for node in waiting if not seen.started(node)}
+        if waiting and time.monotonic() > deadline:
+            node = min(waiting)
+            message = f"the launcher of node {node} says nothing"
+            hint = f"`docker logs jobctl-{site.job}-{node}` there"
+            raise HostError(site.host.name, "launcher-silent", message, hint)
+        if waiting:
+            time.sleep(LOOK)
+
+
+def _died(site: Site, container: SeenContainer) -> HostError:
+    """Return why a launcher did not begin: the last words of its container."""
+    code, text = site.containers.last_words(container)
+    words = f": {text.splitlines()[-1]}" if text else ""
+    return HostError(
+        site.host.name,
+        "container-died",
+        f"the container of node {container.node} ended with code {code} before its launcher began{words}",
+        "does the image have `python3`? `container.python` names another interpreter" if code in (126, 127) else None,
+    )

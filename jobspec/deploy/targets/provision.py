@@ -1,0 +1,188 @@
+"""What a plan needs on its hosts before anything is started there: artefacts, code, secrets, images and directories."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from jobctl.jobspec.deploy.apply.deployer import Failures, Start
+from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.send_code import Package, pack_code
+from jobctl.jobspec.deploy.model.control import Image
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.render.artefact import Artefact, folder, render
+from jobctl.jobspec.render.container import code_directory
+
+
+def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
+    """Return for each spare host what identifies all that a node needs there: code, image and the names of secrets."""
+    homes = {node.host.name for node in plan.nodes}
+    node = plan.nodes[0]
+    needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
+    version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
+    return {host.name: version for host in fleet.reach.hosts if host.spare and host.name not in homes}
+
+
+def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
+    """Return the hosts beside spares that a node may move to: they take part in the job, and have no node.
+
+    A node has left them for a spare, or they run a member of etcd only.
+    """
+    shared = plan.checkpoint is None or plan.checkpoint.shared
+    if plan.recovery.on_host_loss != "replace" or not shared:
+        return frozenset()
+    homes = {node.host.name for node in plan.nodes}
+    there = {name for name, seen in fleet.seen.items() if seen.there}
+    there |= {service.host.name for service in plan.services}
+    idle = (host for host in fleet.reach.hosts if host.trains and not host.spare and host.name in there - homes)
+    return frozenset(host.name for host in idle if host.name not in fleet.reach.left)
+
+
+def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
+    """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
+    at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
+    at |= observed.control.homes
+    taken = Counter(at.values())
+    trains = [host for host in fleet.reach.hosts if host.trains and host.name not in fleet.reach.left]
+    ready = [host for host in trains if (seen := fleet.seen.get(host.name)) is not None and seen.there]
+    return tuple(
+        host.name
+        for host in sorted(ready, key=lambda host: not host.spare)
+        for _ in range(host.nodes - taken[host.name])
+    )
+
+
+def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
+    """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
+    spare = [host.name for host in fleet.reach.hosts if host.spare]
+    homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
+    found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spare, *sorted(idle_hosts(fleet, plan)))}
+    folders = {folder(host): host for host in found}
+    for artefact in render(plan, first_generation(plan)):
+        where, slash, path = artefact.path.partition("/")
+        if slash:
+            found[folders[where]].append(replace(artefact, path=path))
+        elif artefact.path == "launcher.py":
+            for files in found.values():
+                files.append(artefact)
+    return found
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a plan's hosts get: `files` and `code`, and `secrets`, beside those that run until a change is made."""
+
+    plan: Plan
+    files: Mapping[str, list[Artefact]]
+    code: Package | None
+    secrets: Mapping[str, str]
+    changing: bool
+    spares: Mapping[str, str]
+    idle: frozenset[str]
+
+    def send(self, site: Site) -> Image | None:
+        """Put on a host what it needs; return what the image means there, None where no node trains."""
+        name = site.host.name
+        trains = {node.host.name for node in self.plan.nodes} | set(self.spares)
+        serves = {service.host.name for service in self.plan.services}
+        if name in trains or name in serves:
+            self._serve(site)
+        if name in trains:
+            return self._equip(site)
+        if name in self.idle:  # what it cannot take is no error: it is needed only if a node moves there
+            with contextlib.suppress(HostError):
+                self._serve(site)
+                self._equip(site)
+        return None
+
+    def _serve(self, site: Site) -> None:
+        """Put artefacts on a host, and the images of its services."""
+        secrets = bool(self.secrets) or self.changing
+        site.send(self.files[site.host.name], _directories(self.plan, site), secrets=secrets)
+        for service in self.plan.services:
+            if service.host.name == site.host.name:
+                images.ensure(site, service.container)
+
+    def _equip(self, site: Site) -> Image:
+        """Put on a host what a node needs beside its artefact."""
+        plan, container = self.plan, self.plan.nodes[0].container
+        if self.code is not None:
+            self.code.send(site)
+        site.send_secrets({**(site.secrets() or {}), **self.secrets} if self.changing else self.secrets)
+        if plan.checkpoint:
+            make_directory(site, plan.checkpoint.dir)
+        image = images.ensure(site, container)
+        site.give(container)
+        if site.host.name in self.spares:
+            site.note_prepared(self.spares[site.host.name])
+        return image
+
+
+def prepare(fleet: Fleet, plan: Plan, start: Start) -> tuple[Image | None, Failures]:
+    """Put all that `plan` needs on its hosts; return what its image means there, and which hosts failed."""
+    names = sorted({name for node in plan.nodes for name in node.launch.secrets})
+    missing = [name for name in names if name not in start.secrets]
+    if missing:
+        raise DeployError(f"no value of secret {', '.join(missing)} is known", "`jobctl up` reads secrets")
+    delivery = Delivery(
+        plan,
+        artefacts(fleet, plan),
+        pack_code(plan) if plan.code else None,
+        {name: start.secrets[name] for name in names},
+        fleet.job.is_changing(),
+        spares(fleet, plan),
+        idle_hosts(fleet, plan),
+    )
+    outcome = fleet.on(set(delivery.files) - set(fleet.down), delivery.send)
+    image = images.together(image for image in outcome.done.values() if image is not None)
+    return image, fleet.failures(outcome)
+
+
+def settle_in(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
+    """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
+    files = artefacts(fleet, plan)
+
+    def send(site: Site) -> None:
+        site.send(files[site.host.name], _directories(plan, site), secrets=True)
+        if plan.code and not site.has(code_directory(plan.code)):
+            message = "the code that runs is not there: it did not answer when `up` sent it"
+            raise HostError(site.host.name, "not-prepared", message, "`jobctl up` sends it")
+        if plan.checkpoint:
+            make_directory(site, plan.checkpoint.dir)
+        site.give(plan.nodes[0].container)
+
+    return fleet.failures(fleet.on(hosts, send))
+
+
+def known_secrets(fleet: Fleet) -> Start | None:
+    """Return the secrets that hosts of the job have; they are the same on all."""
+    for site in fleet.sites.values():
+        try:
+            found = site.secrets() if site.host.name in fleet.seen else None
+        except HostError:
+            continue
+        if found is not None:
+            return Start({}, found)
+    return None
+
+
+def make_directory(site: Site, path: str) -> None:
+    """Make a directory on a host."""
+    checked(site.transport, ["mkdir", "-p", "--", path], f"make {path}")
+
+
+def _directories(plan: Plan, site: Site) -> list[str]:
+    """Return the directories that a host needs for its nodes and services of the job."""
+    nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == site.host.name]
+    services = [service.name for service in plan.services if service.host.name == site.host.name]
+    return ["run/feeds", *nodes, *services, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]
