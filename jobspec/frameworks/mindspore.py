@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start
 from jobctl.jobspec.plan.types import Need, Slot, Value
-from jobctl.jobspec.spec.parts import MindsporeOptions
+from jobctl.jobspec.spec.framework_parts import MindsporeOptions
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec

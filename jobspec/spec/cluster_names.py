@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from jobctl.jobspec.spec.scalars import AnyText, Text, bad
+from jobctl.jobspec.spec.scalars import AnyText, Form, Text, bad
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -62,13 +62,21 @@ def _not_ours(value: str) -> str:
     return value
 
 
-Namespace = Annotated[Text, _form("name of a namespace", _is_label, _LABEL_HINT)]
-ObjectName = Annotated[Text, _form("name of an object in a cluster", is_object, OBJECT_HINT)]
-QueueName = Annotated[Text, _form("name of a queue", _is_word, _WORD_HINT)]
-Key = Annotated[Text, _form("key of a label or taint", _is_key, _KEY_HINT)]
+Namespace = Annotated[Text, _form("name of a namespace", _is_label, _LABEL_HINT), Form(f"string: {_LABEL_HINT}")]
+ObjectName = Annotated[
+    Text, _form("name of an object in a cluster", is_object, OBJECT_HINT), Form(f"string: {OBJECT_HINT}")
+]
+QueueName = Annotated[Text, _form("name of a queue", _is_word, _WORD_HINT), Form(f"string: {_WORD_HINT}")]
+Key = Annotated[Text, _form("key of a label or taint", _is_key, _KEY_HINT), Form("`NAME` or `DOMAIN/NAME`")]
 OwnKey = Annotated[Key, AfterValidator(_not_ours)]
 LabelValue = Annotated[
-    AnyText, _form("value of a label or taint", lambda value: not value or _is_word(value), _WORD_HINT)
+    AnyText,
+    _form("value of a label or taint", lambda value: not value or _is_word(value), _WORD_HINT),
+    Form(f"string: {_WORD_HINT}"),
 ]
-ResourceName = Annotated[Text, _form("name of a resource", _is_key, "as in `nvidia.com/gpu`")]
-Amount = Annotated[AnyText, _form("amount of a resource", _is_amount, "as in `1`, `500m` or `16Gi`")]
+ResourceName = Annotated[
+    Text, _form("name of a resource", _is_key, "as in `nvidia.com/gpu`"), Form("name, such as `nvidia.com/gpu`")
+]
+Amount = Annotated[
+    AnyText, _form("amount of a resource", _is_amount, "as in `1`, `500m` or `16Gi`"), Form("amount, such as `16Gi`")
+]

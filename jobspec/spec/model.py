@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import short
+from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import NAME, is_name
 from jobctl.jobspec.spec.part import Part
@@ -19,30 +20,29 @@ from jobctl.jobspec.spec.parts import (
     ContainerOptions,
     Devices,
     Etcd,
-    MindsporeOptions,
     Network,
     Nodes,
-    PaddleOptions,
     Ps,
-    Recovery,
     Rendezvous,
     Resources,
     Secret,
     SecretSource,
     Texts,
-    TorchOptions,
     Volume,
     one_cpu,
 )
-from jobctl.jobspec.spec.scalars import AnyText, Duration, Int, Text, bad, expected
+from jobctl.jobspec.spec.recovery_part import Recovery
+from jobctl.jobspec.spec.scalars import AnyText, Duration, Form, Int, Text, bad, expected
 
 __all__ = ["Secret", "Spec"]
 
 
+_NAME_HINT = "lower-case letters, digits and `-`; a letter first, no `-` last; at most 40 characters"
+
+
 def _name(value: str) -> str:
     if not is_name(value):
-        hint = "lower-case letters, digits and `-`; a letter first, no `-` last; at most 40 characters"
-        raise bad("bad-name", f"`{value}` is no name for a job", hint)
+        raise bad("bad-name", f"`{value}` is no name for a job", _NAME_HINT)
     return value
 
 
@@ -75,61 +75,177 @@ def _output(path: str) -> str:
 class Spec(Part):
     """A training job: what runs, on how many nodes, and what happens when something fails."""
 
-    version: Annotated[Int, AfterValidator(_version)] = Field(default=1, description="Version of this language.")
-    name: Annotated[Text, AfterValidator(_name)] = Field(
-        description="The job's id, unique on its hosts.", json_schema_extra={"pattern": f"^{NAME}$"}
+    version: Annotated[Int, AfterValidator(_version), Form("`1`")] = Field(
+        default=1, description="The version of the spec's language.", examples=[1]
     )
-    framework: Literal["torch", "paddle", "mindspore"] = Field(description="What the script is written for.")
-    mode: Literal["collective", "ps"] = Field(default="collective", description="Collective, or parameter servers.")
-    image: Text | None = Field(default=None, description="The container image; not needed on target `local`.")
-    pull: Literal["missing", "always", "never"] = Field(default="missing", description="When the image is pulled.")
-    script: Text | None = Field(default=None, description="The Python script that each process runs.")
-    module: Text | None = Field(default=None, description="The Python module that each process runs.")
-    command: tuple[AnyText, ...] | None = Field(default=None, description="The command that is run instead of Python.")
-    args: tuple[AnyText, ...] = Field(default=(), description="Arguments of `script` or `module`.")
+    name: Annotated[Text, AfterValidator(_name), Form(f"string: {_NAME_HINT}")] = Field(
+        json_schema_extra={"pattern": f"^{NAME}$"},
+        description="The name of the job, unique on its hosts.",
+        examples=["resnet"],
+    )
+    framework: Literal["torch", "paddle", "mindspore"] = Field(
+        description="The framework that the script uses.", examples=["torch"]
+    )
+    mode: Literal["collective", "ps"] = Field(
+        default="collective",
+        description="`collective`: all processes train alike. `ps`: servers hold the parameters, trainers use them.",
+        examples=["ps"],
+    )
+    image: Text | None = Field(
+        default=None,
+        description="The container image. Target `local` uses none; every other target needs it.",
+        examples=["registry.example.com/team/train:1.0"],
+    )
+    pull: Literal["missing", "always", "never"] = Field(
+        default="missing",
+        description="When hosts pull the image. `missing`: when they do not have it.",
+        examples=["always"],
+    )
+    script: Text | None = Field(
+        default=None, description="The Python script that each process runs.", examples=["train.py"]
+    )
+    module: Text | None = Field(
+        default=None,
+        description="The Python module that each process runs, instead of a script.",
+        examples=["team.train"],
+    )
+    command: tuple[AnyText, ...] | None = Field(
+        default=None,
+        description="The command to run instead of a Python script or module.",
+        examples=[["bash", "train.sh"]],
+    )
+    args: tuple[AnyText, ...] = Field(
+        default=(), description="Arguments of `script` or `module`.", examples=[["--epochs", "90"]]
+    )
     per: Literal["process", "node"] = Field(
-        default="process", description="Run `command` for each process, or once per node."
+        default="process", description="Whether `command` runs for each process or once per node.", examples=["node"]
     )
-    setup: Texts = Field(default=(), description="Shell commands run once in each new container.")
-    nodes: Annotated[Nodes, BeforeValidator(short.nodes, json_schema_input_type=int | str | Nodes)] = Field(
-        default=1, validate_default=True, description='How many nodes: `4`, or `"2:4"` for an elastic job.'
+    setup: Texts = Field(
+        default=(),
+        description="Shell commands that run once in each new container.",
+        examples=["pip install -r requirements.txt"],
+    )
+    nodes: Annotated[
+        Nodes,
+        BeforeValidator(short.nodes, json_schema_input_type=int | str | Nodes),
+        Form('integer, range such as `"2:4"`, or mapping'),
+    ] = Field(
+        default=1,
+        validate_default=True,
+        description="How many nodes take part. A range makes the job elastic.",
+        examples=["2:4"],
     )
     devices: Annotated[
-        Devices, BeforeValidator(short.devices, json_schema_input_type=str | Devices), AfterValidator(one_cpu)
-    ] = Field(default="cpu", validate_default=True, description="The devices of each node: `cpu:4`, `gpu`, `gpu:8`.")
-    ps: Ps | None = Field(default=None, description="Servers and trainers; mode `ps` only.")
-    rendezvous: Rendezvous = Field(default={}, validate_default=True, description="Where processes meet.")
-    etcd: Etcd | None = Field(default=None, description="An etcd for leases and membership.")
+        Devices,
+        BeforeValidator(short.devices, json_schema_input_type=str | Devices),
+        AfterValidator(one_cpu),
+        Form("`KIND`, `KIND:COUNT` or mapping"),
+    ] = Field(
+        default="cpu",
+        validate_default=True,
+        description="The devices of each node. One process runs per device.",
+        examples=["gpu:8"],
+    )
+    ps: Ps | None = Field(
+        default=None,
+        description="The numbers of servers and trainers. Mode `ps` only.",
+        examples=[{"servers": 2, "trainers": 4}],
+    )
+    rendezvous: Rendezvous = Field(
+        default={}, validate_default=True, description="Where processes meet.", examples=[{"timeout": "15m"}]
+    )
+    etcd: Etcd | None = Field(
+        default=None,
+        description="An etcd that keeps leases and membership, so that a failed process recovers without the supervisor.",
+        examples=[{"managed": {"replicas": 3}}],
+    )
     checkpoint: (
-        Annotated[Checkpoint, BeforeValidator(short.checkpoint, json_schema_input_type=str | Checkpoint)] | None
-    ) = Field(default=None, description="Where checkpoints are kept.")
-    recovery: Recovery = Field(default={}, validate_default=True, description="What happens when something fails.")
-    volumes: tuple[Annotated[Volume, BeforeValidator(short.volume, json_schema_input_type=str | Volume)], ...] = Field(
-        default=(), description="Mounts: `/data:/data:ro`."
+        Annotated[
+            Checkpoint,
+            BeforeValidator(short.checkpoint, json_schema_input_type=str | Checkpoint),
+            Form("absolute path, or mapping"),
+        ]
+        | None
+    ) = Field(default=None, description="Where the script keeps its checkpoints.", examples=["/mnt/shared/resnet"])
+    recovery: Recovery = Field(
+        default={},
+        validate_default=True,
+        description="What happens when something fails.",
+        examples=[{"max_restarts": 10, "hang_timeout": "10m"}],
+    )
+    volumes: tuple[
+        Annotated[
+            Volume,
+            BeforeValidator(short.volume, json_schema_input_type=str | Volume),
+            Form("`SOURCE:TARGET`, `SOURCE:TARGET:ro` or mapping"),
+        ],
+        ...,
+    ] = Field(
+        default=(),
+        description="What to mount into each container, as in Compose.",
+        examples=[["/data/imagenet:/data:ro"]],
     )
     outputs: Annotated[
         tuple[Annotated[AnyText, AfterValidator(_output)], ...],
         BeforeValidator(short.words, json_schema_input_type=str | list[str]),
-    ] = Field(default=(), description="Paths below the working directory that `pull` and `down` fetch.")
+        Form("string, or list of strings"),
+    ] = Field(
+        default=(), description="Paths below the working directory that `pull` and `down` fetch.", examples=[["runs/"]]
+    )
     env: Annotated[
         dict[Annotated[str, AfterValidator(_variable)], AnyText],
         BeforeValidator(_env, json_schema_input_type=dict[str, str | int | float | bool | None]),
+        Form("mapping; each value: string or nothing"),
     ] = Field(
-        default_factory=dict, description="Variables of every process; without a value: as in `up`'s environment."
+        default_factory=dict,
+        description="Variables of every process. A variable without a value takes its value from `up`'s environment.",
+        examples=[{"NCCL_DEBUG": "WARN"}],
     )
-    env_file: Texts = Field(default=(), description="Files of variables, relative to the spec; `env` wins.")
+    env_file: Texts = Field(
+        default=(),
+        description="Files of variables, relative to the spec. `env` overrides them.",
+        examples=[["train.env"]],
+    )
     secrets: Annotated[
         tuple[Secret, ...],
         BeforeValidator(short.secrets, json_schema_input_type=list[str] | dict[str, SecretSource | None]),
-    ] = Field(default=(), description="Variables whose values are never written down.")
-    code: Annotated[Code, BeforeValidator(short.code, json_schema_input_type=str | Code)] | None = Field(
-        default=None, description="The code to send: `.`."
+        Form("list of names, or mapping of names to `env` or `file`"),
+    ] = Field(
+        default=(),
+        description="Variables whose values jobctl never writes down, except into one file of mode 0600.",
+        examples=[["WANDB_API_KEY"]],
     )
-    resources: Resources = Field(default={}, validate_default=True, description="Limits of each container.")
-    network: Network = Field(default={}, validate_default=True, description="Which network the processes use.")
-    container: ContainerOptions = Field(default={}, validate_default=True, description="How containers are started.")
-    stop_grace_period: Duration = Field(default=45.0, description="How long processes get between SIGTERM and SIGKILL.")
-    torch: TorchOptions | None = Field(default=None, description="Options of PyTorch only.")
-    paddle: PaddleOptions | None = Field(default=None, description="Options of PaddlePaddle only.")
-    mindspore: MindsporeOptions | None = Field(default=None, description="Options of MindSpore only.")
-    kubernetes: Kubernetes | None = Field(default=None, description="Target `kubernetes` only.")
+    code: (
+        Annotated[Code, BeforeValidator(short.code, json_schema_input_type=str | Code), Form("path, or mapping")] | None
+    ) = Field(
+        default=None, description="The code to send to every host, which is also the working directory.", examples=["."]
+    )
+    resources: Resources = Field(
+        default={}, validate_default=True, description="Limits of each container.", examples=[{"shm_size": "16g"}]
+    )
+    network: Network = Field(
+        default={},
+        validate_default=True,
+        description="The network that processes use.",
+        examples=[{"interface": "ib0"}],
+    )
+    container: ContainerOptions = Field(
+        default={}, validate_default=True, description="How containers are started.", examples=[{"runtime": "nvidia"}]
+    )
+    stop_grace_period: Duration = Field(
+        default=45.0, description="How long processes get to end after SIGTERM, before SIGKILL.", examples=["2m"]
+    )
+    torch: TorchOptions | None = Field(
+        default=None, description="Options for `framework: torch`.", examples=[{"torchrun": ["--numa-binding", "node"]}]
+    )
+    paddle: PaddleOptions | None = Field(
+        default=None, description="Options for `framework: paddle`.", examples=[{"launcher": "legacy"}]
+    )
+    mindspore: MindsporeOptions | None = Field(
+        default=None, description="Options for `framework: mindspore`.", examples=[{"launcher": "msrun"}]
+    )
+    kubernetes: Kubernetes | None = Field(
+        default=None,
+        description="Options for target `kubernetes`.",
+        examples=[{"operator": "kubeflow", "namespace": "research"}],
+    )

@@ -16,6 +16,7 @@ from jobctl.jobspec.spec.scalars import (
     Bool,
     Duration,
     Float,
+    Form,
     Ids,
     Int,
     Size,
@@ -32,7 +33,7 @@ def _words(what: object) -> BeforeValidator:
     return BeforeValidator(short.words, json_schema_input_type=what)
 
 
-Texts = Annotated[tuple[AnyText, ...], _words(str | list[str | int | float | bool])]
+Texts = Annotated[tuple[AnyText, ...], _words(str | list[str | int | float | bool]), Form("string, or list of strings")]
 
 
 def _port(value: int) -> int:
@@ -41,155 +42,138 @@ def _port(value: int) -> int:
     return value
 
 
-Port = Annotated[Int, AfterValidator(_port)]
+Port = Annotated[Int, AfterValidator(_port), Form("integer from 1 to 65535")]
 
 
 class Nodes(Part):
     """How many nodes take part; a range makes the job elastic."""
 
     min: Annotated[Int, AfterValidator(at_least(1, "`nodes.min`", MOST_NODES))] = Field(
-        description="The fewest nodes that train."
+        description="The fewest nodes that the job trains with.", examples=[2]
     )
     max: Annotated[Int, AfterValidator(at_least(1, "`nodes.max`", MOST_NODES))] = Field(
-        description="The most nodes that train."
+        description="The most nodes that the job trains with.", examples=[4]
     )
 
 
 class Devices(Part):
     """The devices of each node; one process runs per device."""
 
-    kind: Literal["cpu", "gpu", "xpu", "dcu", "npu"] = Field(description="What kind of device.")
-    count: Annotated[Int, AfterValidator(at_least(1, "`devices.count`", MOST_DEVICES))] | None = Field(
-        default=None, description="How many on each node; default all of the host's (`cpu`: 1)."
+    kind: Literal["cpu", "gpu", "xpu", "dcu", "npu"] = Field(
+        description="The kind of device. `xpu`: Kunlun, `dcu`: Hygon, `npu`: Ascend.", examples=["gpu"]
     )
-    ids: Ids | None = Field(default=None, description='Which ones, by their numbers on the host: `"0-3,6"`.')
+    count: Annotated[Int, AfterValidator(at_least(1, "`devices.count`", MOST_DEVICES))] | None = Field(
+        default=None,
+        description="How many devices each node uses. Default: all devices of the host; 1 for `cpu`.",
+        examples=[8],
+    )
+    ids: Ids | None = Field(
+        default=None,
+        description="Which devices each node uses, by their numbers on the host. Default: any `count` of them.",
+        examples=["0-3,6"],
+    )
 
 
 class Ps(Part):
-    """Parameter-server mode: totals over the job, dealt round-robin over the hosts."""
+    """Mode `ps`: totals over the job, which jobctl deals out to the hosts in turn."""
 
     servers: Annotated[Int, AfterValidator(at_least(1, "`ps.servers`", MOST_NODES))] = Field(
-        description="How many servers."
+        description="The number of servers in the job.", examples=[2]
     )
     trainers: Annotated[Int, AfterValidator(at_least(1, "`ps.trainers`", MOST_NODES))] = Field(
-        description="How many trainers."
+        description="The number of trainers in the job.", examples=[4]
     )
-    gloo: Annotated[Int, AfterValidator(at_least(0, "`ps.gloo`"))] = Field(
-        default=0, description="Paddle's with_gloo: 0 none, 1 trainers, 2 all."
+    gloo: Annotated[Int, AfterValidator(at_least(0, "`ps.gloo`")), Form("`0`, `1` or `2`")] = Field(
+        default=0,
+        description="Paddle's `with_gloo`: 0 for no barriers, 1 for barriers among trainers, 2 among servers too.",
+        examples=[1],
     )
-    sync: Bool = Field(default=False, description="Whether trainers depend on each other: then all restart together.")
+    sync: Bool = Field(
+        default=False,
+        description="Whether trainers depend on each other. If they do, all of them restart when one fails.",
+        examples=[True],
+    )
 
 
 class Rendezvous(Part):
     """Where the processes of a generation meet."""
 
     port: Port | None = Field(
-        default=None, description="The first generation's port; default a free one, chosen for each generation."
+        default=None,
+        description="The port of the first generation. Default: a free port, chosen for each generation.",
+        examples=[29500],
     )
     timeout: Annotated[Duration, AfterValidator(positive("`rendezvous.timeout`"))] = Field(
-        default=600.0, description="How long nodes wait for each other."
+        default=600.0, description="How long nodes wait for each other at the start of a generation.", examples=["15m"]
     )
 
 
 class Tls(Part):
-    """Certificates for etcd; paths on the host."""
+    """Certificates for etcd: paths on the host."""
 
-    ca: Text | None = Field(default=None, description="The authority's certificate.")
-    cert: Text | None = Field(default=None, description="The client's certificate.")
-    key: Text | None = Field(default=None, description="The client's key.")
+    ca: Text | None = Field(
+        default=None,
+        description="The certificate of the authority that signed etcd's certificate.",
+        examples=["/etc/etcd/ca.pem"],
+    )
+    cert: Text | None = Field(default=None, description="The client's certificate.", examples=["/etc/etcd/client.pem"])
+    key: Text | None = Field(
+        default=None, description="The client's private key.", examples=["/etc/etcd/client-key.pem"]
+    )
 
 
 class Managed(Part):
-    """An etcd that is started and stopped with the job."""
+    """An etcd that jobctl starts and stops with the job."""
 
-    replicas: Int = Field(default=1, description="How many members: 1 or 3.")
-    port: Port = Field(default=2379, description="The client port of each member.")
+    replicas: Annotated[Int, Form("`1` or `3`")] = Field(
+        default=1, description="How many members: 1 or 3.", examples=[3]
+    )
+    port: Port = Field(default=2379, description="The client port of each member.", examples=[2379])
     image: Text | None = Field(
         default=None,
-        description="The image of the members; default `quay.io/coreos/etcd` of a version that is known to work.",
+        description="The image of the members. Default: `quay.io/coreos/etcd`, in a version that is known to work.",
+        examples=["registry.example.com/etcd:v3.5.21"],
     )
 
 
 class Etcd(Part):
-    """An etcd that exists already (`endpoints`), or one that is `managed`."""
+    """An etcd that already runs (`endpoints`), or one that jobctl runs with the job (`managed`)."""
 
-    endpoints: Texts | None = Field(default=None, description="`host:port` of each member.")
-    tls: Tls | None = Field(default=None, description="Certificates.")
-    user: Text | None = Field(default=None, description="The user to authenticate as.")
-    password: Text | None = Field(default=None, description="The name of the secret that holds the password.")
-    managed: Managed | None = Field(default=None, description="Start one with the job.")
+    endpoints: Texts | None = Field(
+        default=None,
+        description="The address of each member of an etcd that already runs, as `host:port`.",
+        examples=[["10.0.0.7:2379"]],
+    )
+    tls: Tls | None = Field(
+        default=None, description="Certificates, for an etcd that requires TLS.", examples=[{"ca": "/etc/etcd/ca.pem"}]
+    )
+    user: Text | None = Field(default=None, description="The user to authenticate as.", examples=["jobctl"])
+    password: Text | None = Field(
+        default=None, description="The name of the secret that holds the user's password.", examples=["ETCD_PASSWORD"]
+    )
+    managed: Managed | None = Field(
+        default=None, description="Start an etcd with the job, and stop it with the job.", examples=[{"replicas": 3}]
+    )
 
 
 class Checkpoint(Part):
-    """Where the script keeps its checkpoints; jobctl never deletes any."""
+    """Where the script keeps its checkpoints. jobctl never deletes any."""
 
-    dir: Text = Field(description="The same absolute path on host and in container; `JOBCTL_CHECKPOINT_DIR`.")
+    dir: Text = Field(
+        description="The directory: the same absolute path on the host and in the container. The script finds it in `JOBCTL_CHECKPOINT_DIR`.",
+        examples=["/mnt/shared/resnet"],
+    )
     shared: Bool = Field(
-        default=True, description="Whether all hosts see the same files; if not, nodes are never moved."
+        default=True,
+        description="Whether all hosts see the same files there. If not, a node never moves to another host.",
+        examples=[False],
     )
     keep: Annotated[Int, AfterValidator(at_least(1, "`checkpoint.keep`"))] = Field(
-        default=2, description="How many the script should keep: `JOBCTL_CHECKPOINT_KEEP`."
+        default=2,
+        description="How many checkpoints the script should keep. The script finds the number in `JOBCTL_CHECKPOINT_KEEP`.",
+        examples=[5],
     )
-    per_job: Bool = Field(default=False, description="Use a subdirectory named after the job.")
-
-
-def _regex(value: str) -> str:
-    try:
-        re.compile(value)
-    except re.error as error:
-        raise bad("bad-regex", f"`{value}` is no regular expression: {error}") from None
-    return value
-
-
-class Rule(Part):
-    """What to do about a failure that matches; both `log` and `exit` must, where both are given."""
-
-    log: Annotated[Text, AfterValidator(_regex)] | None = Field(
-        default=None, description="A regular expression, searched in the last log lines."
-    )
-    exit: Int | None = Field(default=None, description="The exit code; 128 + n for signal n.")
-    do: Literal["fail", "restart", "exclude_host"] = Field(description="What to do.")
-
-    @model_validator(mode="after")
-    def _matches_something(self) -> Self:
-        if self.log is None and self.exit is None:
-            raise bad("empty-rule", "a rule needs `log` or `exit`")
-        return self
-
-
-HangTimeout = Annotated[
-    float | None,
-    BeforeValidator(short.hang_timeout, json_schema_input_type=Annotated[str, Field(pattern=r"^(off|auto|[0-9].*)$")]),
-]
-
-
-class Recovery(Part):
-    """What happens when something fails."""
-
-    max_restarts: Annotated[Int, AfterValidator(at_least(0, "`recovery.max_restarts`"))] = Field(
-        default=3, description="How many generations may be begun because of failures."
-    )
-    window: Annotated[Duration, AfterValidator(positive("`recovery.window`"))] | None = Field(
-        default=None, description="Count restarts over this long; default the whole run."
-    )
-    on_host_loss: Literal["replace", "shrink", "wait", "fail"] | None = Field(
-        default=None,
-        description="What to do without a host; default `replace` with spares, else `shrink` for a range, else `wait`.",
-    )
-    host_timeout: Annotated[Duration, AfterValidator(positive("`recovery.host_timeout`"))] = Field(
-        default=30.0, description="After how long of silence a host counts as lost."
-    )
-    hang_timeout: HangTimeout = Field(
-        default=None,
-        description="After how long without progress processes are restarted: `off`, `auto` or a duration.",
-    )
-    wait_timeout: Annotated[Duration, AfterValidator(positive("`recovery.wait_timeout`"))] | None = Field(
-        default=None, description="How long to wait for hosts; default for ever."
-    )
-    max_duration: Annotated[Duration, AfterValidator(positive("`recovery.max_duration`"))] | None = Field(
-        default=None, description="How long the job may run; default for ever."
-    )
-    rules: tuple[Rule, ...] = Field(default=(), description="Exceptions, the first that matches counts.")
+    per_job: Bool = Field(default=False, description="Use a subdirectory that is named after the job.", examples=[True])
 
 
 def _absolute(value: str) -> str:
@@ -199,25 +183,44 @@ def _absolute(value: str) -> str:
 
 
 class Volume(Part):
-    """A mount, as in Compose; nothing is created in its place."""
+    """A mount, as in Compose. jobctl does not create a path that the host lacks."""
 
-    kind: Literal["bind", "volume", "tmpfs"] = Field(default="bind", alias="type", description="What is mounted.")
-    source: Text | None = Field(default=None, description="A path on the host, or a volume's name.")
-    target: Annotated[Text, AfterValidator(_absolute)] = Field(description="Where, in the container.")
-    read_only: Bool = Field(default=False, description="Whether it can be written.")
+    kind: Literal["bind", "volume", "tmpfs"] = Field(
+        default="bind",
+        alias="type",
+        description="What to mount: a path of the host, a named volume, or a file system in memory.",
+        examples=["tmpfs"],
+    )
+    source: Text | None = Field(
+        default=None,
+        description="A path on the host, or the name of a volume. A `tmpfs` has none.",
+        examples=["/data/imagenet"],
+    )
+    target: Annotated[Text, AfterValidator(_absolute), Form("absolute path")] = Field(
+        description="The path in the container.", examples=["/data"]
+    )
+    read_only: Bool = Field(default=False, description="Whether the container may only read it.", examples=[True])
 
 
 class SecretSource(Part):
     """Where a secret is read from."""
 
-    env: Text | None = Field(default=None, description="The variable of `up`'s environment; default the same name.")
-    file: Text | None = Field(default=None, description="A file that holds it.")
+    env: Text | None = Field(
+        default=None,
+        description="The variable of `up`'s environment to read. Default: the variable of the same name.",
+        examples=["WANDB_API_KEY"],
+    )
+    file: Text | None = Field(
+        default=None, description="A file to read instead, relative to the spec.", examples=["secrets/wandb.key"]
+    )
 
 
 class Secret(SecretSource):
-    """A value that is read at `up` and never written down but into one 0600 file."""
+    """A value that `up` reads. jobctl never writes it down, except into one file of mode 0600."""
 
-    name: Annotated[Text, Field(pattern=f"^{ENV_NAME}$")] = Field(description="The variable that processes get.")
+    name: Annotated[Text, Field(pattern=f"^{ENV_NAME}$")] = Field(
+        description="The variable that processes get. In the mapping form, this is the key.", examples=["WANDB_API_KEY"]
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -227,53 +230,65 @@ class Secret(SecretSource):
 
 
 class Code(Part):
-    """The code that is sent to every host, and the working directory."""
+    """The code to send to every host, which is also the working directory."""
 
-    source: Text = Field(description="A directory, relative to the spec.")
-    target: Annotated[Text, AfterValidator(_absolute)] = Field(
-        default="/workspace", description="Where it is mounted in the container, as a writable copy."
+    source: Text = Field(description="The directory to send, relative to the spec.", examples=["src"])
+    target: Annotated[Text, AfterValidator(_absolute), Form("absolute path")] = Field(
+        default="/workspace", description="Where it is mounted in the container, as a writable copy.", examples=["/app"]
     )
-    exclude: Texts = Field(default=(), description="Patterns of files that are not sent.")
+    exclude: Texts = Field(
+        default=(), description="Patterns of files that are not sent.", examples=[["*.ipynb", "data/"]]
+    )
     include: Texts = Field(
         default=(),
         exclude_if=lambda value: not value,
-        description="Patterns of files to send even if they would be left out.",
+        description="Patterns of files that are sent although jobctl would leave them out, such as `.env` files.",
+        examples=[[".env.train"]],
     )
 
 
 class UlimitPart(Part):
-    """A limit, -1 for none."""
+    """A limit; `-1` for no limit."""
 
-    soft: Int = Field(description="The soft limit.")
-    hard: Int = Field(description="The hard limit.")
+    soft: Int = Field(description="The soft limit.", examples=[65535])
+    hard: Int = Field(description="The hard limit.", examples=[65535])
 
 
-Limit = Annotated[UlimitPart, BeforeValidator(short.ulimit, json_schema_input_type=int | UlimitPart)]
+Limit = Annotated[
+    UlimitPart,
+    BeforeValidator(short.ulimit, json_schema_input_type=int | UlimitPart),
+    Form("integer (`-1` for no limit), or mapping"),
+]
 
 
 class Resources(Part):
     """Limits of each container."""
 
     shm_size: Annotated[Size, AfterValidator(positive("`resources.shm_size`"))] | None = Field(
-        default=None, description="A cap on /dev/shm, 64g unless set; a cluster's pods have none."
+        default=None,
+        description="The most that `/dev/shm` may hold. Default: `64g` on hosts, no limit in a cluster.",
+        examples=["16g"],
     )
     memory: Annotated[Size, AfterValidator(positive("`resources.memory`"))] | None = Field(
-        default=None, description="A cap on memory."
+        default=None, description="The most memory that each container may use. Default: no limit.", examples=["128g"]
     )
     cpus: Annotated[Float, AfterValidator(positive("`resources.cpus`"))] | None = Field(
-        default=None, description="A cap on cores."
+        default=None, description="How many cores each container may use. Default: all.", examples=[16]
     )
     ulimits: dict[str, Limit] = Field(
         default_factory=dict,
-        description="Limits by name; `memlock` is unlimited by default where devices or RDMA need it, if the engine may do that.",
+        description="Limits by name. Default: those of the engine; `memlock` is unlimited where devices or RDMA need it and the engine allows it.",
+        examples=[{"nofile": 65535}],
     )
 
 
 class Network(Part):
-    """Which network the processes use."""
+    """The network that processes use."""
 
     interface: Text | None = Field(
-        default=None, description="The interface's name; default the one that owns the node's address."
+        default=None,
+        description="The interface that processes communicate over. Default: the interface that owns the node's address.",
+        examples=["ib0"],
     )
 
 
@@ -284,51 +299,25 @@ def _user(value: str) -> str:
 
 
 class ContainerOptions(Part):
-    """The escape hatch: how containers are started."""
+    """How containers are started: an escape hatch for what has no key of its own."""
 
-    user: Annotated[Text, AfterValidator(_user)] | None = Field(
-        default=None, description="`self`, `root` or `UID:GID`."
-    )
-    python: Text = Field(default="python3", description="The interpreter in the image.")
-    runtime: Text | None = Field(default=None, description="The container runtime, e.g. `nvidia`.")
-    devices: Texts = Field(default=(), description="Further device nodes.")
-    cap_add: Texts = Field(default=(), description="Further capabilities.")
-    options: Texts = Field(default=(), description="Further options of `docker run`.")
-
-
-class TorchOptions(Part):
-    """Options of PyTorch only."""
-
-    torchrun: Texts = Field(default=(), description="Further options of torchrun, e.g. `[--numa-binding, node]`.")
-    rejoin: Bool = Field(
-        default=False, description="Mode `ps`: trainers meet servers at `JOBCTL_SERVERS`, and may begin again alone."
-    )
-
-
-class PaddleOptions(Part):
-    """Options of PaddlePaddle only."""
-
-    launcher: Literal["launch", "legacy"] = Field(
-        default="launch", description="`legacy` for images with old Paddle: no launcher of its own."
-    )
-    elastic_timeout: Duration | None = Field(
-        default=None, description="How long Paddle waits for members, in whole seconds, rounded up."
-    )
-
-
-class MindsporeOptions(Part):
-    """Options of MindSpore only."""
-
-    launcher: Literal["roles", "msrun"] = Field(
-        default="roles", description="Start the roles ourselves, or through msrun."
-    )
-    recovery: Literal["restart", "native"] = Field(
-        default="restart",
-        description="`native`: MindSpore's own disaster recovery (≤ 2.5, gpu, with a shared `checkpoint`).",
-    )
-    node_timeout: Duration | None = Field(
+    user: Annotated[Text, AfterValidator(_user), Form("`self`, `root` or `UID:GID`")] | None = Field(
         default=None,
-        description="MindSpore ends all workers when one has been silent for so long (MS_NODE_TIMEOUT); a year if not set.",
+        description="The user that processes run as. `self`: the user who logs in to the host. Default: the image's user.",
+        examples=["self"],
+    )
+    python: Text = Field(
+        default="python3",
+        description="The Python interpreter in the image, 3.8 or later.",
+        examples=["/opt/conda/bin/python"],
+    )
+    runtime: Text | None = Field(
+        default=None, description="The container runtime. Default: the engine's.", examples=["nvidia"]
+    )
+    devices: Texts = Field(default=(), description="Device files to add.", examples=[["/dev/fuse"]])
+    cap_add: Texts = Field(default=(), description="Linux capabilities to add.", examples=[["SYS_PTRACE"]])
+    options: Texts = Field(
+        default=(), description="Further options of `docker run`.", examples=[["--security-opt=seccomp=unconfined"]]
     )
 
 

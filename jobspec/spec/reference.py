@@ -1,13 +1,17 @@
-"""The language as its models know it: keys at a path, the reference page, the table of codes."""
+"""The language as its models know it: the keys at a path, and the pages of docs/ that are generated."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 import typing
 from collections.abc import Iterator, Sequence
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from jobctl.jobspec.spec.forms import form
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.pod_parts import PodSecurityContext
 
@@ -44,40 +48,76 @@ def models_in(annotation: object) -> Iterator[type[BaseModel]]:
 
 
 def spec_page() -> str:
-    """Return docs/spec.md: every key with its form, default and meaning."""
+    """Return docs/spec.md: every key with its meaning, the values it takes, its default and an example."""
     lines = [
         "# The job spec",
         "",
-        "Generated from the models (`python -m jobctl.jobspec.spec docs`). `jobctl schema` prints the same as JSON Schema.",
+        "All keys of `job.yaml`. `jobctl schema` prints them as JSON Schema, for editors; `jobctl init` writes a spec to",
+        "start from. Keys that begin with `x-` are ignored, and YAML anchors work.",
+        "",
+        "This page is generated from the models: `python -m jobctl.jobspec.spec docs`.",
+        "",
+        "| key | meaning |",
+        "|---|---|",
+        *(f"| [`{name}`](#{name}) | {_sentence(info)} |" for name, info in _fields(Spec).items()),
         "",
     ]
-    return "\n".join([*lines, *_section(Spec, "", "The top level")])
+    return "\n".join([*lines, *_section(Spec, "", "Top level")])
 
 
-def _section(model: type[BaseModel], prefix: str, title: str) -> Iterator[str]:
+def _section(model: type[BaseModel], path: str, title: str) -> Iterator[str]:
     yield f"## {title}"
     yield ""
     yield (model.__doc__ or "").strip().splitlines()[0]
     yield ""
-    yield "| key | default | meaning |"
-    yield "|---|---|---|"
-    for name, info in _fields(model).items():
-        yield f"| `{prefix}{name}` | {_default(info)} | {info.description} |"
+    parts = [(name, info, _part(info)) for name, info in _fields(model).items()]
+    for name, info, part in parts:
+        yield from _entry(f"{path}{name}", name, info, part)
+    for name, _, part in parts:
+        if part is not None:
+            yield from _section(part, f"{path}{name}.", f"Keys of `{path}{name}`")
+
+
+def _entry(path: str, name: str, info: FieldInfo, part: type[BaseModel] | None) -> Iterator[str]:
+    meaning, _, default = (info.description or "").partition(" Default: ")
+    below = f" ([its keys](#keys-of-{path.replace('.', '')}))" if part is not None else ""
+    yield f"### `{path}`"
     yield ""
-    for name, info in _fields(model).items():
-        below = next(models_in(info.annotation), None)
-        if (
-            below is not None and below.__module__ != PodSecurityContext.__module__
-        ):  # Kubernetes' own reference has these
-            yield from _section(below, f"{prefix}{name}.", f"`{prefix}{name}`")
+    yield from textwrap.wrap(meaning, 120, break_long_words=False, break_on_hyphens=False)
+    yield ""
+    yield from _item(f"Values: {form(info.annotation, info.metadata)}{below}")
+    yield from _item(f"Default: {default.removesuffix('.') or _default(info)}")
+    yield from _item(f"Example: `{_example(name, info)}`")
+    yield ""
+
+
+def _item(text: str) -> list[str]:
+    return textwrap.wrap(f"- {text}", 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _sentence(info: FieldInfo) -> str:
+    return re.split(r"(?<=\.) ", info.description or "", maxsplit=1)[0]
+
+
+def _part(info: FieldInfo) -> type[BaseModel] | None:
+    """Return the model below a key, none where Kubernetes' own reference has its keys."""
+    below = next(models_in(info.annotation), None)
+    return None if below is None or below.__module__ == PodSecurityContext.__module__ else below
+
+
+def _example(name: str, info: FieldInfo) -> str:
+    value = (info.examples or [None])[0]
+    flow = isinstance(value, list | dict)
+    text = yaml.safe_dump({name: value}, default_flow_style=flow, width=1000, sort_keys=False).strip()
+    return text[1:-1] if flow else text
 
 
 def _default(info: FieldInfo) -> str:
     if info.is_required():
-        return "required"
+        return "none (required)"
     value = info.get_default(call_default_factory=True)
-    if value is None or isinstance(value, BaseModel) or value in ((), {}, ""):
-        return ""
+    if value is None or value in ((), {}, ""):
+        return "the defaults of its keys" if value == {} and _part(info) is not None else "not set"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     return f"`{duration_text(value) if isinstance(value, float) else value}`"

@@ -6,6 +6,7 @@ Scalars come as text, just as the user wrote them (source.py); values that are n
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -138,17 +139,33 @@ def parse_ids(value: object) -> object:
     return tuple(ids)
 
 
-def at_least(least: int, what: str, most: int | None = None) -> Any:
-    """Return a validator of a lower bound (and of an upper one), in our words."""
+@dataclass(frozen=True)
+class Form:
+    """What users write where a key takes this value, in the words of docs/spec.md."""
 
-    def check(value: float) -> float:
-        if value < least:
-            raise bad("out-of-range", f"{what} must be at least {least}, not {value:g}")
-        if most is not None and value > most:
-            raise bad("out-of-range", f"{what} must be at most {most}, not {value:.0f}")
+    text: str
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A lower bound (and an upper one) of what `what` names."""
+
+    least: int
+    what: str
+    most: int | None
+
+    def __call__(self, value: float) -> float:
+        """Return `value` if it is within the bounds."""
+        if value < self.least:
+            raise bad("out-of-range", f"{self.what} must be at least {self.least}, not {value:g}")
+        if self.most is not None and value > self.most:
+            raise bad("out-of-range", f"{self.what} must be at most {self.most}, not {value:.0f}")
         return value
 
-    return check
+
+def at_least(least: int, what: str, most: int | None = None) -> Any:
+    """Return a validator of a lower bound (and of an upper one), in our words."""
+    return AtLeast(least, what, most)
 
 
 def positive(what: str) -> Any:
@@ -162,17 +179,18 @@ def positive(what: str) -> Any:
     return check
 
 
-Text = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str)]
+Text = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str), Form("string")]
 # What ends up as text anyway may be written without quotes.
-AnyText = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str | int | float | bool)]
-Int = Annotated[int, BeforeValidator(parse_int, json_schema_input_type=int)]
-Float = Annotated[float, BeforeValidator(parse_float, json_schema_input_type=float)]
-Bool = Annotated[bool, BeforeValidator(parse_bool, json_schema_input_type=bool)]
+AnyText = Annotated[str, BeforeValidator(parse_str, json_schema_input_type=str | int | float | bool), Form("string")]
+Int = Annotated[int, BeforeValidator(parse_int, json_schema_input_type=int), Form("integer")]
+Float = Annotated[float, BeforeValidator(parse_float, json_schema_input_type=float), Form("number")]
+Bool = Annotated[bool, BeforeValidator(parse_bool, json_schema_input_type=bool), Form("`true` or `false`")]
 Size = Annotated[
     int,
     BeforeValidator(
         parse_size, json_schema_input_type=int | Annotated[str, Field(pattern=r"^[0-9.]+\s*([bkmgtBKMGT][iI]?[bB]?)?$")]
     ),
+    Form("size, such as `512m` or `8g`"),
 ]
 Duration = Annotated[
     float,
@@ -180,5 +198,10 @@ Duration = Annotated[
         duration_value,
         json_schema_input_type=Annotated[str, Field(pattern=r"^(\d+d)?(\d+h)?(\d+m)?(\d+(\.\d+)?s)?(\d+ms)?$")],
     ),
+    Form("duration, such as `30s`, `10m` or `1h30m`"),
 ]
-Ids = Annotated[tuple[int, ...], BeforeValidator(parse_ids, json_schema_input_type=str | list[int])]
+Ids = Annotated[
+    tuple[int, ...],
+    BeforeValidator(parse_ids, json_schema_input_type=str | list[int]),
+    Form('device numbers, such as `"0-3,6"`, or a list of integers'),
+]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 
+from jobctl.jobspec.spec import pod_parts
 from jobctl.jobspec.spec.codes import CODES, LATER
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.spec.reference import codes_page, spec_page
+from jobctl.jobspec.spec.reference import codes_page, models_in, spec_page
 from jobctl.jobspec.spec.schema import json_schema
 
 ROOT = Path(__file__).parents[2]
@@ -93,8 +97,37 @@ def test_generated_pages_are_current(name: str, page: Any) -> None:
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page(), hint
 
 
-def test_the_page_has_every_key_of_the_top_level() -> None:
-    assert set(Spec.model_fields) <= set(re.findall(r"^\| `([a-z_]+)` \|", spec_page(), re.MULTILINE))
+def fields(model: type[BaseModel], path: str = "") -> Iterator[tuple[str, str, FieldInfo]]:
+    """Yield each key with its full path and its field, except for those that Kubernetes documents itself."""
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        yield f"{path}{key}", key, info
+        for part in models_in(info.annotation):
+            if part.__module__ != pod_parts.__name__:
+                yield from fields(part, f"{path}{key}.")
+
+
+FIELDS = {path: (key, info) for path, key, info in fields(Spec)}
+
+
+@pytest.fixture(scope="module")
+def entries() -> dict[str, str]:
+    """The entries of docs/spec.md, by the path of their key."""
+    return dict(re.findall(r"^### `(\S+)`\n(.*?)(?=^##|\Z)", spec_page(), re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_the_page_has_meaning_values_default_and_example(entries: dict[str, str], path: str) -> None:
+    assert re.fullmatch(r"\n\S.*\n\n- Values: \S.*\n- Default: \S.*\n- Example: `\S.*`\n\s*", entries[path], re.DOTALL)
+
+
+@pytest.mark.parametrize("path", FIELDS)
+def test_the_example_of_a_key_is_valid(entries: dict[str, str], path: str) -> None:
+    key, info = FIELDS[path]
+    (shown,) = re.findall(r"^- Example: `(.*)`$", entries[path], re.MULTILINE | re.DOTALL)
+    ((name, value),) = yaml.safe_load(shown).items()
+    assert (name, [value]) == (key, info.examples)
+    TypeAdapter(Annotated[info.annotation, path, *info.metadata]).validate_python(value)
 
 
 def test_all_codes_are_documented() -> None:
