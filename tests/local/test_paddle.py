@@ -193,9 +193,12 @@ def test_elastic_processes_and_nodes_join_again(start: Any, eventually: Any, tmp
         state = eventually(lambda: goes_on(jobs, 0), 240)
         assert state["replicas"] == "2[1:2]"
         drill = ("drill", "p1", "--yes", "--timeout", "4m", "-o", "json", "--node")
+        before = restarts(jobs, 1)  # not always 0: Paddle starts ranks again too, when a node joins late
         told = json.loads(jobs.ok(*drill, "1"))
         assert (told["generation"], told["after"] is None, told["seconds"]["stopped"]) == (1, False, None)
-        assert restarts(jobs, 1) == 1
+        assert restarts(jobs, 1) > before
+        killed = "node 1: rank 1 was killed by SIGKILL; it was started again while the others went on"
+        assert [event["message"] for event in jobs.events()].count(killed) == 1
         reached = eventually(lambda: goes_on(jobs, furthest(state)), 240)
         told = json.loads(jobs.ok(*drill, "0", "--container"))
         assert (told["generation"], told["after"] is None, told["seconds"]["stopped"]) == (1, False, None)
