@@ -216,7 +216,7 @@ def _apply(
     if not steps and not withdrawn:
         return Applied(plan, (), failed, generation is not None)
     fresh = fresh_run(plan, generation, deployer.exists) if options.fresh else None
-    tell_up(deployer, plan)
+    tell_up(deployer, plan, fresh=options.fresh)
     note = teller(deployer, options.output)
     try:
         with Progress(quiet=options.output is Format.json) as progress:
@@ -245,13 +245,14 @@ def secret_names(plan: Plan) -> set[str]:
     return {name for node in plan.nodes for name in node.launch.secrets}
 
 
-def tell_up(deployer: Handle, plan: Plan) -> None:
+def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False) -> None:
     """Record what is brought up: `report` tells it even when the job is down."""
     from jobctl.jobspec.deploy.store import events
 
     nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
     message = f"up: {plan.framework} on {nodes}, target {plan.target}"
-    events.record(deployer.job.events, time.time(), "up", message, framework=plan.framework, target=plan.target)
+    told = {"framework": plan.framework, "target": plan.target, "fresh": fresh}
+    events.record(deployer.job.events, time.time(), "up", message, **told)
 
 
 def teller(deployer: Handle, output: Format) -> Any:
@@ -259,7 +260,7 @@ def teller(deployer: Handle, output: Format) -> Any:
     from jobctl.jobspec.deploy.store import events
 
     def note(step: Step) -> None:
-        events.record(deployer.job.events, time.time(), "step", str(step), node=step.node, by="up")
+        events.record(deployer.job.events, time.time(), "step", str(step), **step.fields(), by="up")
         if output is Format.text:
             console.say(str(step))
 

@@ -2,7 +2,7 @@
 
 A job's log holds all its runs, one after the other. A run begins with a first generation or with `up --fresh`, which
 share nothing with what was before but perhaps a checkpoint, and goes on through failures, `stop` and `restart` until
-the next of these or `down`. Pure; of an event that is not known only the message is used.
+the next of these or `down`. Pure; an event is read by its fields. Its message is for people.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ class Event:
     @property
     def host(self) -> str | None:
         """The host that it is about."""
-        found = _PLACE.search(self.message)
-        return self.text("host") or (found["host"] if found else None)
+        return self.text("host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,6 @@ class Beginning:
     asked: bool
 
 
-# What commands write of their steps is text only: `start node 1 on gpu02: not running`, `generation 2: the code changed`.
-_PLACE = re.compile(r"\bnode (?P<node>[0-9]{1,9}) on (?P<host>[^\s:]+)")
-_GENERATION = re.compile(r"generation (?P<number>[0-9]{1,9})(?: begins)?: (?P<cause>.*)", re.DOTALL)
-_FRESH = "`--fresh`"
 _NODE = re.compile(r"[0-9]{1,9}")
 
 # What `up` writes before the first generation of a run begins.
@@ -85,14 +80,14 @@ def _event(line: Mapping[str, Any]) -> Event:
 
 def beginning(event: Event) -> Beginning | None:
     """Return the generation that begins with `event`, or None."""
-    found = _GENERATION.fullmatch(event.message) if event.kind in ("step", "generation") else None
-    if found is None:
-        return None
     number = event.number("generation")
+    begins = event.kind == "generation" or (event.kind == "step" and event.text("step") == "generation")
+    if number is None or not begins:
+        return None
     return Beginning(
         event.at,
-        int(found["number"]) if number is None else number,
-        found["cause"],
+        number,
+        event.text("cause") or "",
         _members(event.details.get("members")),
         _hosts(event.details.get("hosts")),
         event.kind == "step",
@@ -129,18 +124,29 @@ def _is_over(run: Sequence[Event]) -> bool:
 def _is_new(event: Event, run: Sequence[Event]) -> bool:
     """Say whether `event` begins a run after `run`."""
     begins = beginning(event)
-    if begins is None or not (begins.number == 1 or begins.cause.startswith(_FRESH)):
+    if begins is None or not (begins.number == 1 or _is_fresh(run)):
         return False
     last = next((before.number for told in reversed(run) if (before := beginning(told)) is not None), None)
     # A command's generation may be told of by the supervisor once more.
     return last is not None and (begins.asked or begins.number != last)
 
 
-def _taken_back(run: list[Event]) -> list[Event]:
-    """Take from the end of `run` what prepared the next one, and return it."""
+def _is_fresh(run: Sequence[Event]) -> bool:
+    """Say whether `run` ends with an `up --fresh` that has begun no generation yet."""
+    return any(event.kind == "up" and event.details.get("fresh") is True for event in run[_opening(run) :])
+
+
+def _opening(run: Sequence[Event]) -> int:
+    """Return where the events at the end of `run` begin that prepare its next generation."""
     at = len(run)
     while at and run[at - 1].kind in _OPENING and beginning(run[at - 1]) is None:
         at -= 1
+    return at
+
+
+def _taken_back(run: list[Event]) -> list[Event]:
+    """Take from the end of `run` what prepared the next one, and return it."""
+    at = _opening(run)
     taken = run[at:]
     del run[at:]
     return taken

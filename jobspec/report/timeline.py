@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 
 from jobctl.jobspec.report.runs import Beginning, Chapter, Event, Run, beginning
@@ -44,8 +43,6 @@ class NodeLine:
 
 
 TROUBLE = ("failed", "lost", "fenced")
-
-_STEP = re.compile(r"(?P<kind>start|replace|remove) node (?P<node>[0-9]{1,9}) on ")
 
 # What ends by itself or was ended is not ended again by what ends the job.
 _OVER = ("ended", "failed", "fenced", "stopped")
@@ -122,11 +119,10 @@ def _has_begun(span: Span | None, generation: int) -> bool:
 
 
 def _step(drawing: _Drawing, event: Event) -> None:
-    found = _STEP.match(event.message)
-    if found is None:
+    kind, node = event.text("step"), event.number("node")
+    if node is None or kind not in ("start", "replace", "remove"):
         return
-    node = int(found["node"])
-    if found["kind"] == "remove":
+    if kind == "remove":
         if drawing.open.get(node, Span("", 0.0, 0.0)).host in (None, event.host):
             drawing.close(node, event.at)
     else:

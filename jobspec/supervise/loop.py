@@ -432,4 +432,4 @@ class Supervisor:
 
     def _note(self, step: Step) -> None:
         if step.kind != "generation" and not self._repeats:
-            self.recorder.record("step", str(step), node=step.node)
+            self.recorder.record("step", str(step), **step.fields())

@@ -48,6 +48,7 @@ def _message(node: ObservedNode) -> str | None:
 def _details(node: ObservedNode) -> dict[str, Any]:
     return {
         "node": node.node,
+        "host": node.host,
         "state": node.state,
         "generation": node.generation,
         "exit_code": node.exit_code,

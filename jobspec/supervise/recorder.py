@@ -69,6 +69,7 @@ class Recorder:
             "generation",
             message,
             generation=number,
+            cause=why,
             members=[member.node for member in generation.members],
             hosts={str(member.node): member.host for member in generation.members},
             port=generation.rendezvous.port,

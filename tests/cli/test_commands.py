@@ -475,7 +475,7 @@ def test_report_writes_a_page(jobctl: Any) -> None:
     from jobctl.jobspec.deploy.store import events
 
     history = Path("state") / "jobs" / "small" / "events.jsonl"
-    events.record(history, 1000.0, "step", "generation 1: the job is new", by="up")
+    events.record(history, 1000.0, "step", "generation 1: the job is new", step="generation", generation=1)
     events.record(history, 1090.0, "down", "job taken down")
     ran = jobctl("report")
     assert (ran.code, ran.out, ran.err) == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.store.history import Progress
 from jobctl.jobspec.report.report import Story, tell
 
@@ -29,14 +30,18 @@ def rich(words: tuple[str, ...] = WORDS) -> Story:
     def generation(at: float, number: int, cause: str, *hosts: str) -> None:
         members = {str(at): host for at, host in enumerate(hosts)}
         told = f"generation {number} begins: {cause}"
-        tell_of(at, "generation", told, generation=number, members=[0, 1], port=20000, hosts=members)
+        tell_of(at, "generation", told, generation=number, cause=cause, members=[0, 1], port=20000, hosts=members)
         for index, host in enumerate(hosts):
             node(at + 9 + index, index, host, "running", number)
 
     tell_of(0, "up", f"up: {framework} on 2 nodes, target compose", framework=framework, target="compose")
-    tell_of(1, "step", f"start node 0 on {one}: not running", node=0, by="up")
-    tell_of(1, "step", f"start node 1 on {two}: not running", node=1, by="up")
-    tell_of(9, "step", "generation 1: the job is new", node=None, by="up")
+
+    def step(at: float, one: Step) -> None:
+        tell_of(at, "step", str(one), **one.fields(), by="up")
+
+    step(1, Step("start", f"node 0 on {one}", "not running", 0, host=one))
+    step(1, Step("start", f"node 1 on {two}", "not running", 1, host=two))
+    step(9, Step("generation", "1", "the job is new", generation=1))
     node(22, 0, one, "running", 1)
     node(23, 1, two, "running", 1)
     node(1301, 0, one, "failed", 1, exit_code=137, progress=5170)

@@ -106,8 +106,10 @@ def test_every_event_is_listed() -> None:
 
 def _large(count: int) -> Story:
     """A job of many nodes, the last of which failed."""
-    lines = [{"time": 1.0, "event": "step", "message": f"start node {n} on h{n}: not running"} for n in range(count)]
-    lines.append({"time": 2.0, "event": "step", "message": "generation 1: the job is new"})
+    lines: list[dict[str, Any]] = [
+        {"time": 1.0, "event": "step", "message": "", "step": "start", "node": n, "host": f"h{n}"} for n in range(count)
+    ]
+    lines.append({"time": 2.0, "event": "step", "message": "", "step": "generation", "generation": 1})
     states = [{"node": n, "state": "running", "generation": 1} for n in range(count)]
     lines += [{"time": 3.0, "event": "node", "message": "", **state} for state in states]
     lines.append({"time": 9.0, "event": "node", "message": "", "node": count - 1, "state": "failed", "generation": 1})

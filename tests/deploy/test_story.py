@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import Progress, read_progress, record_progress
 from jobctl.jobspec.report.goodput import Share
@@ -30,17 +31,22 @@ def line(at: float, kind: str, message: str = "", /, **details: Any) -> Line:
     return {"time": at, "event": kind, "message": message, **details}
 
 
+def step(at: float, step: Step) -> Line:
+    return line(at, "step", str(step), **step.fields(), by="up")
+
+
 def start(at: float, node: int, host: str = "localhost") -> Line:
-    return line(at, "step", f"start node {node} on {host}: not running", node=node, by="up")
+    return step(at, Step("start", f"node {node} on {host}", "not running", node, host=host))
 
 
 def asked(at: float, number: int, cause: str = "the job is new") -> Line:
-    return line(at, "step", f"generation {number}: {cause}", node=None, by="up")
+    return step(at, Step("generation", str(number), cause, generation=number))
 
 
 def again(at: float, number: int, cause: str, members: tuple[int, ...] = (0, 1), **details: Any) -> Line:
     message = f"generation {number} begins: {cause}"
-    return line(at, "generation", message, generation=number, members=list(members), port=20000, **details)
+    known = {"generation": number, "cause": cause, "members": list(members), "port": 20000}
+    return line(at, "generation", message, **known, **details)
 
 
 def node(at: float, number: int, state: str, generation: int, **details: Any) -> Line:
@@ -239,7 +245,8 @@ def test_a_pause_is_not_counted() -> None:
         ((asked(1, 1), line(2, "down"), start(3, 0), asked(4, 1)), [2, 2]),
         ((asked(1, 1), line(2, "down"), start(3, 0)), [2, 1]),
         ((asked(1, 1), line(2, "stopped"), asked(3, 2), line(4, "succeeded"), asked(5, 3)), [5]),
-        ((asked(1, 1), line(2, "succeeded"), start(3, 0), asked(4, 2, "`--fresh`: a new run")), [2, 2]),
+        ((asked(1, 1), line(2, "succeeded"), line(3, "up", fresh=True), start(3, 0), asked(4, 2)), [2, 3]),
+        ((asked(1, 1), line(2, "succeeded"), line(3, "up", fresh=False), asked(4, 2)), [4]),
         ((asked(1, 1), start(2, 0), asked(3, 1)), [1, 2]),
         ((asked(1, 1), again(2, 1, "the job is new"), again(3, 2, "x")), [3]),
     ],
@@ -284,7 +291,8 @@ _STATES = st.sampled_from(["starting", "running", "exited", "failed", "lost", "f
 _LINES = st.lists(
     st.one_of(
         st.builds(start, _AT, _NODE, st.sampled_from(["a", "b"])),
-        st.builds(asked, _AT, _NUMBER, st.sampled_from(["the job is new", "`--fresh`: a new run"])),
+        st.builds(asked, _AT, _NUMBER),
+        st.builds(lambda at, fresh: line(at, "up", fresh=fresh), _AT, st.booleans()),
         st.builds(again, _AT, _NUMBER, st.just("why"), st.sampled_from([(0, 1), (0, 1, 2), (1,)])),
         st.builds(
             lambda at, n, s, g, p: node(at, n, s, g, progress=p, exit_code=p), _AT, _NODE, _STATES, _NUMBER, _STEP

@@ -49,9 +49,15 @@ class Step:
     host: str = ""
     stale: bool = False  # what is removed has no part in what runs
     service: str | None = None  # the service that the step is about
+    generation: int | None = None  # the number of the generation that the step begins
 
     def __str__(self) -> str:
         return f"{self.kind} {self.target}: {self.cause}"
+
+    def fields(self) -> dict[str, str | int]:
+        """Return the step as an event's fields, those that say nothing left out."""
+        named = {"node": self.node, "host": self.host or None, "service": self.service, "generation": self.generation}
+        return {"step": self.kind, "cause": self.cause, **{k: v for k, v in named.items() if v is not None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     if cause:
         number = observed.control.generation.number + 1 if observed.control.generation else 1
         grace = wanted.plan.stop_grace if wanted.grace is None else wanted.grace
-        steps.append(Step("generation", str(number), cause, grace=grace))
+        steps.append(Step("generation", str(number), cause, grace=grace, generation=number))
     else:
         steps += _hand_overs(observed)
     if wanted.supervise and not observed.supervised:
