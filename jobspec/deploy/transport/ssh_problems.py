@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
+import re
 import shlex
-import socket
-from collections.abc import Callable
+from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.spec.hosts import Host
@@ -13,111 +13,120 @@ from jobctl.jobspec.spec.hosts import Host
 QUOTED = 200  # characters of what a login prints, at most
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A code, what happened, and what a user does about it; both texts have places for words of the host's."""
+
+    code: str
+    message: str
+    hint: str
+
+
+_IS_IT_UP = "is it up, and the network between? {try_it}"
+NO_ROUTE = Problem(
+    "no-route",
+    "no route to its address",
+    "is the address right, the host up, and does a firewall or VPN let you through? {try_it}",
+)
+REFUSED = Problem("connection-refused", "nothing listens at its SSH port", "is sshd running there? {try_it}")
+UNREADABLE = Problem(
+    "no-identity",
+    "{file}: {reason}",
+    "`identity=` in the hosts file or IdentityFile names a private key that you may read",
+)
+UNREACHABLE = Problem("unreachable", "{reason}", _IS_IT_UP)
+LOST = Problem("lost", "{reason}", "{try_it}")
+
+# By the name of an exception's class, so that nobody has to import Paramiko for it.
+_PARAMIKO = "paramiko.ssh_exception."
+_BY_CLASS = {
+    f"{_PARAMIKO}BadHostKeyException": Problem(
+        "host-key-changed",
+        "its host key has changed: the host was installed anew, or somebody is in between",
+        "if it was installed anew: `ssh-keygen -R {name}`, then connect once with ssh",
+    ),
+    f"{_PARAMIKO}PasswordRequiredException": Problem(
+        "key-locked", "the private key has a passphrase", "`ssh-add` it to an agent"
+    ),
+    f"{_PARAMIKO}BadAuthenticationType": Problem(
+        "wants-password",
+        "it lets nobody in by a key, and jobctl uses no passwords",
+        "let sshd take keys (`PubkeyAuthentication yes`), then `ssh-copy-id {login}`",
+    ),
+    f"{_PARAMIKO}AuthenticationException": Problem(
+        "key-refused",
+        "it refuses the keys that were offered",
+        "{try_it}; name the key with `identity=` in the hosts file or IdentityFile, or add it to the agent"
+        " (passwords are not used)",
+    ),
+    f"{_PARAMIKO}ChannelException": Problem(
+        "too-many-sessions", "sshd gives no session: {error}", "see MaxSessions in sshd_config"
+    ),
+    "socket.gaierror": Problem(
+        "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
+    ),
+    "builtins.TimeoutError": Problem("unreachable", "it does not answer", _IS_IT_UP),
+    "builtins.EOFError": Problem("lost", "the connection was lost while it was to {what}", "{try_it}"),
+}
+
+# What Paramiko tells only by the text of an SSHException; the first that fits.
+_BY_TEXT = (
+    (
+        re.compile("not found in known_hosts"),
+        Problem(
+            "host-key-unknown",
+            "its host key is not known here",
+            "compare it: `ssh {name}`, or `--accept-new-host-keys` to trust all new ones",
+        ),
+    ),
+    (
+        re.compile("negotiating session|existing session|banner|(?i:timed out|timeout)"),
+        Problem("unreachable", "it accepts connections, and then says nothing", "is it overloaded? {try_it}"),
+    ),
+    (
+        re.compile("No authentication methods available|not a valid"),
+        Problem(
+            "key-refused",
+            "there is no key to offer",
+            "name one with `identity=` in the hosts file or IdentityFile, or start an agent; passwords are not used",
+        ),
+    ),
+    (re.compile(""), LOST),
+)
+
+
 def explain(host: Host, error: Exception, what: str) -> HostError | None:
-    """Return what an exception of paramiko or of a socket means, None for what is a bug."""
-    import paramiko
-
-    where = f"{host.user}@{host.name}" if host.user else host.name
-    try_it = f"try `ssh {shlex.quote(where)}`"
-
-    def found(code: str, message: str, hint: str) -> HostError:
-        return HostError(host.name, code, message, hint)
-
-    def no_route() -> HostError:
-        return found(
-            "no-route",
-            "no route to its address",
-            f"is the address right, the host up, and does a firewall or VPN let you through? {try_it}",
-        )
-
-    kinds: tuple[tuple[type[Exception], Callable[[], HostError]], ...] = (
-        (
-            paramiko.BadHostKeyException,
-            lambda: found(
-                "host-key-changed",
-                "its host key has changed: the host was installed anew, or somebody is in between",
-                f"if it was installed anew: `ssh-keygen -R {shlex.quote(host.name)}`, then connect once with ssh",
-            ),
-        ),
-        (
-            paramiko.PasswordRequiredException,
-            lambda: found("key-locked", "the private key has a passphrase", "`ssh-add` it to an agent"),
-        ),
-        (
-            paramiko.BadAuthenticationType,  # an AuthenticationException, too
-            lambda: found(
-                "wants-password",
-                "it lets nobody in by a key, and jobctl uses no passwords",
-                f"let sshd take keys (`PubkeyAuthentication yes`), then `ssh-copy-id {shlex.quote(where)}`",
-            ),
-        ),
-        (
-            paramiko.AuthenticationException,
-            lambda: found(
-                "key-refused",
-                "it refuses the keys that were offered",
-                f"{try_it}; name the key with `identity=` in the hosts file or IdentityFile, or add it to the agent"
-                " (passwords are not used)",
-            ),
-        ),
-        (
-            paramiko.ssh_exception.NoValidConnectionsError,
-            lambda: (
-                found("connection-refused", "nothing listens at its SSH port", f"is sshd running there? {try_it}")
-                if _refused(error)
-                else no_route()
-            ),
-        ),
-        (
-            paramiko.ChannelException,
-            lambda: found("too-many-sessions", f"sshd gives no session: {error}", "see MaxSessions in sshd_config"),
-        ),
-        (
-            socket.gaierror,
-            lambda: found(
-                "unknown-name", "its name cannot be resolved", "is it right? HostName in the SSH configuration"
-            ),
-        ),
-        (
-            TimeoutError,
-            lambda: found("unreachable", "it does not answer", f"is it up, and the network between? {try_it}"),
-        ),
-        (EOFError, lambda: found("lost", f"the connection was lost while it was to {what}", try_it)),
-    )
-    for kind, build in kinds:
-        if isinstance(error, kind):
-            return build()
-    if isinstance(error, paramiko.SSHException):
-        return _ssh_exception(host, error, found, try_it)
-    if isinstance(error, OSError) and error.filename:
-        hint = "`identity=` in the hosts file or IdentityFile names a private key that you may read"
-        return found("no-identity", f"{error.filename}: {error.strerror}", hint)
-    if isinstance(error, OSError) and error.errno in _NO_ROUTE:
-        return no_route()
-    if isinstance(error, OSError):
-        return found("unreachable", f"{error.strerror or error}", f"is it up, and the network between? {try_it}")
-    return None
+    """Return what an exception of Paramiko or of a socket means, None for what is a bug."""
+    problem = _problem_of(error)
+    if problem is None:
+        return None
+    login = shlex.quote(f"{host.user}@{host.name}" if host.user else host.name)
+    words = {
+        "name": shlex.quote(host.name),
+        "login": login,
+        "try_it": f"try `ssh {login}`",
+        "what": what,
+        "error": error,
+        "file": getattr(error, "filename", None),
+        "reason": getattr(error, "strerror", None) or str(error) or type(error).__name__,
+    }
+    return HostError(host.name, problem.code, problem.message.format(**words), problem.hint.format(**words))
 
 
-def _ssh_exception(host: Host, error: Exception, found: Callable[..., HostError], try_it: str) -> HostError:
-    text = str(error)
-    if "not found in known_hosts" in text:
-        hint = f"compare it: `ssh {shlex.quote(host.name)}`, or `--accept-new-host-keys` to trust all new ones"
-        result: HostError = found("host-key-unknown", "its host key is not known here", hint)
-    elif (
-        "negotiating session" in text
-        or "existing session" in text
-        or "banner" in text
-        or "timed out" in text.lower()
-        or "timeout" in text.lower()
-    ):
-        result = found("unreachable", "it accepts connections, and then says nothing", f"is it overloaded? {try_it}")
-    elif "No authentication methods available" in text or "not a valid" in text:
-        hint = "name one with `identity=` in the hosts file or IdentityFile, or start an agent; passwords are not used"
-        result = found("key-refused", "there is no key to offer", hint)
-    else:
-        result = found("lost", text or type(error).__name__, try_it)
-    return result
+def _problem_of(error: Exception) -> Problem | None:
+    classes = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__]
+    if f"{_PARAMIKO}NoValidConnectionsError" in classes:
+        return REFUSED if _refused(error) else NO_ROUTE
+    known = next((_BY_CLASS[name] for name in classes if name in _BY_CLASS), None)
+    if known is not None:
+        return known
+    if f"{_PARAMIKO}SSHException" in classes:
+        return next(problem for pattern, problem in _BY_TEXT if pattern.search(str(error)))
+    if not isinstance(error, OSError):
+        return None
+    if error.filename:
+        return UNREADABLE
+    return NO_ROUTE if error.errno in _NO_ROUTE else UNREACHABLE
 
 
 _NO_ROUTE = (errno.EHOSTUNREACH, errno.ENETUNREACH)
