@@ -66,7 +66,7 @@ def _is_written(directory: JobDir) -> bool:
 
 def _gist(story: Story) -> str:
     """Return the story in a line."""
-    from jobctl.jobspec.report.html import duration, percent
+    from jobctl.jobspec.report.layout import duration, percent
 
     count = len(story.failures)
     what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {duration(story.lost)} lost"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, tzinfo
 from itertools import zip_longest
 
-from jobctl.jobspec.deploy.store.history import Progress
 from jobctl.jobspec.render.environment import html_template
+from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.goodput import Share, Use
 from jobctl.jobspec.report.incidents import Failure, Stack
-from jobctl.jobspec.report.progress import Curve
+from jobctl.jobspec.report.layout import Clock, Mark, Scale, cut, duration, percent, ticks
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
 from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, Span
@@ -24,14 +24,12 @@ from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, Span
 LINES = 64  # nodes that are drawn; more only make those harder to find that something happened to
 LISTED = 2000  # events that are listed, the last ones
 ROWS = 2000  # states in the table of nodes, the first ones
-POINTS = 400  # of a curve: more than a screen shows
-LONGEST = 2000  # characters of a line that anyone wrote
 
 
 def page(story: Story, made: float, zone: tzinfo | None = UTC) -> str:
     """Return the page of a story, made at `made` (seconds since the epoch), with the times of day of `zone` (None: here)."""
-    scale = _Scale(story.begin, max(story.end, story.begin + 1.0))
-    clock = _Clock(story.begin, zone)
+    scale = Scale(story.begin, max(story.end, story.begin + 1.0))
+    clock = Clock(story.begin, zone)
     shown = _shown_nodes(story.nodes)
     return html_template("report.html.j2").render(
         story=story,
@@ -40,70 +38,17 @@ def page(story: Story, made: float, zone: tzinfo | None = UTC) -> str:
         tiles=tuple(_tiles(story)),
         uses=_uses(story.shares),
         paused=duration(story.paused) if story.paused >= 1 else None,
-        chart=_chart(story, scale) if story.curves else None,
+        chart=chart(story, scale) if story.curves else None,
         generations=_generations(story, scale),
         rows=tuple(_row(line, scale, clock) for line in shown),
         table=tuple(row for line in shown for row in _table(line, clock))[:ROWS],
         hidden=len(story.nodes) - len(shown),
         states=_states(shown),
         failures=tuple(_failure(number, failure, clock) for number, failure in enumerate(story.failures, 1)),
-        ticks=_ticks(scale),
+        ticks=ticks(scale),
         events=tuple(_event(event, clock) for event in story.events[-LISTED:]),
         unlisted=max(0, len(story.events) - LISTED),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    """Where a time lies, in percent of the run."""
-
-    begin: float
-    end: float
-
-    def at(self, at: float) -> float:
-        return round(min(100.0, max(0.0, 100 * (at - self.begin) / (self.end - self.begin))), 3)
-
-    def width(self, begin: float, end: float) -> float:
-        return round(self.at(end) - self.at(begin), 3)
-
-
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """Times as text: of day, and since the run began."""
-
-    begin: float
-    zone: tzinfo | None
-
-    def day(self, at: float) -> str:
-        return f"{self._of(at):%Y-%m-%d %H:%M:%S %Z}".strip()
-
-    def time(self, at: float) -> str:
-        same = self._of(at).date() == self._of(self.begin).date()
-        return f"{self._of(at):%H:%M:%S}" if same else f"{self._of(at):%m-%d %H:%M:%S}"
-
-    def since(self, at: float) -> str:
-        return f"+{duration(at - self.begin)}"
-
-    def _of(self, at: float) -> datetime:
-        try:
-            return datetime.fromtimestamp(at, UTC).astimezone(self.zone)
-        except (OverflowError, ValueError, OSError):  # no time that a calendar has
-            return datetime.fromtimestamp(0, UTC)
-
-
-_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as text, in two units at most: `0.4 s`, `48 s`, `3 min 5 s`, `2 d 4 h`."""
-    if seconds < 10:
-        return f"{round(seconds, 1):g} s"
-    whole = round(seconds)
-    large, unit = next((size, unit) for size, unit in _UNITS if whole >= size)
-    small = next(((size, unit) for size, unit in _UNITS if size < large), None)
-    text = f"{whole // large} {unit}"
-    rest = whole % large // small[0] if small else 0
-    return f"{text} {rest} {small[1]}" if small and rest else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +81,6 @@ def _tiles(story: Story) -> Iterator[_Tile]:
 
 def _paused(story: Story) -> str:
     return f"of that {duration(story.paused)} stopped" if story.paused >= 1 else "without a stop"
-
-
-def percent(part: float) -> str:
-    """Return a part of 1 as text; only what is all of it is called 100 %."""
-    text = f"{100 * part:.1f}"
-    return f"{'99.9' if text == '100.0' and part < 1 else text.removesuffix('.0')} %"
 
 
 # Good first, in the order in which they are drawn.
@@ -184,93 +123,6 @@ def _uses(shares: Sequence[Share]) -> tuple[_Used, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
-    """Something at a point of an axis, in percent, with its label; a minor one goes where there is little room."""
-
-    at: float
-    label: str
-    minor: bool = False
-
-
-_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-
-
-def _ticks(scale: _Scale) -> tuple[_Mark, ...]:
-    """Return the marks of the axis of time: at most nine, at round distances."""
-    length = scale.end - scale.begin
-    step = next((step for step in _STEPS if length / step <= 8), 86400 * max(1, -(-length // (8 * 86400))))
-    times = [step * number for number in range(int(length // step) + 1)]
-    return tuple(
-        _Mark(scale.at(scale.begin + at), duration(at) if at else "0", bool(number % 2))
-        for number, at in enumerate(times)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Chart:
-    """Progress over time: curves as points of a drawing 1000 wide and high, marks in percent from left and bottom."""
-
-    lines: tuple[tuple[str, str], ...]  # class, points
-    levels: tuple[_Mark, ...]
-    begins: tuple[_Mark, ...]
-    failures: tuple[_Mark, ...]
-    label: str
-
-
-def _chart(story: Story, scale: _Scale) -> _Chart:
-    steps = [point.step for curve in story.curves for point in curve.points]
-    levels = _levels(min(steps), max(steps))
-    rows = _Scale(levels[0], levels[-1])
-    return _Chart(
-        lines=tuple(line for curve in story.curves for line in _lines(curve, story.shares, scale, rows)),
-        levels=tuple(_Mark(rows.at(level), f"{level:,}".replace(",", "\u202f")) for level in levels),
-        begins=tuple(_Mark(scale.at(b.at), f"generation {b.number}: {b.cause}") for b in story.generations),
-        failures=tuple(_Mark(scale.at(f.at), f.cause) for f in story.failures),
-        label=f"Steps over time: from {min(steps)} to {max(steps)}, in {len(story.curves)} generations",
-    )
-
-
-def _levels(low: int, high: int) -> tuple[int, ...]:
-    """Return round step numbers around what was reached: at most seven, from 0 if that is near."""
-    low = 0 if low <= high / 2 else low
-    size = max(1, high - low)
-    step = next(n * 10**power for power in range(20) for n in (1, 2, 5) if size / (n * 10**power) <= 5)
-    bottom = low // step * step
-    return tuple(range(bottom, max(-(-high // step) * step, bottom + step) + 1, step))
-
-
-def _lines(curve: Curve, shares: Sequence[Share], scale: _Scale, rows: _Scale) -> Iterator[tuple[str, str]]:
-    """Yield the parts of a curve: what was kept, and what was lost."""
-    lost = next((s.begin for s in shares if s.use == "redone" and curve.first.at <= s.begin <= curve.top.at), None)
-    points = _thinned(curve.points)
-    if lost is None:
-        yield "kept", _drawn(points, scale, rows)
-        return
-    turn = Progress(lost, curve.generation, _step_at(curve, lost))
-    if lost > curve.first.at:
-        yield "kept", _drawn([*(p for p in points if p.at < lost), turn], scale, rows)
-    yield "redone", _drawn([turn, *(p for p in points if p.at > lost)], scale, rows)
-
-
-def _step_at(curve: Curve, at: float) -> int:
-    before = max((p for p in curve.points if p.at <= at), key=lambda p: p.at)
-    after = next((p for p in curve.points if p.at > at), before)
-    part = (at - before.at) / (after.at - before.at) if after.at > before.at else 0.0
-    return round(before.step + part * (after.step - before.step))
-
-
-def _thinned(points: Sequence[Progress]) -> Sequence[Progress]:
-    stride = -(-len(points) // POINTS)
-    return [*points[:-1:stride], points[-1]]
-
-
-def _drawn(points: Sequence[Progress], scale: _Scale, rows: _Scale) -> str:
-    """Return points for a polyline; a single one twice, so that it shows."""
-    drawn = [f"{10 * scale.at(p.at):g},{1000 - 10 * rows.at(p.step):g}" for p in points]
-    return " ".join(drawn * 2 if len(drawn) == 1 else drawn)
-
-
-@dataclass(frozen=True, slots=True)
 class _Bar:
     """A part of a row, in thousandths of its width; `title` says all of it."""
 
@@ -281,14 +133,14 @@ class _Bar:
     label: str = ""
 
 
-def _generations(story: Story, scale: _Scale) -> tuple[_Bar, ...]:
+def _generations(story: Story, scale: Scale) -> tuple[_Bar, ...]:
     ends = [begins.at for begins in story.generations[1:]]
     return tuple(
         _Bar(
             "odd" if begins.number % 2 else "even",
             scale.at(begins.at),
             scale.width(begins.at, end),
-            f"generation {begins.number}: {_cut(begins.cause)}",
+            f"generation {begins.number}: {cut(begins.cause)}",
             str(begins.number) if scale.width(begins.at, end) >= 2.5 else "",
         )
         for begins, end in zip_longest(story.generations, ends, fillvalue=story.end)
@@ -303,10 +155,10 @@ class _Row:
     node: int
     hosts: str
     bars: tuple[_Bar, ...]
-    moves: tuple[_Mark, ...]
+    moves: tuple[Mark, ...]
 
 
-def _row(line: NodeLine, scale: _Scale, clock: _Clock) -> _Row:
+def _row(line: NodeLine, scale: Scale, clock: Clock) -> _Row:
     bars = tuple(
         _Bar(_known(span.state), 10 * scale.at(span.begin), 10 * scale.width(span.begin, span.end), _title(span, clock))
         for span in sorted(line.spans, key=lambda span: span.state in TROUBLE)  # what is drawn last is on top
@@ -314,30 +166,30 @@ def _row(line: NodeLine, scale: _Scale, clock: _Clock) -> _Row:
     return _Row(line.node, " → ".join(_few(line.hosts)), bars, tuple(_moves(line, scale)))
 
 
-def _table(line: NodeLine, clock: _Clock) -> Iterator[tuple[int, str, str, str, str, str]]:
+def _table(line: NodeLine, clock: Clock) -> Iterator[tuple[int, str, str, str, str, str]]:
     """Yield the states of a node as text: node, from when, for how long, what, where, what was told."""
     for span in line.spans:
         times = clock.since(span.begin), duration(span.end - span.begin)
-        yield (line.node, *times, span.state, span.host or "", _cut(span.note))
+        yield (line.node, *times, span.state, span.host or "", cut(span.note))
 
 
 def _few(hosts: Sequence[str]) -> Sequence[str]:
     return hosts if len(hosts) <= 4 else [*hosts[:2], "…", *hosts[-1:]]
 
 
-def _moves(line: NodeLine, scale: _Scale) -> Iterator[_Mark]:
+def _moves(line: NodeLine, scale: Scale) -> Iterator[Mark]:
     last = None
     for span in line.spans:
         if last is not None and span.host is not None and span.host != last:
-            yield _Mark(scale.at(span.begin), f"moved from {last} to {span.host}")
+            yield Mark(scale.at(span.begin), f"moved from {last} to {span.host}")
         last = span.host or last
 
 
-def _title(span: Span, clock: _Clock) -> str:
+def _title(span: Span, clock: Clock) -> str:
     where = f" on {span.host}" if span.host else ""
     generation = f", generation {span.generation}" if span.generation else ""
     head = f"{span.state}{where}{generation}: {clock.since(span.begin)}, for {duration(span.end - span.begin)}"
-    return f"{head}\n{_cut(span.note)}" if span.note and span.state not in _PLAIN else head
+    return f"{head}\n{cut(span.note)}" if span.note and span.state not in _PLAIN else head
 
 
 _PLAIN = ("starting", "running", "ended")  # of these all is said by the state
@@ -391,21 +243,21 @@ _OUTCOMES = {
 }
 
 
-def _failure(number: int, failure: Failure, clock: _Clock) -> _Told:
+def _failure(number: int, failure: Failure, clock: Clock) -> _Told:
     times = (failure.detected, failure.stopped, failure.running, failure.training)
     return _Told(
         number=number,
         at=clock.time(failure.at),
         since=clock.since(failure.at),
         node="?" if failure.node is None else str(failure.node),
-        cause=_cut(failure.cause),
+        cause=cut(failure.cause),
         step="" if failure.step is None else str(failure.step),
         times=tuple((name, duration(at)) for name, at in zip(_TIMES, times, strict=True) if at is not None),
         lost=duration(failure.lost),
         outcome=_OUTCOMES[failure.outcome],
         log=failure.log or "log",
-        tail=tuple(map(_cut, failure.tail)),
-        stacks=tuple((_who(stack), tuple(map(_cut, stack.frames))) for stack in failure.stacks),
+        tail=tuple(map(cut, failure.tail)),
+        stacks=tuple((_who(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
     )
 
 
@@ -413,10 +265,6 @@ def _who(stack: Stack) -> str:
     return ", ".join(stack.who) + (f" and {stack.more} more" if stack.more else "")
 
 
-def _event(event: Event, clock: _Clock) -> tuple[str, str, str, str]:
+def _event(event: Event, clock: Clock) -> tuple[str, str, str, str]:
     text = event.message or json.dumps(dict(event.details), ensure_ascii=False)
-    return clock.time(event.at), clock.since(event.at), event.kind, _cut(text)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST} more characters)"
+    return clock.time(event.at), clock.since(event.at), event.kind, cut(text)

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.report.html import LINES, LISTED, duration, page, percent
+from jobctl.jobspec.report.html import LINES, LISTED, page
+from jobctl.jobspec.report.layout import duration, percent
 from jobctl.jobspec.report.report import Story, tell
 
 # Tests are no package (`--import-mode=importlib`).

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -27,6 +28,22 @@ AGAIN = (0.2, 0.5, 1.0)  # seconds before a request is made again whose connecti
 PATIENCE = 60.0  # seconds that a server may have us wait because it is overloaded
 CONNECTIONS = 1024  # that are kept: each log that is followed has one
 PAGE = 500  # objects of a list that are asked for at once
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """One request: what is asked for, and the object that goes with it (its `content` type is the kind of a patch)."""
+
+    method: str
+    call: Call
+    query: Mapping[str, str]
+    body: Object | None = None
+    content: str = "application/json"
+
+    @property
+    def path(self) -> str:
+        """The path and query of its URL."""
+        return f"{self.call.path}{'?' + urlencode(self.query) if self.query else ''}"
 
 
 class Api:
@@ -115,7 +132,7 @@ class Api:
 
     def stream(self, call: Call, query: Mapping[str, str], silence: float | None) -> Any:
         """Return an open answer that is read as it comes; `silence` seconds without a byte end it."""
-        return self._send("GET", call, query, None, "", lambda answer: answer, silence)
+        return self._send(_Request("GET", call, query), lambda answer: answer, silence)
 
     def lines(self, answer: Any, call: Call, *, rest_too: bool = False) -> Iterator[bytes]:
         """Yield the lines of an open answer as they come, without their ends; `rest_too`: the last also if it has none.
@@ -189,7 +206,7 @@ class Api:
         content: str = "application/json",
     ) -> Object:
         """Return what is answered to a request, read whole."""
-        said = self._send(method, call, query or {}, body, content, _read, ANSWER)
+        said = self._send(_Request(method, call, query or {}, body, content), _read, ANSWER)
         try:
             found: Object = json.loads(said)
         except ValueError as error:
@@ -197,23 +214,12 @@ class Api:
             raise Unreachable(self.name, f"what answers is no API server: {error}", hint) from error
         return found
 
-    def _send(
-        self,
-        method: str,
-        call: Call,
-        query: Mapping[str, str],
-        body: Object | None,
-        content: str,
-        take: Callable[[Any], T],
-        silence: float | None,
-    ) -> T:
+    def _send(self, request: _Request, take: Callable[[Any], T], silence: float | None) -> T:
         """Make a request until it is answered; return what is taken of the answer. Raises ApiError, Unreachable."""
-        url = f"{self.client.configuration.host}{call.path}{'?' + urlencode(query) if query else ''}"
-        data = None if body is None else json.dumps(body).encode()
         waited, broken = 0.0, list(AGAIN)
         while True:
             try:
-                answer = self._once(method, url, data, content, silence)
+                answer = self._once(request, silence)
                 if answer.status < 300:
                     return take(answer)
                 said, after = _read(answer), answer.headers.get("Retry-After", "")
@@ -225,18 +231,18 @@ class Api:
                 continue
             pause = float(after) if after.isdigit() else 1.0
             if answer.status not in (429, 503) or not (after or answer.status == 429) or waited + pause > PATIENCE:
-                raise problem_of(call, answer.status, said, self.name)
+                raise problem_of(request.call, answer.status, said, self.name)
             time.sleep(pause)
             waited += pause
 
-    def _once(self, method: str, url: str, data: bytes | None, content: str, silence: float | None) -> Any:
+    def _once(self, request: _Request, silence: float | None) -> Any:
         import urllib3
 
-        headers = self.headers() | ({"Content-Type": content} if data is not None else {})
+        headers = self.headers() | ({} if request.body is None else {"Content-Type": request.content})
         return self.client.rest_client.pool_manager.request(
-            method,
-            url,
-            body=data,
+            request.method,
+            f"{self.client.configuration.host}{request.path}",
+            body=None if request.body is None else json.dumps(request.body).encode(),
             headers=headers,
             timeout=urllib3.Timeout(connect=CONNECT, read=silence),
             preload_content=False,

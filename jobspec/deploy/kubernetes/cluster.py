@@ -15,9 +15,10 @@ from typing import Any
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
 from jobctl.jobspec.deploy.apply.reconcile import Step
-from jobctl.jobspec.deploy.kubernetes import podlogs
+from jobctl.jobspec.deploy.kubernetes import pod_log_archive, pod_logs
 from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.events import ClusterEvents, newest_warning
+from jobctl.jobspec.deploy.kubernetes.job_state import NO_POD, is_over, observe
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     BESIDE,
     BUILT_IN,
@@ -38,10 +39,10 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB as PLAIN_JOB
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.kubernetes.mirror import JobMirror, Mirror, find_all_of
+from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod, seconds
 from jobctl.jobspec.deploy.kubernetes.preflight import Preflight
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.kubernetes.removal import GONE, LOOK, Removal
-from jobctl.jobspec.deploy.kubernetes.seen import NO_POD, Pod, is_over, observe, parse_pod, seconds
 from jobctl.jobspec.deploy.kubernetes.session import Session
 from jobctl.jobspec.deploy.kubernetes.steps import There, steps
 from jobctl.jobspec.deploy.model.control import NOTHING, Control
@@ -146,7 +147,7 @@ class Cluster:
         if self._last_words is None:
             name = next((node.container for node in observed.nodes if node.node == failed[0].node), None)
             pod = next((pod for pod in self.pods() if pod.name == name), None)
-            self._last_words = podlogs.last_lines(self.api, pod, TAIL) if pod else ()
+            self._last_words = pod_logs.last_lines(self.api, pod, TAIL) if pod else ()
         ledger = replace(observed.control.ledger, failures=(replace(failed[0], tail=self._last_words),))
         return replace(observed, control=Control(None, ledger))
 
@@ -293,7 +294,7 @@ class Cluster:
     def _collect(self) -> Path | None:
         """Write the logs of all pods to this machine's history, and return where."""
         into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
-        count, _ = podlogs.collect(self.api, self.pods(), self.plan, into)
+        count, _ = pod_log_archive.collect(self.api, self.pods(), self.plan, into)
         return into if count else None
 
     # Taking down.
@@ -332,7 +333,7 @@ class Cluster:
         """Return what reads the logs of the pods, None if there are none."""
         if not self.pods():
             return None
-        return podlogs.PodLogs(self.api, self.pods, self.plan, selection, last)
+        return pod_logs.PodLogs(self.api, self.pods, self.plan, selection, last)
 
     def events(self) -> Events:
         """Return what reads what happened: here, and in the cluster."""
@@ -349,7 +350,7 @@ class Cluster:
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""
-        count, self._failures = podlogs.collect(self.api, self.pods(), self.plan, into)
+        count, self._failures = pod_log_archive.collect(self.api, self.pods(), self.plan, into)
         return {"logs": count} if count else {}
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.kinds import EVENT, Object
 from jobctl.jobspec.deploy.kubernetes.mirror import Mirror
-from jobctl.jobspec.deploy.kubernetes.seen import seconds
+from jobctl.jobspec.deploy.kubernetes.pods import seconds
 from jobctl.jobspec.deploy.store.events import Written
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 

@@ -121,14 +121,7 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
     if status == 403 and "exceeded quota" in words:
         return f"cannot {call}: {words}", "ask for a larger quota, or ask for less: `nodes`, `devices`, `resources`"
     if status == 403 and "cannot" in words:
-        asked = _VERB.search(words)  # not always what was asked for here: a command in a pod may be `get` or `create`
-        call = replace(call, verb=asked[1]) if asked else call
-        group = f'"{call.kind.group}"'
-        plural = call.resource.split(".", 1)[0] if not call.subresource else f"{call.kind.plural}/{call.subresource}"
-        return (
-            f"no right to {call}",
-            f"ask for a Role in that namespace with apiGroups [{group}], resources [{plural}], verbs [{call.verb}]",
-        )
+        return _no_right(call, words)
     if status == 404 and not details.get("name") and call.name is None:
         hint = (
             "install its operator, or choose another `kubernetes.operator`" if call.kind in MAIN_OF_OPERATORS else None
@@ -153,6 +146,14 @@ def _told(call: Call, status: int, reason: str, words: str, details: Mapping[str
     if status >= 500:
         return f"cannot {call}: the server fails: {words}", "try again; the API server's own log says more"
     return f"cannot {call}: {words}", None
+
+
+def _no_right(call: Call, words: str) -> tuple[str, str]:
+    asked = _VERB.search(words)  # not always what was asked for here: a command in a pod may be `get` or `create`
+    call = replace(call, verb=asked[1]) if asked else call
+    plural = call.resource.split(".", 1)[0] if not call.subresource else f"{call.kind.plural}/{call.subresource}"
+    role = f'apiGroups ["{call.kind.group}"], resources [{plural}], verbs [{call.verb}]'
+    return f"no right to {call}", f"ask for a Role in that namespace with {role}"
 
 
 def _conflicts(words: str, details: Mapping[str, Any]) -> str:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.kubernetes.job_state import observe
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB, PADDLE_JOB, PYTORCH_JOB, Kind
+from jobctl.jobspec.deploy.kubernetes.pods import number_of, parse_pod, role_of
 from jobctl.jobspec.deploy.kubernetes.quantity import quantity
-from jobctl.jobspec.deploy.kubernetes.seen import number_of, observe, parse_pod, role_of
 from jobctl.jobspec.deploy.model.observed import phase
 
 Object = dict[str, Any]

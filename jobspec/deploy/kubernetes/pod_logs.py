@@ -8,24 +8,19 @@ seconds on its way to the kubelet) and leaves out what he had: nothing is lost, 
 from __future__ import annotations
 
 import heapq
-import json
 import queue
-import re
-import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import BinaryIO
 
 from jobctl.jobspec.deploy.kubernetes.api import ANSWER, Api
 from jobctl.jobspec.deploy.kubernetes.kinds import POD, Object
+from jobctl.jobspec.deploy.kubernetes.pod_log_writers import Writer, writers
+from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, Cut
-from jobctl.jobspec.deploy.kubernetes.seen import Pod, numbers, parse_pod
-from jobctl.jobspec.deploy.logs.reader import last_state
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.log_lines import Line, Selection
 from jobctl.jobspec.plan.types import Plan
@@ -34,61 +29,6 @@ AGAIN = 1.0  # seconds before a log is asked for again that could not be read
 _PAUSES = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds before a log is read on whose connection broke
 QUIET = 120.0  # seconds without a line after which a connection may be a dead one
 LAST = 10.0  # seconds that the logs of pods that have ended may take to come
-_NOTES = "launcher.log"  # of what no process has printed
-_INDEX = struct.Struct("<Qd")  # as the launcher writes it beside each log, see deploy/logs/reader.py
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Who writes the log of a pod, in the words of `logs`. `rank` is None where several processes write it.
-
-    In `echoed` logs our launcher says before each line which of its processes, `nproc` of them, has printed it.
-    """
-
-    node: int
-    rank: int | None
-    log: str
-    nproc: int = 1
-    echoed: bool = False
-
-    def line(self, at: float, text: bytes) -> Line:
-        """Return a line of the log."""
-        text = last_state(text)
-        if not self.echoed:
-            return Line(at, self.node, self.rank, 0, self.log, text)
-        found = _ECHO.match(text)
-        if found is None:
-            return Line(at, self.node, None, 0, _NOTES, text)
-        role, rank = found.group(1).decode(), int(found.group(2))
-        name = "worker" if role == "rank" else role
-        return Line(at, self.node, rank, 0, f"{name}log.{rank % self.nproc}", found.group(3))
-
-
-# How our launcher begins what it repeats of its processes (Echo in launcher.py).
-_ECHO = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
-
-
-def _kept_at(line: Line) -> Path:
-    """Return where a line is kept once the job is down, as on hosts."""
-    folder = Path(f"node-{line.node}", "logs")
-    return folder / line.log if line.rank is None else folder / "0" / line.log
-
-
-def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
-    """Return who writes the log of each pod, by the pod's uid: the only process of a pod has a rank."""
-    index = numbers(pods, plan)
-    planned = {node.index: node for node in plan.nodes} if plan else {}
-    found = {}
-    for pod in pods:
-        number = index[pod.role, pod.number]
-        node = planned.get(number)
-        if pod.launcher:
-            found[pod.uid] = Writer(number, None, "", node.launch.nproc if node else 1, echoed=True)
-        elif node is not None and node.launch.nproc == 1:
-            found[pod.uid] = Writer(number, pod.number, f"{node.launch.log_name}.0")
-        else:
-            found[pod.uid] = Writer(number, None, f"{pod.role}.log")
-    return found
 
 
 @dataclass(slots=True)
@@ -351,57 +291,3 @@ def last_lines(api: Api, pod: Pod, count: int) -> tuple[str, ...]:
     except DeployError:
         return ()
     return tuple(line.text.decode("utf-8", "replace") for line in lines)
-
-
-def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> tuple[int, dict[str, DeployError]]:
-    """Write the logs of all pods below `into`, laid out as on hosts; return how many there are, and what could not be read.
-
-    Of a node that had several pods one after the other, they are in one file. A log that cannot be read, as its pod's node
-    is off, ends with the reason: it keeps no other from being read, and nobody from taking the job down.
-    """
-    who = writers(pods, plan)
-    count, unread = 0, dict[str, DeployError]()
-    for pod in sorted(pods, key=lambda pod: pod.created):
-        kept = _Kept(into)
-        try:
-            for line in PodLog(api, pod, who[pod.uid]).so_far():
-                kept.write(line)
-        except DeployError as error:
-            unread[pod.name] = error
-            text = f"the log of pod {pod.name} could not be read: {error.message}"
-            kept.write(Line(time.time(), who[pod.uid].node, None, 0, _NOTES, text.encode()))
-        count += kept.close()
-    return count, unread
-
-
-class _Kept:
-    """Logs that are kept below a folder, each with its index, and with the ranks of who wrote them."""
-
-    def __init__(self, into: Path) -> None:
-        self.into = into
-        self.files: dict[Path, tuple[BinaryIO, BinaryIO]] = {}
-
-    def write(self, line: Line) -> None:
-        """Append a line to its log, and its time to the index."""
-        path = self.into / _kept_at(line)
-        if path not in self.files:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.files[path] = path.open("ab"), path.with_name(f"{path.name}.idx").open("ab")
-            self._note_rank(path, line)
-        log, index = self.files[path]
-        index.write(_INDEX.pack(log.tell(), line.time))
-        log.write(line.text + b"\n")
-
-    def _note_rank(self, path: Path, line: Line) -> None:
-        if line.rank is None:
-            return
-        record = path.parents[2] / "processes" / "0" / f"{path.suffix[1:]}.json"
-        record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps({"rank": line.rank}), encoding="utf-8")
-
-    def close(self) -> int:
-        """Return how many logs there are."""
-        for pair in self.files.values():
-            for file in pair:
-                file.close()
-        return len(self.files)

@@ -1,39 +1,22 @@
-"""What runs of a job in a cluster: pods and the objects that they are made of, parsed into what all targets tell.
+"""How a job in a cluster stands, from its pods and the objects that they are made of.
 
 Pure. An operator's own words about the job decide how it stands; pods say how each node does.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.kubernetes.kinds import (
-    PADDLE_JOB,
-    QUEUE_LABEL,
-    Object,
-    is_suspended,
-    labels_of,
-)
+from jobctl.jobspec.deploy.kubernetes.kinds import PADDLE_JOB, QUEUE_LABEL, Object, is_suspended, labels_of
+from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.model.control import Control, Ledger
-from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase, State
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
 from jobctl.jobspec.plan.types import Failure, Plan
 from jobctl.jobspec.render.marks import OWNER, ROLE, annotation_of, label_of
 
-# Where the number of a pod within its role stands: of indexed Jobs (also those of the trainer), and of kubeflow.
-_INDEX_LABELS = ("batch.kubernetes.io/job-completion-index", "training.kubeflow.org/replica-index")
-_REPLICA_LABEL = "training.kubeflow.org/replica-type"
-_NUMBER_AT_END = re.compile(r"-(\d+)$")  # paddle-operator's pods: JOB-worker-0
-
-# The roles of kubeflow's and paddle-operator's replicas, where a pod does not say what it is to jobctl.
-_ROLE_LABELS = (_REPLICA_LABEL, "paddle-res-type")
-_ROLES = {"worker": "trainer", "master": "trainer", "ps": "server"}
 _ORDER = ("trainer", "server", "scheduler")  # of nodes, where no plan says another
-
-_LAUNCHER = "/jobctl/launcher"  # where it is mounted, see render/kubernetes.py
 
 # What phases of paddle-operator mean (PaddleJobPhase of its API).
 _PADDLE: dict[str, Phase] = {
@@ -60,36 +43,6 @@ _CONDITIONS: dict[str, Phase] = {
 }
 
 NO_POD = "no pod has been made yet"
-# Reasons why a container waits that mean that it will not start by itself, or has not before.
-_BROKEN = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerError")
-_NORMAL = ("ContainerCreating", "PodInitializing")
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """One pod of a job, as far as it matters here. `number` is counted within its role; times are seconds."""
-
-    name: str
-    uid: str
-    role: str
-    number: int
-    created: float
-    host: str
-    state: State
-    container: str
-    reason: str | None = None
-    exit_code: int | None = None
-    started_at: float | None = None
-    ended_at: float = 0.0
-    last_words: str = ""
-    restarts: int = 0
-    leaving: bool = False
-    launcher: bool = False  # whether our launcher runs in it, which repeats what its processes print
-
-    @property
-    def ended(self) -> bool:
-        """Whether it runs no more and never will."""
-        return self.state in ("exited", "failed") and self.exit_code is not None
 
 
 def observe(mains: Sequence[Object], pods: Sequence[Object], plan: Plan | None) -> Observed:
@@ -105,143 +58,6 @@ def observe(mains: Sequence[Object], pods: Sequence[Object], plan: Plan | None) 
     failures = tuple(_failures(seen, nodes)) if verdict[0] == "failed" else ()
     control = Control(None, Ledger(0.0, failures=failures))
     return Observed(control, tuple(nodes), supervised=None, owners=owners, verdict=verdict)
-
-
-# Pods.
-
-
-def parse_pod(pod: Object) -> Pod:
-    """Return a pod as it matters here."""
-    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
-    main = _main_container(spec)
-    told: dict[str, Any] = next((c for c in status.get("containerStatuses") or () if c["name"] == main), {})
-    running, ended = _at(told, "running"), _at(told, "terminated")
-    state, reason = _state(pod, told)
-    last = ended or (told.get("lastState") or {}).get("terminated") or {}
-    return Pod(
-        name=meta["name"],
-        uid=meta["uid"],
-        role=role_of(pod),
-        number=number_of(pod),
-        created=seconds(meta.get("creationTimestamp")) or 0.0,
-        host=spec.get("nodeName") or "",
-        state=state,
-        container=main,
-        reason=reason,
-        exit_code=ended.get("exitCode"),
-        started_at=seconds(running.get("startedAt") or ended.get("startedAt")),
-        ended_at=seconds(last.get("finishedAt")) or 0.0,
-        last_words=last.get("message") or "",
-        restarts=told.get("restartCount") or 0,
-        leaving=meta.get("deletionTimestamp") is not None,
-        launcher=_runs_launcher(spec),
-    )
-
-
-def role_of(pod: Object) -> str:
-    """Return what a pod does in the job."""
-    told = label_of(pod, ROLE)
-    if told is not None:
-        return told
-    labels = labels_of(pod)
-    named = next((labels[label] for label in _ROLE_LABELS if label in labels), "worker")
-    return _ROLES.get(named.lower(), named.lower())
-
-
-def number_of(pod: Object) -> int:
-    """Return a pod's number within its role, as it was told, as its labels have it, or else its name."""
-    labels = labels_of(pod)
-    # The first worker beside a master has index 0 too, and is told that its rank is 1.
-    rank = _variable(pod, "RANK") if _REPLICA_LABEL in labels else ""
-    if rank.isdigit():
-        return int(rank)
-    for label in _INDEX_LABELS:
-        if labels.get(label, "").isdigit():
-            return int(labels[label])
-    found = _NUMBER_AT_END.search(pod["metadata"]["name"])
-    return int(found.group(1)) if found else 0
-
-
-def _variable(pod: Object, name: str) -> str:
-    """Return a variable of a pod's container; empty if it has none, or refers to something."""
-    containers = (pod.get("spec") or {}).get("containers") or [{}]
-    found = (one.get("value") for one in containers[0].get("env") or () if one["name"] == name)
-    return next(found, None) or ""
-
-
-def _main_container(spec: Mapping[str, Any]) -> str:
-    containers = spec.get("containers") or [{"name": ""}]
-    return str(containers[0]["name"])
-
-
-def _runs_launcher(spec: Mapping[str, Any]) -> bool:
-    containers = spec.get("containers") or [{}]
-    return any(mount["mountPath"] == _LAUNCHER for mount in containers[0].get("volumeMounts") or ())
-
-
-def _at(told: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return what a container's state says of being `waiting`, `running` or `terminated`; empty if it is not."""
-    return (told.get("state") or {}).get(what) or {}
-
-
-def _state(pod: Object, told: Mapping[str, Any]) -> tuple[State, str | None]:
-    status = pod.get("status") or {}
-    phase, reason = status.get("phase"), status.get("reason")
-    ended, waiting = _at(told, "terminated"), _at(told, "waiting")
-    if phase == "Unknown" or reason == "NodeLost" or (pod["metadata"].get("deletionTimestamp") and _is_silent(status)):
-        return "lost", "its node is not heard"
-    if phase == "Succeeded" or (ended and ended.get("exitCode") == 0):
-        return "exited", None
-    if phase == "Failed" or ended:
-        return "failed", _why_failed(status, ended)
-    if waiting.get("reason") in _BROKEN:
-        return "failed", _said(waiting)
-    if _at(told, "running"):
-        return "running", None
-    if not (pod.get("spec") or {}).get("nodeName"):
-        return "pending", _unscheduled(status)
-    return "starting", _waits(status, waiting)
-
-
-def _is_silent(status: Mapping[str, Any]) -> bool:
-    """Say whether a pod's node has not been heard for so long that the pod counts as not ready because of it."""
-    return any(c.get("reason") in ("NodeLost", "NodeStatusUnknown") for c in status.get("conditions") or ())
-
-
-def _why_failed(status: Mapping[str, Any], ended: Mapping[str, Any]) -> str:
-    if status.get("reason"):  # Evicted, DeadlineExceeded, Preempted, NodeShutdown: not the container's fault
-        return _said(status)
-    if ended.get("reason") == "OOMKilled":
-        return "it was killed because it used more memory than `resources.memory` allows"
-    code = ended.get("exitCode")
-    return f"it exited with code {code}" if code is not None else "failed"
-
-
-def _said(told: Mapping[str, Any]) -> str:
-    message = told.get("message")
-    return f"{told.get('reason')}: {message}" if message else str(told.get("reason"))
-
-
-def _unscheduled(status: Mapping[str, Any]) -> str:
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition.get("status") == "False" and condition.get("message"):
-            return f"waits for a node of the cluster: {condition['message']}"
-    return "waits for a node of the cluster"
-
-
-def _waits(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
-    for told in status.get("initContainerStatuses") or ():
-        first = _at(told, "waiting")
-        if first.get("reason") and first["reason"] not in _NORMAL:
-            return f"waits for its container {told['name']}: {_said(first)}"
-        if _at(told, "running"):
-            return f"waits for its container {told['name']} to end"
-    if waiting.get("reason") and waiting["reason"] not in _NORMAL:
-        return f"waits: {_said(waiting)}"
-    return "waits for its container"
-
-
-# Nodes.
 
 
 def numbers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[tuple[str, int], int]:
@@ -321,9 +137,6 @@ def _failures(pods: Sequence[Pod], nodes: Sequence[ObservedNode]) -> Iterator[Fa
         reason=first.reason,
         role=first.role,
     )
-
-
-# The job.
 
 
 def _is_gone(node: ObservedNode) -> bool:
@@ -421,8 +234,3 @@ def _under_way(
 def is_over(main: Object) -> bool:
     """Say whether a controller will do no more about its object."""
     return said_of(main)[0] in ("succeeded", "failed")
-
-
-def seconds(stamp: str | None) -> float | None:
-    """Return the seconds since the epoch that a time of the API means."""
-    return datetime.fromisoformat(stamp).timestamp() if stamp else None

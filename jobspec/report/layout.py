@@ -1,0 +1,100 @@
+"""Where things lie on the page of a report, and how times and parts are written. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+
+LONGEST = 2000  # characters of a line that anyone wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where a time lies, in percent of the run."""
+
+    begin: float
+    end: float
+
+    def at(self, at: float) -> float:
+        """Return where a time lies."""
+        return round(min(100.0, max(0.0, 100 * (at - self.begin) / (self.end - self.begin))), 3)
+
+    def width(self, begin: float, end: float) -> float:
+        """Return how much of the run lies between two times."""
+        return round(self.at(end) - self.at(begin), 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Times as text: of day, and since the run began."""
+
+    begin: float
+    zone: tzinfo | None
+
+    def day(self, at: float) -> str:
+        """Return a time with its date and zone."""
+        return f"{self._of(at):%Y-%m-%d %H:%M:%S %Z}".strip()
+
+    def time(self, at: float) -> str:
+        """Return a time of day, with the date where that is not the day on which the run began."""
+        same = self._of(at).date() == self._of(self.begin).date()
+        return f"{self._of(at):%H:%M:%S}" if same else f"{self._of(at):%m-%d %H:%M:%S}"
+
+    def since(self, at: float) -> str:
+        """Return how long after the beginning of the run a time was: `+3 min 5 s`."""
+        return f"+{duration(at - self.begin)}"
+
+    def _of(self, at: float) -> datetime:
+        try:
+            return datetime.fromtimestamp(at, UTC).astimezone(self.zone)
+        except (OverflowError, ValueError, OSError):  # no time that a calendar has
+            return datetime.fromtimestamp(0, UTC)
+
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as text, in two units at most: `0.4 s`, `48 s`, `3 min 5 s`, `2 d 4 h`."""
+    if seconds < 10:
+        return f"{round(seconds, 1):g} s"
+    whole = round(seconds)
+    large, unit = next((size, unit) for size, unit in _UNITS if whole >= size)
+    small = next(((size, unit) for size, unit in _UNITS if size < large), None)
+    text = f"{whole // large} {unit}"
+    rest = whole % large // small[0] if small else 0
+    return f"{text} {rest} {small[1]}" if small and rest else text
+
+
+def percent(part: float) -> str:
+    """Return a part of 1 as text; only what is all of it is called 100 %."""
+    text = f"{100 * part:.1f}"
+    return f"{'99.9' if text == '100.0' and part < 1 else text.removesuffix('.0')} %"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something at a point of an axis, in percent, with its label; a minor one goes where there is little room."""
+
+    at: float
+    label: str
+    minor: bool = False
+
+
+_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+def ticks(scale: Scale) -> tuple[Mark, ...]:
+    """Return the marks of the axis of time: at most nine, at round distances."""
+    length = scale.end - scale.begin
+    step = next((step for step in _STEPS if length / step <= 8), 86400 * max(1, -(-length // (8 * 86400))))
+    times = [step * number for number in range(int(length // step) + 1)]
+    return tuple(
+        Mark(scale.at(scale.begin + at), duration(at) if at else "0", bool(number % 2))
+        for number, at in enumerate(times)
+    )
+
+
+def cut(text: str) -> str:
+    """Return a text without what is longer than a page should show."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text) - LONGEST} more characters)"
