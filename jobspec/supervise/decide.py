@@ -24,7 +24,7 @@ from jobctl.jobspec.supervise.placing import decide_loss, joining, judge_placed,
 
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
     """Return what the supervisor does now (`now`: seconds since the epoch)."""
-    generation, ledger = observed.control.generation, observed.control.ledger
+    generation = observed.control.generation
     left = over(observed)
     if left is not None:
         return _say_goodbye(left, observed, policy, world)
@@ -50,6 +50,11 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return not_before(verdict, world.rejoining[failure.node], now)
     if failure is not None:
         return judge_placed(failure, observed, policy, now, world)
+    return _repair(observed, generation, stale) or _go_on(observed, policy, now, world)
+
+
+def _repair(observed: Observed, generation: Generation, stale: list[str]) -> Repair | None:
+    """Return what is missing of the current generation, None if nothing is."""
     missing = [str(node.node) for node in observed.members if _is_missing(node, generation)]
     if missing:
         return Repair(f"node {', '.join(missing)} has no launcher")
@@ -60,11 +65,17 @@ def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTH
         return Repair(f"{', '.join(stale)} belongs elsewhere now")
     if observed.outdated:
         return Repair(f"{', '.join(observed.outdated)} missed a generation")
+    return None
+
+
+def _go_on(observed: Observed, policy: Recovery, now: float, world: World) -> Decision:
+    """Return what to do about a generation that runs as it should."""
+    began = observed.control.ledger.began
     more = joining(observed, world)
     if more:
         hosts = frozenset(world.planned[node] for node in more)
         return Grow(f"there is a host for node {', '.join(map(str, more))} again", hosts)
-    if policy.max_duration is not None and ledger.began and now - ledger.began > policy.max_duration:
+    if policy.max_duration is not None and began and now - began > policy.max_duration:
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     if world.change is not None:
         return Change(world.change)

@@ -6,49 +6,38 @@ Commands go first: it takes the job's lock only to apply steps, and observes aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 
 from jobctl.jobspec.deploy.apply.clock import Clock
-from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Feed
-from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, runs, wanted
-from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
+from jobctl.jobspec.deploy.apply.deployer import Deployer, Feed
+from jobctl.jobspec.deploy.apply.executor import runs
 from jobctl.jobspec.deploy.host.lock import LockLost
-from jobctl.jobspec.deploy.model.control import Result
-from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError, HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
-from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.supervise.actions import Actions
 from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
     Change,
     Continue,
     Decision,
-    GiveUp,
     Grow,
     Leave,
     Rejoin,
     Repair,
     Restart,
-    Succeed,
     Wait,
     World,
 )
-from jobctl.jobspec.supervise.moving import with_moves
-from jobctl.jobspec.supervise.notice import failure_details
-from jobctl.jobspec.supervise.pauses import Retry, Steady, Unfit, identity
+from jobctl.jobspec.supervise.pauses import Retry, Steady, identity
 from jobctl.jobspec.supervise.recorder import Recorder
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
 STEADY = 10.0  # seconds, `host_timeout` at most, that a host has to answer before nodes are started on it again
-UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 BEHIND = 5.0  # seconds in which hosts say that they have what they were given
-
-
-NOBODY: Failures = {}
 
 
 def is_over(deployer: Deployer) -> bool:
@@ -77,23 +66,18 @@ class Supervisor:
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock = deployer, clock
         self.recorder = Recorder(deployer.job, clock, say)
-        self.reach = deployer.reach  # not what the job has by now: following its hosts takes seconds
+        self.actions = Actions(deployer, clock, self.recorder)
         self._stamp: object = None  # of the plan that is known
-        self._pending: Pending | None = None  # a change that a command could not make
         self._waiting: float | None = None  # since when there is nothing to do but wait
         self._behind: float | None = None  # since when less was heard of than is known
         self._steady = Steady()
         self._settles = False  # whether something has failed, and it is not clear yet what was first
         self._retry = Retry()
-        self._repeats = False  # whether what is done now was told when it was tried before
         self._unwritten: str | None = None  # what this machine's own files refused last, since something could be done
-        self._failed: dict[str, str] = {}  # what hosts could not do, as last said
-        self._unfit = Unfit()
 
     def run(self, feed: Feed) -> str:
         """Watch until there is nothing left to do; return why. Raises HostsChanged."""
         self.recorder.record("supervisor-started", "supervisor started")
-        self.vitals = feed.vitals
         while True:
             try:
                 left = self._look(feed)
@@ -163,21 +147,13 @@ class Supervisor:
                 observed = self.deployer.observe()
                 left = isinstance(self._decide(observed, feed), Leave)
                 if left and observed.is_half_ended:  # who wrote down that it is over was killed before it was
-                    self._finish_ending(observed)
+                    self.actions.finish_ending(observed)
                 return left
         except Locked:
             return False
         except LockLost as lost:
             self.recorder.once(lost.message, "waiting", lost.message)
             return False
-
-    def _finish_ending(self, observed: Observed) -> None:
-        """Tell the launchers that the job is over, as its ledger says."""
-        result, plan = observed.control.ledger.result, self.deployer.plan
-        if result is not None and result.phase == "stopped" and plan is not None:
-            self.deployer.stop_processes(plan.stop_grace)
-        elif result is not None:
-            self.deployer.finish(0.0 if result.phase == "failed" else 1.0)
 
     def _decide(self, observed: Observed, feed: Feed) -> Decision:
         plan = self._plan()
@@ -191,23 +167,23 @@ class Supervisor:
         stamp = self.deployer.job.stamp()
         if stamp != self._stamp:
             plan = self.deployer.job.plan()
-            if plan is not None and self.deployer.job.reach() != self.reach:
+            if plan is not None and self.deployer.job.reach() != self.actions.reach:
                 raise HostsChanged
-            self._stamp, self.deployer.plan, self._pending = stamp, plan, self.deployer.job.pending()
+            self._stamp, self.deployer.plan, self.actions.pending = stamp, plan, self.deployer.job.pending()
         return self.deployer.plan
 
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
         homes = self.deployer.homes(observed) if may_move else ()
-        pending = self._pending
-        whole = pending is not None and {*self._places(pending).values()} <= {*there} & pending.prepared
+        pending = self.actions.pending
+        whole = pending is not None and {*self.actions.places(pending).values()} <= {*there} & pending.prepared
         return World(
             cleared=feed.vitals.cleared(),
             too_few=feed.vitals.too_few(),
-            homes=self._unfit.order(homes, now),
+            homes=self.actions.unfit.order(homes, now),
             planned={node.index: node.host.name for node in plan.nodes},
-            unfit=self._unfit.hosts(now),
+            unfit=self.actions.unfit.hosts(now),
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
             ending=frozenset(node.index for node in plan.nodes if node.launch.regroups),
             least=plan.min_nodes,
@@ -225,24 +201,12 @@ class Supervisor:
         if isinstance(decision, Rejoin):
             self.clock.sleep(decision.delay)
         if isinstance(decision, Restart):
-            if not self.recorder.has_told(decision.failure.generation):
-                if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
-                    observed = self.deployer.observe()
-                    again = self._decide(observed, feed)
-                    decision = again if isinstance(again, Restart) else decision
-                self.recorder.failure(decision, observed)
+            decision, observed = self._tell_failure(decision, observed, feed)
             self.clock.sleep(decision.delay)
-        self._repeats = self._retry.what == identity(decision)
+        self.actions.repeats = self._retry.what == identity(decision)
         try:
             with self.deployer.lock("supervisor"):
-                now = self.deployer.observe()
-                again = self._decide(now, feed)
-                if now.control != observed.control or type(again) is not type(decision):
-                    done = False  # what was seen is over, or was half of it
-                else:
-                    if isinstance(again, Restart | Rejoin | Repair):
-                        self._return_moved(now, again)
-                    done = self._apply(again, now)
+                done = self._apply(decision, observed, feed)
             if done and not isinstance(decision, Repair):  # that one is over when it is not decided again
                 self._retry.done()
             else:
@@ -261,175 +225,28 @@ class Supervisor:
                 self._retry.failed(identity(decision), self.clock.now())
                 self.recorder.once(error.message, "waiting", f"cannot change the job: {error.message}")
             else:
-                self._end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
+                self.actions.end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 
-    def _apply(self, decision: Decision, now: Observed) -> bool:
-        """Carry a decision out; say whether all of it could be done."""
-        match decision:
-            case Succeed():
-                self._end("succeeded", "all nodes ended with code 0")
-            case GiveUp():
-                ledger = now.control.ledger
-                if decision.failure is not None:
-                    ledger = ledger.with_failure(decision.failure)
-                    self.deployer.keep(ledger)
-                    self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
-                self._end("failed", decision.reason)
-            case Restart():
-                return self._carry_out(now, decision, self._move(decision))
-            case Rejoin():
-                if not self._repeats:  # one failure counts once, however often the start is tried
-                    self._keep_rejoin(decision, now)
-                return self._carry_out(now, decision)
-            case Grow():
-                return self._carry_out(now, decision, self._settle_in(self.deployer.plan, decision.hosts))
-            case Change():
-                return self._change(decision, now)
-            case Repair():
-                return self._carry_out(now, decision)
-        return True
+    def _tell_failure(self, decision: Restart, observed: Observed, feed: Feed) -> tuple[Restart, Observed]:
+        """Tell of the failure, once; return the decision, and what it was made on."""
+        if self.recorder.has_told(decision.failure.generation):
+            return decision, observed
+        if decision.failure.kind == "hang":  # all nodes have said by now where their processes stand
+            observed = self.deployer.observe()
+            again = self._decide(observed, feed)
+            decision = again if isinstance(again, Restart) else decision
+        self.recorder.failure(decision, observed)
+        return decision, observed
 
-    def _change(self, decision: Change, now: Observed) -> bool:
-        """Make a change that a command has left behind: half done, or not begun."""
-        job, pending = self.deployer.job, self._pending
-        if pending is None:
-            return self._carry_out(now, decision)
-        places = self._places(pending)
-        plan = with_moves(pending.plan, pending.source, self.reach, places) if self.reach else pending.plan
-
-        def adopt() -> None:
-            job.adopt()
-            job.keep_plan(plan)
-            self.deployer.plan = plan
-
-        return self._carry_out(now, decision, self._settle_in(plan, frozenset(places.values())), plan, adopt)
-
-    def _places(self, pending: Pending) -> dict[int, str]:
-        """Return the hosts of the nodes of a change: as it says, but of a node that has moved since, where that is."""
-        homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
-        moved = {node: host for node, host in homes.items() if pending.homes.get(node, host) != host}
-        return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
-
-    def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
-        if decision.counts:
-            self.deployer.keep(now.control.ledger.with_failure(decision.failure))
-        message = f"{decision.cause}; it is started again while the others go on"
-        self.recorder.record("failure", message, **failure_details(decision.failure, now))
-
-    def _move(self, decision: Restart) -> Failures:
-        """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.
-
-        Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
-        """
-        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        if not decision.moves or plan is None or source is None or reach is None:
-            return {}
-        moved = with_moves(plan, source, reach, decision.moves)
-        failed = self._settle_in(moved, frozenset(decision.moves.values()))
-        moves = {node: host for node, host in decision.moves.items() if host not in failed}
-        if moves:
-            self._keep_moves(with_moves(plan, source, reach, moves), moves, "moves from {} to {}")
-        return failed
-
-    def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
-        """Make a plan the job's in which nodes have other hosts."""
-        plan = self.deployer.plan
-        self.deployer.job.keep_plan(moved)
-        self.deployer.plan = moved
-        before = {node.index: node.host.name for node in plan.nodes} if plan else {}
-        for node, host in sorted(moves.items()):
-            said = f"node {node} {words.format(before.get(node), host)}"
-            self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
-
-    def _return_moved(self, now: Observed, decision: Decision) -> None:
-        """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
-        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        if plan is None or source is None or reach is None:
-            return
-        unfit = self._unfit.hosts(self.clock.now())
-        out = {*unfit, *now.unreachable, *reach.left}
-        elsewhere = decision.moves if isinstance(decision, Restart) else {}
-        planned = {node.index: node.host.name for node in plan.nodes}
-        moves = {
-            node: home
-            for node, home in now.control.homes.items()
-            if planned.get(node, home) != home and planned[node] in unfit and home not in out
-        }
-        moves = {node: home for node, home in moves.items() if node not in elsewhere}
-        if not moves:
-            return
-        try:
-            self._keep_moves(with_moves(plan, source, reach, moves), moves, "does not leave {1}: {0} cannot take it")
-        except (DeployError, PlanError) as error:  # its place is taken by now, for example
-            self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
-
-    def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
-        """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""
-        failed = self.deployer.settle_in(plan, hosts) if plan else {}
-        self._tell_failed(failed)
-        return failed
-
-    def _tell_failed(self, failed: Failures) -> None:
-        for host, error in failed.items():
-            if self._failed.get(host) != error.message:
-                self.recorder.record("host-failed", error.message, host=host)
-            away = getattr(error, "code", None) in UNANSWERED
-            self._unfit.failed(host, self.clock.now(), away=away)
-            self._failed[host] = error.message
-
-    def _carry_out(
-        self,
-        now: Observed,
-        decision: Decision,
-        failed: Failures = NOBODY,
-        plan: Plan | None = None,
-        adopt: Callable[[], None] = lambda: None,
-    ) -> bool:
-        """Begin the generation that was decided, or complete the current one; say whether all of it could be done.
-
-        `plan`: another than the job's, which `adopt` makes the job's.
-        """
-        plan = plan or self.deployer.plan
-        if plan is None:
-            return True
-        anew = decision.cause if isinstance(decision, Restart | Grow | Change) else None
-        restart = decision if isinstance(decision, Restart) else None
-        want = wanted(
-            self.deployer,
-            plan,
-            anew=anew,
-            begins=anew is not None,
-            supervise=False,
-            grace=0.0
-            if restart
-            else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
-            cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
-            excluded=restart.exclude if restart else frozenset(),
-            keep_budget=not isinstance(decision, Restart | Change),
-        )
-        steps = reconcile(want, now)
-        if self._pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
-            failed = {
-                **failed,
-                **self._settle_in(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
-            }
-        how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
-        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, how)
-        self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
-        generation = done.generation
-        if generation is not None:
-            self._failed.clear()
-            self.vitals.expect(generation)
-            self.recorder.generation(generation, generation.number, str(anew), done.at)
-        return generation is not None if anew else not done.failed
-
-    def _end(self, phase: str, reason: str) -> None:
-        control = self.deployer.observe().control
-        result = Result("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
-        self.deployer.keep(replace(control.ledger, result=result))
-        self.deployer.finish(0.0 if phase == "failed" else 1.0)
-        self.recorder.record(phase, f"job {phase}: {reason}")
-
-    def _note(self, step: Step) -> None:
-        if step.kind != "generation" and not self._repeats:
-            self.recorder.record("step", str(step), **step.fields())
+    def _apply(self, decision: Decision, observed: Observed, feed: Feed) -> bool:
+        """Carry a decision out that still holds now that nobody else changes the job; say whether all of it was done."""
+        now = self.deployer.observe()
+        again = self._decide(now, feed)
+        if now.control != observed.control or type(again) is not type(decision):
+            return False  # what was seen is over, or was half of it
+        if isinstance(again, Restart | Rejoin | Repair):
+            self.actions.return_moved(now, again)
+        outcome = self.actions.apply(again, now)
+        if outcome.generation is not None:
+            feed.vitals.expect(outcome.generation)
+        return outcome.complete

@@ -69,9 +69,9 @@ def test_nodes_go_where_the_change_has_them_unless_they_have_moved_since(job: Jo
     job.propose({"reach": None}, on("h0", "h2"), {})
     pending = job.pending()
     assert pending is not None
-    assert watching(job)._places(pending) == {0: "h0", 1: "h2"}
+    assert watching(job).actions.places(pending) == {0: "h0", 1: "h2"}
     job.keep_plan(on("spare", "h1"))  # the supervisor has moved node 0
-    assert watching(job)._places(pending) == {0: "spare", 1: "h2"}
+    assert watching(job).actions.places(pending) == {0: "spare", 1: "h2"}
 
 
 def test_a_change_that_was_adopted_is_what_the_job_was_started_with(job: JobDir) -> None:

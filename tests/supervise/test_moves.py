@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan
 from jobctl.jobspec.spec.hosts import Host
-from jobctl.jobspec.supervise import loop
+from jobctl.jobspec.supervise import actions
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 from tests.deploy.test_carry_out import RUNNING, TWO, Now
@@ -36,7 +36,7 @@ def moved(plan: Plan, source: object, reach: object, moves: Mapping[int, str]) -
 @pytest.fixture
 def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     """The supervisor of a job on h0 and h1; `s1` has not got what a node needs."""
-    monkeypatch.setattr(loop, "with_moves", moved)
+    monkeypatch.setattr(actions, "with_moves", moved)
     job = JobDir(tmp_path / "jobs" / "job")
     job.create()
     reach = Reach(tuple(Host(name) for name in ("h0", "h1", "s1", "s2")))
@@ -62,15 +62,15 @@ def told(supervisor: Supervisor) -> list[str]:
 
 
 def test_a_node_stays_planned_where_it_is_if_the_other_host_cannot_take_it(supervisor: Supervisor) -> None:
-    failed = supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}))
+    failed = supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}))
     assert (failed, homes(supervisor), told(supervisor)) == ({"s1": NO_CODE}, ({0: "h0", 1: "h1"},) * 2, [])
-    assert [supervisor._unfit.hosts(now) for now in (604.0, 606.0)] == [{"s1"}, set()]
+    assert [supervisor.actions.unfit.hosts(now) for now in (604.0, 606.0)] == [{"s1"}, set()]
 
 
 @pytest.mark.parametrize("code", ["no-route", "lost", "unreachable", "docker-down"])
 def test_a_host_that_only_did_not_answer_is_soon_a_place_for_nodes_again(supervisor: Supervisor, code: str) -> None:
-    supervisor._tell_failed({"s2": HostError("s2", code, "it does not answer")})
-    assert [supervisor._unfit.hosts(now) for now in (14.0, 16.0)] == [{"s2"}, set()]
+    supervisor.actions._tell_failed({"s2": HostError("s2", code, "it does not answer")})
+    assert [supervisor.actions.unfit.hosts(now) for now in (14.0, 16.0)] == [{"s2"}, set()]
 
 
 def test_hosts_that_come_while_the_supervisor_begins_are_not_missed(
@@ -86,15 +86,15 @@ def test_hosts_that_come_while_the_supervisor_begins_are_not_missed(
 
 
 def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
-    supervisor._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}))
+    supervisor.actions._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}))
     assert homes(supervisor) == ({0: "s2", 1: "h1"},) * 2
     assert [("node 0 moves from h0 to s2" in line) for line in told(supervisor)] == [True]
 
 
 def test_a_node_whose_start_failed_elsewhere_stays_where_it_is(supervisor: Supervisor) -> None:
-    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
-    supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
-    supervisor._return_moved(RUNNING, Repair(""))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
+    supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "h1"},) * 2
     assert "node 1 does not leave h1: s2 cannot take it" in told(supervisor)[-1]
 
@@ -105,27 +105,27 @@ def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
     def taken(*given: object) -> Plan:
         raise PlanError("no-room", "no room")
 
-    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
-    supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
-    monkeypatch.setattr(loop, "with_moves", taken)
-    supervisor._return_moved(RUNNING, Repair(""))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
+    monkeypatch.setattr(actions, "with_moves", taken)
+    supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
 
 
 def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_more(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
-    supervisor._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
-    supervisor._return_moved(replace(RUNNING, unreachable={"h1": "not heard"}), Repair(""))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
+    supervisor.actions.return_moved(replace(RUNNING, unreachable={"h1": "not heard"}), Repair(""))
     monkeypatch.setattr(JobDir, "reach", lambda self: Reach((Host("h0"), Host("h1")), left=("h1",)))
-    supervisor._return_moved(RUNNING, Repair(""))
+    supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
 
 
 def test_a_node_is_not_sent_back_to_a_host_that_cannot_take_it_either(supervisor: Supervisor) -> None:
-    supervisor._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
     for host in ("s2", "h1"):
-        supervisor._tell_failed({host: HostError(host, "cannot-start", "no")})
-    supervisor._return_moved(RUNNING, Repair(""))
+        supervisor.actions._tell_failed({host: HostError(host, "cannot-start", "no")})
+    supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2

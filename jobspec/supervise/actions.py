@@ -1,0 +1,228 @@
+"""What a supervisor does about a decision: the steps that carry it out, and what is kept and told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
+from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, wanted
+from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
+from jobctl.jobspec.deploy.model.control import Result
+from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.store.jobdir import Pending
+from jobctl.jobspec.plan.context import PlanError
+from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
+from jobctl.jobspec.supervise.moving import with_moves
+from jobctl.jobspec.supervise.notice import failure_details
+from jobctl.jobspec.supervise.pauses import Unfit
+from jobctl.jobspec.supervise.recorder import Recorder
+
+UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
+NOBODY: Failures = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a decision: whether all of it could be done, and the generation that has begun."""
+
+    complete: bool = True
+    generation: Generation | None = None
+
+
+class Actions:
+    """Carries decisions out, under the job's lock.
+
+    `pending` is a change that a command could not make; `repeats` says that what is done now was told when it was
+    tried before; `unfit` knows the hosts that could not do something.
+    """
+
+    def __init__(self, deployer: Deployer, clock: Clock, recorder: Recorder) -> None:
+        self.deployer, self.clock, self.recorder = deployer, clock, recorder
+        self.reach = deployer.reach  # not what the job has by now: following its hosts takes seconds
+        self.pending: Pending | None = None
+        self.repeats = False
+        self.unfit = Unfit()
+        self._failed: dict[str, str] = {}  # what hosts could not do, as last said
+
+    def apply(self, decision: Decision, now: Observed) -> Outcome:
+        """Carry a decision out. Raises DeployError, PlanError."""
+        match decision:
+            case Succeed():
+                self.end("succeeded", "all nodes ended with code 0")
+            case GiveUp():
+                ledger = now.control.ledger
+                if decision.failure is not None:
+                    ledger = ledger.with_failure(decision.failure)
+                    self.deployer.keep(ledger)
+                    self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
+                self.end("failed", decision.reason)
+            case Restart():
+                return self._carry_out(now, decision, self._move(decision))
+            case Rejoin():
+                if not self.repeats:  # one failure counts once, however often the start is tried
+                    self._keep_rejoin(decision, now)
+                return self._carry_out(now, decision)
+            case Grow():
+                return self._carry_out(now, decision, self._settle_in(self.deployer.plan, decision.hosts))
+            case Change():
+                return self._change(decision, now)
+            case Repair():
+                return self._carry_out(now, decision)
+        return Outcome()
+
+    def _carry_out(
+        self,
+        now: Observed,
+        decision: Decision,
+        failed: Failures = NOBODY,
+        plan: Plan | None = None,
+        adopt: Callable[[], None] = lambda: None,
+    ) -> Outcome:
+        """Begin the generation that was decided, or complete the current one.
+
+        `plan`: another than the job's, which `adopt` makes the job's.
+        """
+        plan = plan or self.deployer.plan
+        if plan is None:
+            return Outcome()
+        anew = decision.cause if isinstance(decision, Restart | Grow | Change) else None
+        restart = decision if isinstance(decision, Restart) else None
+        want = wanted(
+            self.deployer,
+            plan,
+            anew=anew,
+            begins=anew is not None,
+            supervise=False,
+            grace=0.0
+            if restart
+            else None,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            cleared=frozenset({*restart.moves, *restart.without}) if restart else frozenset(),
+            excluded=restart.exclude if restart else frozenset(),
+            keep_budget=not isinstance(decision, Restart | Change),
+        )
+        steps = reconcile(want, now)
+        if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
+            failed = {
+                **failed,
+                **self._settle_in(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
+            }
+        how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
+        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, how)
+        self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
+        generation = done.generation
+        if generation is not None:
+            self._failed.clear()
+            self.recorder.generation(generation, generation.number, str(anew), done.at)
+        return Outcome(generation is not None if anew else not done.failed, generation)
+
+    def _change(self, decision: Change, now: Observed) -> Outcome:
+        """Make a change that a command has left behind: half done, or not begun."""
+        job, pending = self.deployer.job, self.pending
+        if pending is None:
+            return self._carry_out(now, decision)
+        places = self.places(pending)
+        plan = with_moves(pending.plan, pending.source, self.reach, places) if self.reach else pending.plan
+
+        def adopt() -> None:
+            job.adopt()
+            job.keep_plan(plan)
+            self.deployer.plan = plan
+
+        return self._carry_out(now, decision, self._settle_in(plan, frozenset(places.values())), plan, adopt)
+
+    def places(self, pending: Pending) -> dict[int, str]:
+        """Return the hosts of the nodes of a change: as it says, but of a node that has moved since, where that is."""
+        homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
+        moved = {node: host for node, host in homes.items() if pending.homes.get(node, host) != host}
+        return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
+
+    def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
+        if decision.counts:
+            self.deployer.keep(now.control.ledger.with_failure(decision.failure))
+        message = f"{decision.cause}; it is started again while the others go on"
+        self.recorder.record("failure", message, **failure_details(decision.failure, now))
+
+    def _move(self, decision: Restart) -> Failures:
+        """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.
+
+        Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
+        """
+        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
+        if not decision.moves or plan is None or source is None or reach is None:
+            return {}
+        moved = with_moves(plan, source, reach, decision.moves)
+        failed = self._settle_in(moved, frozenset(decision.moves.values()))
+        moves = {node: host for node, host in decision.moves.items() if host not in failed}
+        if moves:
+            self._keep_moves(with_moves(plan, source, reach, moves), moves, "moves from {} to {}")
+        return failed
+
+    def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
+        """Make a plan the job's in which nodes have other hosts."""
+        plan = self.deployer.plan
+        self.deployer.job.keep_plan(moved)
+        self.deployer.plan = moved
+        before = {node.index: node.host.name for node in plan.nodes} if plan else {}
+        for node, host in sorted(moves.items()):
+            said = f"node {node} {words.format(before.get(node), host)}"
+            self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
+
+    def return_moved(self, now: Observed, decision: Decision) -> None:
+        """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
+        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
+        if plan is None or source is None or reach is None:
+            return
+        unfit = self.unfit.hosts(self.clock.now())
+        out = {*unfit, *now.unreachable, *reach.left}
+        elsewhere = decision.moves if isinstance(decision, Restart) else {}
+        planned = {node.index: node.host.name for node in plan.nodes}
+        moves = {
+            node: home
+            for node, home in now.control.homes.items()
+            if planned.get(node, home) != home and planned[node] in unfit and home not in out
+        }
+        moves = {node: home for node, home in moves.items() if node not in elsewhere}
+        if not moves:
+            return
+        try:
+            self._keep_moves(with_moves(plan, source, reach, moves), moves, "does not leave {1}: {0} cannot take it")
+        except (DeployError, PlanError) as error:  # its place is taken by now, for example
+            self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
+
+    def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
+        """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""
+        failed = self.deployer.settle_in(plan, hosts) if plan else {}
+        self._tell_failed(failed)
+        return failed
+
+    def _tell_failed(self, failed: Failures) -> None:
+        for host, error in failed.items():
+            if self._failed.get(host) != error.message:
+                self.recorder.record("host-failed", error.message, host=host)
+            away = getattr(error, "code", None) in UNANSWERED
+            self.unfit.failed(host, self.clock.now(), away=away)
+            self._failed[host] = error.message
+
+    def finish_ending(self, observed: Observed) -> None:
+        """Tell the launchers that the job is over, as its ledger says."""
+        result, plan = observed.control.ledger.result, self.deployer.plan
+        if result is not None and result.phase == "stopped" and plan is not None:
+            self.deployer.stop_processes(plan.stop_grace)
+        elif result is not None:
+            self.deployer.finish(0.0 if result.phase == "failed" else 1.0)
+
+    def end(self, phase: str, reason: str) -> None:
+        """End the job, as `succeeded` or `failed`: write its result down, and tell the launchers."""
+        control = self.deployer.observe().control
+        result = Result("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
+        self.deployer.keep(replace(control.ledger, result=result))
+        self.deployer.finish(0.0 if phase == "failed" else 1.0)
+        self.recorder.record(phase, f"job {phase}: {reason}")
+
+    def _note(self, step: Step) -> None:
+        if step.kind != "generation" and not self.repeats:
+            self.recorder.record("step", str(step), **step.fields())
