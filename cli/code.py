@@ -47,7 +47,7 @@ _SPEC, _HOSTS, _HISTORY = "the spec", "a hosts file", "jobctl's history"
 def selection(loaded: Loaded, path: Path, hosts: Path | None) -> Selection | None:
     """Return what the code of a valid spec is, None where there is no folder of it."""
     from jobctl.jobspec.deploy.store.code import select
-    from jobctl.jobspec.planner import code_of
+    from jobctl.jobspec.planner.code import code_of
 
     if loaded.spec is None or loaded.spec.code is None:
         return None

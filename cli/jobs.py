@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
     from jobctl.jobspec.deploy.store.jobdir import JobDir
-    from jobctl.jobspec.plan.context import Context, Target
     from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.planner.context import Context, Target
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
@@ -334,15 +334,17 @@ def plan_of(
     devices: Mapping[str, int] | None = None,
 ) -> Plan:
     """Return the plan of a compiled job, its nodes, services and devices placed and counted as given. Ends with 2 where it cannot be planned."""
+    from jobctl.jobspec import planner
     from jobctl.jobspec.deploy.host.devices import count_devices
-    from jobctl.jobspec.plan.context import PlanError
-    from jobctl.jobspec.planner import planner
+    from jobctl.jobspec.planner.context import Placement, PlanError
 
     context = context_of(compiled)
     if compiled.target == "local" and (found := count_devices(compiled.spec.devices.kind)):
         devices = {"localhost": found}
     try:
-        plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count, services)
+        plan = planner.plan(
+            compiled.spec, compiled.hosts, context, Placement(placement or {}, services or {}), devices, count
+        )
     except PlanError as error:
         if compiled.target == "local" and error.code == "devices-unknown":
             message = f"{compiled.path}: this machine has no devices of kind `{compiled.spec.devices.kind}`"
@@ -370,7 +372,7 @@ def _packed(plan: Plan) -> Plan:
 
 def context_of(compiled: Compiled) -> Context:
     """Return what the planner may know of the outside."""
-    from jobctl.jobspec.plan.context import Context
+    from jobctl.jobspec.planner.context import Context
     from jobctl.version import version
 
     spec, directory = compiled.spec, compiled.directory

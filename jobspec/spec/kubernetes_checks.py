@@ -19,7 +19,7 @@ def _says(spec: Spec, key: str) -> bool:
 
 
 def _regroups(spec: Spec) -> bool:
-    """Say whether Paddle's launchers keep in etcd, below an operator, who takes part: as `plan.cluster.uses_etcd`."""
+    """Say whether Paddle's launchers keep in etcd, below an operator, who takes part: as `planner.kubernetes.uses_etcd`."""
     if spec.etcd is None or spec.framework != "paddle" or spec.mode != "collective":
         return False
     fixed = operator_of(spec) == "paddle-operator" and bool(spec.etcd.endpoints)

@@ -19,8 +19,8 @@ from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError, HostE
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
     Change,

@@ -14,15 +14,15 @@ from jobctl.changed import _Effects
 from jobctl.console import Failed
 from jobctl.counting import devices_of, devices_to_check
 from jobctl.jobs import Compiled, plan_of
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.changes import with_value
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Reach
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host, parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
@@ -60,7 +60,7 @@ def job(devices: str, hosts: str, target: str = "ssh") -> Any:
 
 
 def before(devices: str, hosts: str, counted: Mapping[str, int]) -> Plan:
-    plan = planner(spec_of(devices), hosts_of(hosts), None, AT, counted)
+    plan = planner.plan(spec_of(devices), hosts_of(hosts), AT, devices=counted)
     return load_plan(dump_plan(plan))  # as it is kept
 
 

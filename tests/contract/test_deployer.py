@@ -12,6 +12,7 @@ from fleet.fleet import Fleet, fleet
 from fleet.jobs import COUNTER
 from fleet.machine import IMAGE, missing
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Start, Victim
 from jobctl.jobspec.deploy.apply.executor import carry_out, wanted
@@ -24,9 +25,8 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
 
@@ -47,7 +47,7 @@ def plan_of(directory: Path, target: str, hosts: tuple[Host, ...]) -> Plan:
     text = SPEC.format(image=IMAGE, script=json.dumps(COUNTER), checkpoints=directory / "checkpoints")
     loaded = load_text(directory / "job.yaml", text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
-    return planner(loaded.spec, hosts, None, Context(target, str(directory), "me@here", "0.1.0"))  # type: ignore[arg-type]
+    return planner.plan(loaded.spec, hosts, Context(target, str(directory), "me@here", "0.1.0"))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

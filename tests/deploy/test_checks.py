@@ -12,15 +12,15 @@ from typing import Any, cast
 
 import pytest
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.check import probe
 from jobctl.jobspec.deploy.check.checks import OF_ONE
 from jobctl.jobspec.deploy.check.comparisons import OF_ALL
 from jobctl.jobspec.deploy.check.survey import Seat, Survey
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Node
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -91,7 +91,7 @@ def nodes(text: str) -> tuple[Node, ...]:
     loaded = load_text(Path("/specs/job.yaml"), base + text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     hosts = parse_hosts("a slots=8\n", "hosts.txt").hosts
-    return planner(loaded.spec, hosts, None, Context("compose", "/specs", "me@here", "1.0")).nodes
+    return planner.plan(loaded.spec, hosts, Context("compose", "/specs", "me@here", "1.0")).nodes
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 import pytest
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.host.host_job import Site
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.ssh import Ssh
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Generation, Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
@@ -57,7 +57,7 @@ class Job:
         loaded = load_text(Path("/none/job.yaml"), text, environ=environ)
         assert loaded.spec is not None, loaded.diagnostics
         self.hosts = tuple(Host(host.name, addr=host.address) for host in fleet.hosts)
-        self.plan: Plan = planner(loaded.spec, self.hosts, None, Context(target, "/none", "me@here", "0.1.0"))
+        self.plan: Plan = planner.plan(loaded.spec, self.hosts, Context(target, "/none", "me@here", "0.1.0"))
         self.generation: Generation = first_generation(self.plan)
         options = SshOptions(fleet.ssh_config)
         self.sites = {

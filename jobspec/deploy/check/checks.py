@@ -15,8 +15,8 @@ from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
 from jobctl.jobspec.frameworks.base import framework
-from jobctl.jobspec.plan.memory import SHM_SIZE
 from jobctl.jobspec.plan.types import Node
+from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.render.container import is_address
 
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk

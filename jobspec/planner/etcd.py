@@ -11,8 +11,10 @@ from hashlib import sha256
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
-from jobctl.jobspec.plan.types import Container, Devices, Etcd, HostRef, Mount, Service, Tls
+from jobctl.jobspec.plan.types import Cluster, Container, Devices, Etcd, HostRef, Mount, Service, Tls
+from jobctl.jobspec.planner.context import Context, PlanError, Request
+from jobctl.jobspec.planner.kubernetes import uses_etcd
+from jobctl.jobspec.planner.placement import local_hosts
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -25,10 +27,13 @@ STOP_GRACE = 5.0  # seconds
 _CERTIFICATES = "/jobctl/etcd"
 
 
-def etcd_of(spec: Spec, context: Context, members: Sequence[Service]) -> Etcd | None:
-    """Return the etcd that the launchers of a job keep their leases in, None for none."""
+def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: Cluster | None) -> Etcd | None:
+    """Return the etcd that the launchers of a job keep their leases in, None for none.
+
+    jobctl's own launchers in a cluster agree among themselves; an etcd is for a framework's launchers there.
+    """
     given = spec.etcd
-    if given is None:
+    if given is None or (cluster is not None and not uses_etcd(cluster, spec)):
         return None
     local = context.target == "local"
     paths = _tls_files(spec)
@@ -53,17 +58,16 @@ def _tls_files(spec: Spec) -> list[tuple[str, str]]:
     return [(name, path) for name, path in found if path is not None]
 
 
-def etcd_members(
-    spec: Spec, hosts: Sequence[Host], context: Context, placement: Mapping[str, str]
-) -> tuple[Service, ...]:
-    """Return the members of a managed etcd, each on a host of its own: where `placement` has it, or the first that are free.
+def etcd_members(request: Request) -> tuple[Service, ...]:
+    """Return the members of a managed etcd, each on a host of its own: where it is already, or the first that are free.
 
     Hosts with the role `etcd` go first. Raises PlanError where there are too few hosts.
     """
+    spec, context = request.spec, request.context
     managed = spec.etcd.managed if spec.etcd else None
-    if managed is None:
+    if managed is None or context.target == "kubernetes":  # jobctl starts none in a cluster
         return ()
-    homes = _homes(hosts, context, managed.replicas, placement)
+    homes = _homes(request.hosts, context, managed.replicas, request.placement.services)
     port = managed.port
     cluster = ",".join(f"{_name(i)}=http://{_join(home.address, port + 1)}" for i, home in enumerate(homes))
     return tuple(_member(spec, context, i, home, port, cluster) for i, home in enumerate(homes))

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.plan.context import Target
+    from jobctl.jobspec.planner.context import Target
     from jobctl.jobspec.spec.model import Spec
 
 # An engine gives 64 MiB, and the workers of a data loader or NCCL die of it. This is a cap: nothing is taken before it is

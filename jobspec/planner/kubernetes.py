@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.plan.types import Cluster, HostRef, Toleration
+from jobctl.jobspec.planner.context import Request
+from jobctl.jobspec.planner.placement import Place, Task
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.kubernetes_part import Kubernetes
@@ -103,3 +105,17 @@ def pod(job: str, role: str, number: int, several: bool) -> HostRef:
 def main_name(job: str, role: str, several: bool) -> str:
     """Return the name of the Job of a role."""
     return f"{job}-{role}" if several else job
+
+
+def tasks_in_pods(request: Request) -> list[Task]:
+    """Return a pod for each node; in jobs with roles, one for each process of a role that has a total."""
+    roles = request.roles
+    tasks = []
+    for role in roles:
+        # Where roles have totals, a trainer takes one device.
+        slots = (0,) if role.total is not None else None
+        nproc = None if role.total is None else 1
+        for number in range(request.most if role.total is None else role.total):
+            host = pod(request.spec.name, role.name, number, len(roles) > 1)
+            tasks.append(Task(role.name, Place(host, slots, None), nproc))
+    return tasks
