@@ -34,7 +34,7 @@ PACKAGES = (
     ("jobctl.jobspec.planner", "jobspec/planner"),
     ("jobctl.jobspec.frameworks", "jobspec/frameworks"),
     ("jobctl.jobspec.plan", "jobspec/plan"),
-    ("jobctl.jobspec.importing", "jobspec/importing"),
+    ("jobctl.jobspec.importers", "jobspec/importers"),
     ("jobctl.jobspec.spec", "jobspec/spec"),
     ("jobctl.jobspec.launcher", "jobspec/launcher"),
 )
@@ -204,13 +204,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
-def test_importing_stands_on_the_language_alone() -> None:
+def test_importers_stand_on_the_language_alone() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for where in ("jobspec/plan", "jobspec/frameworks", "jobspec/planner", "jobspec/render", "jobspec/deploy")
         for path in _files(where)
         for module, line in _imports(path)
-        if module.startswith("jobctl.jobspec.importing")
+        if module.startswith("jobctl.jobspec.importers")
     ]
     assert wrong == []
 
