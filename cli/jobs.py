@@ -184,8 +184,8 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     """Check spec, hosts and target together."""
     from jobctl.code import large_code
     from jobctl.jobspec.frameworks.decided import decided
+    from jobctl.jobspec.spec.checks.targets import check_target
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
-    from jobctl.jobspec.spec.target_checks import check_target
 
     chosen = choose_target(where)
     path, loaded = load(job, overrides)

@@ -9,10 +9,10 @@ from jobctl.jobspec.planner.context import Request
 from jobctl.jobspec.planner.placement import Place, Task
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.spec.base import Part
     from jobctl.jobspec.spec.kubernetes_part import Kubernetes
     from jobctl.jobspec.spec.kubernetes_part import Toleration as Given
     from jobctl.jobspec.spec.model import Spec
-    from jobctl.jobspec.spec.part import Part
 
 # The names that device plugins give their devices: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/ and
 # the vendors' plugins.

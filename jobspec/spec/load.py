@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, has_errors, in_order
-from jobctl.jobspec.spec.draft import draft
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.overrides import apply_override
+from jobctl.jobspec.spec.partial import draft
 from jobctl.jobspec.spec.problems import validate
 from jobctl.jobspec.spec.source import BadSource, Node, Source, parse, read_text
 from jobctl.jobspec.spec.variables import dot_env, fill_in, pass_through, read_env_file
@@ -91,7 +91,7 @@ def _override(root: Node, overrides: Sequence[str]) -> None:
 def _checked(
     spec: Spec | None, gone: set[tuple[str | int, ...]], found: list[Diagnostic], directory: Path, source: Source
 ) -> Loaded:
-    from jobctl.jobspec.spec.checks import check_spec
+    from jobctl.jobspec.spec.checks.rules import check_spec
 
     if spec is None:
         return Loaded(None, in_order(found, (source.file,)), directory, source)

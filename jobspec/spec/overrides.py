@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jobctl.jobspec.spec import short
+from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 from jobctl.jobspec.spec.source import BadSource, Node, parse
 

@@ -27,7 +27,7 @@ MOST_DEVICES = 4_096
 
 
 def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
-    """Return the error of a value, in our words: the code is one of codes.py."""
+    """Return the error of a value, in our words: the code is one of checks/codes.py."""
     return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 

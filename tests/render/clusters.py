@@ -9,8 +9,8 @@ from pathlib import Path
 from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context
+from jobctl.jobspec.spec.checks.targets import check_target
 from jobctl.jobspec.spec.load import Loaded, load_spec, load_text
-from jobctl.jobspec.spec.target_checks import check_target
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/job.yaml"))

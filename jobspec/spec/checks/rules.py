@@ -1,6 +1,6 @@
 """The rules across fields, as rows of a table: a code, where it stands, when it holds, and what to do.
 
-Rules need nothing but the spec (and its folder, for files); those about hosts and targets are in `target_checks`.
+Rules need nothing but the spec (and its folder, for files); those about hosts and targets are in `targets`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
-from jobctl.jobspec.spec.draft import told
 from jobctl.jobspec.spec.hosts import is_ipv6
 from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.partial import told
 from jobctl.jobspec.spec.source import Source
 
 
@@ -188,7 +188,7 @@ RULES: tuple[Rule, ...] = (
     Rule("relative-checkpoint", ERROR, ("checkpoint", "dir"),
          lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
          "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
-    # Operators of Kubernetes; what only matters on that target: kubernetes_checks.
+    # Operators of Kubernetes; what only matters on that target: kubernetes.py.
     Rule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: s.framework not in _runs_under(s),
          "this operator does not run jobs of this framework", "use `operator: none`, which runs all of them"),
     Rule("operator-mode", ERROR, ("kubernetes", "operator"),

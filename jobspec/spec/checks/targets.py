@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from jobctl.jobspec.spec.checks import apply, operator_of
+from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
+from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
-from jobctl.jobspec.spec.draft import told
 from jobctl.jobspec.spec.hosts import Host
-from jobctl.jobspec.spec.kubernetes_checks import RULES as KUBERNETES
 from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.partial import told
 from jobctl.jobspec.spec.source import Source
 
 Target = Literal["local", "compose", "ssh", "kubernetes"]

@@ -1,11 +1,11 @@
-"""The rules of target `kubernetes`: what nobody sees to in a cluster, and what a pod cannot say. Rows, as in `checks`."""
+"""The rules of target `kubernetes`: what nobody sees to in a cluster, and what a pod cannot say. Rows, as in `rules`."""
 
 from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.spec.checks import ERROR, WARNING, Rule, is_elastic, operator_of
+from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, Rule, is_elastic, operator_of
 from jobctl.jobspec.spec.model import Spec
 
 
