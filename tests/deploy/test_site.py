@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.host_job import Site
-from jobctl.jobspec.deploy.host.scripts import COMPOSE
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import Here
@@ -30,7 +30,7 @@ class Engine:
     def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = 0.0) -> Result:
         del stdin, timeout
         given = [word.removeprefix("JOBCTL_MEMLOCK=") for word in argv if word.startswith("JOBCTL_MEMLOCK=")]
-        asked = given[0] if given else argv[argv.index(COMPOSE) + 3]
+        asked = given[0] if given else argv[argv.index(SCRIPTS.text("compose")) + 3]
         self.asked.append(asked)
         lowered = self.kind == 8 and asked
         return Result(0, b"", b"") if lowered else Result(125, b"", REFUSED % self.kind)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.host.containers import labels_of
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 
@@ -26,10 +27,6 @@ _NODES = {
 _BUS = re.compile(
     r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.I
 )  # a GPU's place, as NVIDIA's driver names it
-
-
-# What the kernel has of each kind. A host that has just booted has no device nodes of NVIDIA's before somebody asks for one.
-_LIST = "cd /dev && ls -d * dri/* 2>/dev/null; cd /proc/driver/nvidia/gpus 2>/dev/null && ls -d *:*"
 
 
 def count_devices(kind: str) -> int | None:
@@ -55,7 +52,7 @@ def _told_by_driver() -> int | None:
 
 def devices_on(site: Site) -> Mapping[str, int]:
     """Return how many devices a host has, by kind; kinds of which it has none are left out."""
-    listing = checked(site.transport, ["sh", "-c", f"{_LIST}; :"], "list its devices")
+    listing = checked(site.transport, SCRIPTS.argv("list_devices"), "list its devices")
     return _counts(listing.decode("utf-8", "replace").split())
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import Site
-from jobctl.jobspec.deploy.host.scripts import FIND, LOCK
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
@@ -29,21 +29,6 @@ ANSWER = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
 SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
 FREED = 2.0  # seconds within which hosts that are still there free a lock
-
-# Says where the work directory is, then what LOCK says. $1-$3: as for FIND, $4: the file's name, $5: who wants it, $6:
-# `break` to take it from whoever holds it, `stay` to create nothing where the job is down.
-HOLD = (
-    FIND
-    + """\
-printf '%s\\n' "$work" "$own"
-set -- "$own/$4" "$5" "$6"
-"""
-    + LOCK
-    + """\
-while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
-unlock
-""".replace("EXPIRY", str(EXPIRY))
-)
 
 
 class Held:
@@ -142,7 +127,7 @@ def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) ->
 def _acquire_one(held: Held, site: Site, name: str, me: str, how: str) -> None:
     """Take the lock on one host, unless there is nothing to lock. Raises Locked or HostError."""
     path = name
-    channel = site.transport.dial(["sh", "-c", HOLD, "sh", *site.place, name, me, how])
+    channel = site.transport.dial(SCRIPTS.argv("hold", *site.place, name, me, how, str(EXPIRY)))
     try:
         channel.settimeout(ANSWER)
         work, own, answer = _lines(channel, 3)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.logs.files import Key, Size, Want, is_of_node
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import number_in
@@ -14,22 +15,6 @@ from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 
 AGAIN = 5.0  # seconds after which a host that fell silent is asked again
-
-_LIST = """\
-cd -- "$1" 2>/dev/null || exit 0
-for node in node-*; do
-  find "$node/logs" "$node/processes" -type f -exec stat -c '%s %Y %n' -- {} + 2>/dev/null
-done; :
-"""
-
-# Prints parts of files one after the other: PATH OFFSET COUNT, each whole or (a file that is gone) not at all.
-_READ = """\
-cd -- "$1" || exit 0; shift
-while [ $# -gt 2 ]; do
-  if [ -f "$1" ]; then tail -c "+$(($2 + 1))" -- "$1" | head -c "$3"; else head -c "$3" /dev/zero; fi
-  shift 3
-done
-"""
 
 
 class HostLogs:
@@ -73,7 +58,7 @@ class HostLogs:
 
 
 def _list(site: Site) -> dict[Key, Size]:
-    text = checked(site.transport, ["sh", "-c", _LIST, "sh", str(site.work)], "list its logs")
+    text = checked(site.transport, SCRIPTS.argv("list_logs", str(site.work)), "list its logs")
     found = {}
     for line in text.decode(errors="surrogateescape").split("\n"):
         size, _, rest = line.partition(" ")
@@ -87,7 +72,7 @@ def _list(site: Site) -> dict[Key, Size]:
 
 def _read(site: Site, wants: Sequence[Want]) -> dict[Want, bytes]:
     words = [word for want in wants for word in (str(want.key.path), str(want.offset), str(want.count))]
-    data = checked(site.transport, ["sh", "-c", _READ, "sh", str(site.work), *words], "read its logs")
+    data = checked(site.transport, SCRIPTS.argv("read_logs", str(site.work), *words), "read its logs")
     found, at = {}, 0
     for want in wants:
         part = data[at : at + want.count]

@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.host import scripts
 from jobctl.jobspec.deploy.host.host_job import Site
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import Seen
-from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, Vitals, parse_tick
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
 from jobctl.jobspec.deploy.store.lock import Locked, who
@@ -167,7 +167,7 @@ class HostFollowed:
 
     def _lines(self) -> Iterator[bytes]:
         """Yield what the host sends. Raises Locked, HostError, and what a channel raises."""
-        argv = ["sh", "-c", scripts.WATCH, "sh", *self.site.place, json.dumps(self.all.who), self.me]
+        argv = SCRIPTS.argv("watch", *self.site.place, json.dumps(self.all.who), self.me, str(EXPIRY))
         channel = self._channel = self.site.transport.dial(argv)
         with contextlib.closing(channel):
             if self._over.is_set():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jobctl.jobspec.deploy.apply.deployer import PLAYED, Victim
-from jobctl.jobspec.deploy.host import scripts
 from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
 from jobctl.jobspec.deploy.model.host_state import control_of
@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.transport.base import checked
 def enter(fleet: Fleet, node: int | str, argv: Sequence[str]) -> int:
     """Run a command inside of a node's or a service's container."""
     site, container = _running(fleet, node)
-    within = [*site.docker, "exec", container.id, "sh", "-c", scripts.EXISTS, "sh", argv[0]]
+    within = [*site.docker, "exec", container.id, *SCRIPTS.argv("exists", argv[0])]
     code = site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
     # Some versions of Docker end with 126 for a command that is not there, too.
     return 127 if code == 126 and site.transport.run(within).code == 127 else code
@@ -45,7 +45,7 @@ def strike(fleet: Fleet, node: int, what: Victim) -> None:
     if what == "host":
         generation = control_of(fleet.seen).generation
         seconds = PLAYED + (generation.host_timeout if generation else 0.0)
-        argv = ["sh", "-c", scripts.CUT, "sh", str(site.work), f"{seconds:.0f}"]
+        argv = SCRIPTS.argv("cut", str(site.work), f"{seconds:.0f}")
         checked(site.transport, argv, "play that it is lost")
         return
     if what == "container":
