@@ -1,6 +1,7 @@
 """What a scalar means where a key expects a number, a size, a duration …: YAML 1.2 words, one parser for each.
 
 Scalars come as text, just as the user wrote them (source.py); values that are no text come from defaults and tests.
+By hand, as libraries for sizes and durations accept more forms than the language has, and differ on what they mean.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Every scalar stays text, as the user wrote it: `0755`, `1.10`, `no` and `22:22` mean what the key they stand at says
 they mean, which only the models know. Repeated keys are errors; anchors, aliases and `<<` work; hostile input (alias
 bombs, deep nesting, megabytes, binary) is refused before it costs anything.
+
+PyYAML parses; the rest is by hand, as ruamel.yaml too decides what a scalar is before the key is known.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checked, problem, put, quote
 from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
 from jobctl.jobspec.spec.hosts import Host
 
 
@@ -108,3 +109,20 @@ def test_ports_are_taken_by_who_listens_and_by_other_jobs(tmp_path: Path) -> Non
         assert listening.getsockname()[1] in used
         assert bound.getsockname()[1] not in used
     assert {1001, 1002, 1003, 1004} & used == {1002, 1003, 1004}
+
+
+def test_paramiko_sends_where_a_channel_to_a_socket_leads() -> None:
+    """It does so by a method that is its own affair: a new version may call another, and hosts then close the connection."""
+    import paramiko
+
+    here, there = socket.socketpair()
+    with here, there:
+        transport, sent = wire(here), []
+        transport.active = True
+        transport.clear_to_send.set()
+        transport._send_message = lambda message: sent.append(message.asbytes())
+        with pytest.raises(paramiko.SSHException, match="Timeout"):  # nobody answers
+            transport.open_socket("/run/docker.sock", 0.0)
+    (said,) = sent
+    assert said.startswith(b"\x5a\0\0\0\x1e" + STREAMLOCAL.encode())
+    assert said.endswith(b"\0\0\0\x10/run/docker.sock" + 8 * b"\0")

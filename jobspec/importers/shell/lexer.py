@@ -1,4 +1,7 @@
-"""The words of a shell script, with what is quoted in them and what has to be filled in. Nothing is run."""
+"""The words of a shell script, with what is quoted in them and what has to be filled in. Nothing is run.
+
+By hand, as words keep what is not known yet (escaping.py); tree-sitter-bash gives a tree of text, and bashlex is under the GPL.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The statements of a shell script: simple commands, loops, branches, functions."""
+"""The statements of a shell script: simple commands, loops, branches, functions. By hand, for the reason that lexer.py gives."""
 
 from __future__ import annotations
 
