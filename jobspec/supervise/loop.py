@@ -93,7 +93,7 @@ class Supervisor:
     def run(self, feed: Feed) -> str:
         """Watch until there is nothing left to do; return why. Raises HostsChanged."""
         self.recorder.record("supervisor-started", "supervisor started")
-        self.vitals = feed.vitals
+        self.detector = feed.detector
         while True:
             try:
                 left = self._look(feed)
@@ -143,12 +143,12 @@ class Supervisor:
     def _is_behind(self, observed: Observed, feed: Feed) -> bool:
         """Say whether not all of what we have just done was heard of yet."""
         generation, now = observed.control.generation, self.clock.now()
-        if generation is None or generation == feed.vitals.generation:
+        if generation is None or generation == feed.detector.generation:
             self._behind = None
             return False
         self._behind = now if self._behind is None else self._behind
         if now - self._behind > BEHIND and not observed.unreachable:
-            feed.vitals.begin_anew()  # somebody took the job down, and up again
+            feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 
     def _wait(self, decision: Wait) -> None:
@@ -203,8 +203,8 @@ class Supervisor:
         pending = self._pending
         whole = pending is not None and {*self._places(pending).values()} <= {*there} & pending.prepared
         return World(
-            cleared=feed.vitals.cleared(),
-            too_few=feed.vitals.too_few(),
+            cleared=feed.detector.cleared(),
+            too_few=feed.detector.too_few(),
             homes=self._unfit.order(homes, now),
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=self._unfit.hosts(now),
@@ -419,7 +419,7 @@ class Supervisor:
         generation = done.generation
         if generation is not None:
             self._failed.clear()
-            self.vitals.expect(generation)
+            self.detector.expect(generation)
             self.recorder.generation(generation, generation.number, str(anew), done.at)
         return generation is not None if anew else not done.failed
 

@@ -182,11 +182,11 @@ def test_what_is_struck_fails_and_who_follows_is_told(deployer: Deployer, what: 
     bring_up(deployer)
     with deployer.follow() as feed:
         eventually(lambda: [node.state for node in feed.observe().nodes] == ["running", "running"])
-        eventually(lambda: set(feed.vitals.progress) == {0, 1})
+        eventually(lambda: set(feed.detector.progress) == {0, 1})
         eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
         deployer.strike(1, what)
         eventually(lambda: feed.observe().nodes[1].state == "failed")
-        assert feed.vitals.cleared() == frozenset()
-        eventually(lambda: not feed.vitals.too_few())  # as it may be said where this process has stood still
+        assert feed.detector.cleared() == frozenset()
+        eventually(lambda: not feed.detector.too_few())  # as it may be said where this process has stood still
     observed = deployer.observe()
     assert [(node.state, node.alive) for node in observed.nodes] == [("running", True), ("failed", what == "process")]

@@ -25,7 +25,7 @@ from jobctl.jobspec.deploy.logs.files import Key, Size
 from jobctl.jobspec.deploy.model.control import Control, Ledger, Result, Unreadable, begun_alone, parse_control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import Seen, together
-from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import parse_node, phase
 from jobctl.jobspec.deploy.model.untrusted import as_code, as_moment, as_number, as_text, parse_object
 from jobctl.jobspec.deploy.store.control_files import read_control
@@ -185,14 +185,14 @@ def test_a_report_of_another_version(report: Any, launcher: int | None) -> None:
 @example({**TICK, "unheard": {"x": 1.0, "1": "x"}})
 def test_a_line_in_the_pipe(line: Any) -> None:
     """A launcher is answered or not; who writes anything else ends nothing."""
-    vitals = Vitals(lambda: 1.0, "me")
-    vitals.hear_host("h0")
-    vitals.expect(GENERATION)
+    detector = FailureDetector(lambda: 1.0, "me")
+    detector.hear_host("h0")
+    detector.expect(GENERATION)
     tick = parse_tick(json.dumps(line))
     if tick is not None:
-        answer = vitals.hear(tick, "h0")
+        answer = detector.hear(tick, "h0")
         assert answer is None or "\n" not in answer
-    vitals.cleared()
+    detector.cleared()
 
 
 @FEW

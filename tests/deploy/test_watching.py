@@ -15,7 +15,7 @@ import pytest
 from jobctl.jobspec.deploy.host.host_job import Site
 from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
 from jobctl.jobspec.deploy.model.host_state import Seen, together
-from jobctl.jobspec.deploy.model.liveness import Vitals
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.transport.local import Here
@@ -30,9 +30,9 @@ PATIENCE = 60.0  # seconds for what takes one on an idle machine
 
 
 def following(site: Site, me: str = "me") -> Following:
-    vitals = Vitals(time.monotonic, "token")
-    vitals.expect(FIRST)
-    return Following([site], vitals, me)
+    detector = FailureDetector(time.monotonic, "token")
+    detector.expect(FIRST)
+    return Following([site], detector, me)
 
 
 def eventually(look: Any) -> Any:
@@ -83,7 +83,7 @@ def test_a_launcher_is_answered(followed: Following, site: Site) -> None:
     say(site)
     answer = Path(site.work, "node-0", "answer")
     assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
-    assert followed.vitals.progress == {0: 5}
+    assert followed.detector.progress == {0: 5}
 
 
 def test_what_is_no_tick_ends_nothing(followed: Following, site: Site) -> None:
@@ -117,7 +117,7 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
     (node,) = feed.observe().nodes
     assert (node.state, node.alive, node.progress) == ("running", True, 7)
     say(site, progress=9)
-    eventually(lambda: followed.vitals.progress)
+    eventually(lambda: followed.detector.progress)
     assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
 
 
@@ -138,7 +138,7 @@ def test_who_takes_over_waits_for_the_leases_of_the_one_before(site: Site) -> No
         made = following(site, me)
         made.start()
         eventually(lambda made=made: not made.seen()[1])
-        assert made.vitals._foreign == foreign
+        assert made.detector._foreign == foreign
         made.close()
 
 

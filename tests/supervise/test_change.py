@@ -44,7 +44,7 @@ def watching(job: JobDir, hosts: tuple[str, ...] = ("h0", "h1", "h2")) -> Superv
 
 def change_of(supervisor: Supervisor, observed: Observed = RUNNING) -> str | None:
     """What the supervisor knows of a change that can be made now."""
-    feed: Any = SimpleNamespace(vitals=SimpleNamespace(cleared=frozenset, too_few=bool))
+    feed: Any = SimpleNamespace(detector=SimpleNamespace(cleared=frozenset, too_few=bool))
     assert supervisor.deployer.plan is not None
     return supervisor._world(observed, supervisor.deployer.plan, feed, 5.0).change
 
@@ -98,7 +98,7 @@ def test_a_supervisor_whose_job_is_forgotten_ends_though_no_host_answers(job: Jo
         shutil.rmtree(job.root)
         raise silent
 
-    feed: Any = SimpleNamespace(vitals=None, observe=hear, wait=lambda seconds: None)
+    feed: Any = SimpleNamespace(detector=None, observe=hear, wait=lambda seconds: None)
     supervisor = watching(job)
     assert supervisor.run(feed) == "the job is down"
     assert is_over(supervisor.deployer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, Vitals, tick_of
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
 from jobctl.jobspec.plan.types import Generation
 
 from .test_loss import GENERATION
@@ -21,8 +21,8 @@ class Supervisor:
 
     def __init__(self, generation: Generation = THREE) -> None:
         self.now = 100.0
-        self.vitals = Vitals(lambda: self.now, "me")
-        self.vitals.expect(generation)
+        self.detector = FailureDetector(lambda: self.now, "me")
+        self.detector.expect(generation)
         self.stamp: str | None = None
 
     def tick(
@@ -31,14 +31,14 @@ class Supervisor:
         """Hear a launcher, which repeats what it was answered last; return the answer."""
         gone = {str(other): age for other, age in (unheard or {}).items()}
         line = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1, "echo": self.stamp}
-        answer = self.vitals.hear(tick_of({**line, "unheard": gone, **more}), host or f"h{node}")
+        answer = self.detector.hear(tick_of({**line, "unheard": gone, **more}), host or f"h{node}")
         self.stamp = answer.split()[1] if answer else self.stamp
         return answer
 
     def hosts(self, *nodes: int) -> None:
         """Hear the ticks of hosts."""
         for node in nodes:
-            self.vitals.hear_host(f"h{node}")
+            self.detector.hear_host(f"h{node}")
 
     def later(self, seconds: float, *nodes: int, lost: dict[int, float] | None = None) -> None:
         """Let time pass, half a second at a time, in which some hosts and launchers are heard.
@@ -58,9 +58,9 @@ def test_a_node_is_cleared_a_margin_after_its_lease_is_over() -> None:
     one.later(2, 0, 1, 2)
     last = one.now
     one.later(TIMEOUT + MARGIN - 0.5, 0, 1, lost={2: last})
-    assert one.vitals.cleared() == frozenset()
+    assert one.detector.cleared() == frozenset()
     one.later(1, 0, 1, lost={2: last})
-    assert one.vitals.cleared() == frozenset({2})
+    assert one.detector.cleared() == frozenset({2})
 
 
 def test_a_node_that_a_launcher_has_answered_later_keeps_its_lease_so_much_longer() -> None:
@@ -68,9 +68,9 @@ def test_a_node_that_a_launcher_has_answered_later_keeps_its_lease_so_much_longe
     one.later(2, 0, 1, 2)
     last = one.now + 5
     one.later(5 + TIMEOUT + MARGIN - 0.5, 0, 1, lost={2: last})
-    assert one.vitals.cleared() == frozenset()
+    assert one.detector.cleared() == frozenset()
     one.later(1, 0, 1, lost={2: last})
-    assert one.vitals.cleared() == frozenset({2})
+    assert one.detector.cleared() == frozenset({2})
 
 
 def test_what_was_said_long_ago_clears_nobody() -> None:
@@ -80,7 +80,7 @@ def test_what_was_said_long_ago_clears_nobody() -> None:
     one.later(TIMEOUT + MARGIN + 1, 0, 1, lost={2: last})
     one.now += RECENT + 1
     one.hosts(0, 1)
-    assert one.vitals.cleared() == frozenset()
+    assert one.detector.cleared() == frozenset()
 
 
 def test_a_launcher_is_answered_where_its_node_belongs_and_nowhere_else() -> None:
@@ -98,24 +98,24 @@ def test_a_launcher_of_another_generation_is_not_answered() -> None:
 
 def test_an_older_generation_is_not_taken_for_the_current_one() -> None:
     one = Supervisor()
-    one.vitals.expect(replace(THREE, number=3, rendezvous=replace(THREE.rendezvous, id="job-3")))
-    assert one.vitals.generation == THREE
+    one.detector.expect(replace(THREE, number=3, rendezvous=replace(THREE.rendezvous, id="job-3")))
+    assert one.detector.generation == THREE
 
 
 def test_half_of_the_hosts_are_enough_and_fewer_are_not() -> None:
     one = Supervisor(FOUR)
     one.hosts(0, 1)
-    assert (one.tick(0), one.vitals.too_few()) == ("t me:100.000", False)
+    assert (one.tick(0), one.detector.too_few()) == ("t me:100.000", False)
     one.now += SILENCE + 0.5
     one.hosts(0)
-    assert (one.tick(0), one.vitals.too_few()) == (None, True)
+    assert (one.tick(0), one.detector.too_few()) == (None, True)
 
 
 def test_half_are_not_enough_beside_a_supervisor_that_may_live() -> None:
     one = Supervisor(PAIR)
-    one.vitals.succeed()
+    one.detector.succeed()
     one.hosts(0)
-    assert (one.tick(0), one.vitals.too_few()) == (None, True)
+    assert (one.tick(0), one.detector.too_few()) == (None, True)
     one.now += 1.0
     one.hosts(0, 1)
     assert one.tick(0) is not None
@@ -123,22 +123,22 @@ def test_half_are_not_enough_beside_a_supervisor_that_may_live() -> None:
 
 def test_who_takes_over_waits_for_leases_that_the_one_before_may_have_renewed() -> None:
     one = Supervisor()
-    one.vitals.succeed()
+    one.detector.succeed()
     last = one.now
     one.later(EXPIRY + TIMEOUT + MARGIN - 1, 0, 1, lost={2: last})
-    assert one.vitals.cleared() == frozenset()
+    assert one.detector.cleared() == frozenset()
     one.later(1.5, 0, 1, lost={2: last})
-    assert one.vitals.cleared() == frozenset({2})
+    assert one.detector.cleared() == frozenset({2})
 
 
 def test_a_host_is_silent_three_seconds_after_its_last_tick() -> None:
     one = Supervisor()
-    assert one.vitals.silent("h0") is None  # it has never been heard
+    assert one.detector.silent("h0") is None  # it has never been heard
     one.hosts(0)
     one.now += SILENCE
-    assert one.vitals.silent("h0") is None
+    assert one.detector.silent("h0") is None
     one.now += 0.5
-    assert one.vitals.silent("h0") == SILENCE + 0.5
+    assert one.detector.silent("h0") == SILENCE + 0.5
 
 
 def test_the_name_of_a_tick_is_one_line() -> None:

@@ -23,7 +23,7 @@ from jobctl.jobspec.plan.types import Generation, Node, Plan
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
-    from jobctl.jobspec.deploy.model.liveness import Vitals
+    from jobctl.jobspec.deploy.model.liveness import FailureDetector
     from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
 
 Victim = Literal["process", "container", "host"]  # what `strike` kills, or plays the loss of
@@ -40,9 +40,9 @@ class Start:
 
 
 class Feed(Protocol):
-    """What the hosts of a job tell its supervisor by themselves; `vitals` knows who was heard, and answers launchers."""
+    """What the hosts of a job tell its supervisor by themselves; `detector` knows who was heard, and answers launchers."""
 
-    vitals: Vitals
+    detector: FailureDetector
 
     def wait(self, seconds: float) -> None:
         """Return when something changed, or after `seconds`."""

@@ -23,7 +23,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import Seen
-from jobctl.jobspec.deploy.model.liveness import EXPIRY, Vitals, parse_tick
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
 from jobctl.jobspec.deploy.store.lock import Locked, who
@@ -40,10 +40,10 @@ NOTHING = Seen((), Control(), {})
 
 
 class Following:
-    """All hosts of one job, followed until `close`. `vitals` knows who was heard."""
+    """All hosts of one job, followed until `close`. `detector` knows who was heard."""
 
-    def __init__(self, sites: Sequence[Site], vitals: Vitals, me: str) -> None:
-        self.vitals = vitals
+    def __init__(self, sites: Sequence[Site], detector: FailureDetector, me: str) -> None:
+        self.detector = detector
         self.woken = threading.Event()
         self.readers = threading.BoundedSemaphore(READERS)
         self.hosts = [HostFollowed(site, self, me) for site in sites]
@@ -134,7 +134,7 @@ class HostFollowed:
             return self._problem
         if not self.met.is_set() or (self.seen is NOTHING and not self._idle):
             return DeployError(f"{self.name}: not read yet")
-        silent = self.all.vitals.silent(self.name)
+        silent = self.all.detector.silent(self.name)
         return None if silent is None else HostError(self.name, "silent", f"not heard of for {silent:.0f} s")
 
     # The channel.
@@ -208,15 +208,15 @@ class HostFollowed:
     def _begin_to_hear(self, before: str) -> None:
         previous = before.partition(" ")[2]
         if previous not in ("", self.me):
-            self.all.vitals.succeed()
+            self.all.detector.succeed()
         self._versions.clear()
         self._idle, self._problem = False, None
-        self.all.vitals.hear_host(self.name)
+        self.all.detector.hear_host(self.name)
         self.read_soon()
 
     def _hear(self, line: bytes) -> None:
         self.taken = None
-        self.all.vitals.hear_host(self.name)
+        self.all.detector.hear_host(self.name)
         if self._problem is not None:
             self._problem = None
             self.all.woken.set()
@@ -230,7 +230,7 @@ class HostFollowed:
         tick = parse_tick(line)
         if tick is None:
             return  # whatever wrote that into the pipe, it was no launcher
-        answer = self.all.vitals.hear(tick, self.name)
+        answer = self.all.detector.hear(tick, self.name)
         if answer is not None:
             self._say(f"{tick.node} {answer}")
         if self._versions.get(tick.node) != tick.report:
@@ -326,7 +326,7 @@ class HostFeed:
         following: Following,
         put_together: Callable[[Mapping[str, Seen], Mapping[str, DeployError]], Observed],
     ) -> None:
-        self.following, self.vitals, self._put_together = following, following.vitals, put_together
+        self.following, self.detector, self._put_together = following, following.detector, put_together
 
     def wait(self, seconds: float) -> None:
         """Return when something changed, or after `seconds`."""
@@ -344,7 +344,7 @@ class HostFeed:
         other = self.following.outranked()
         if other is not None:
             raise other
-        progress = self.vitals.progress
+        progress = self.detector.progress
         fresh = {
             host: replace(
                 one,
@@ -356,20 +356,20 @@ class HostFeed:
             for host, one in seen.items()
         }
         observed = self._put_together(fresh, problems)
-        self.vitals.expect(observed.control.generation)
+        self.detector.expect(observed.control.generation)
         self._tell_of_the_missing(
             observed, {host: at for host, at in looked.items() if host in seen and not seen[host].blind}
         )
         return observed
 
     def _tell_of_the_missing(self, observed: Observed, looked: Mapping[str, float]) -> None:
-        """Tell `vitals` of launchers that do not run."""
+        """Tell `detector` of launchers that do not run."""
         homes = observed.control.homes
         missing = {
             node.node: node.host
             for node in observed.members
             if not node.alive and node.host in looked and node.host == homes[node.node]
         }
-        self.vitals.miss({node: looked[host] for node, host in missing.items()})
+        self.detector.miss({node: looked[host] for node, host in missing.items()})
         if observed.unreachable:  # then it matters that they are still not there
             self.following.look_again({*missing.values()}, STILL)

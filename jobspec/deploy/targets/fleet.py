@@ -143,12 +143,12 @@ class Fleet:
     def follow(self) -> Iterator[HostFeed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
         from jobctl.jobspec.deploy.host.watch import Following, HostFeed
-        from jobctl.jobspec.deploy.model.liveness import Vitals
+        from jobctl.jobspec.deploy.model.liveness import FailureDetector
 
         me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
         last, ledger, previous = self.job.kept_run()
-        vitals = Vitals(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
-        following = Following(list(self.sites.values()), vitals, me)
+        detector = FailureDetector(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
+        following = Following(list(self.sites.values()), detector, me)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
             following.start()
             self.known = self.known or kept_control(last, ledger)

@@ -27,7 +27,7 @@ from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, begun_al
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Reach
-from jobctl.jobspec.deploy.model.liveness import Vitals
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.log_lines import Selection
 from jobctl.jobspec.deploy.model.observed import FULL, Observed
 from jobctl.jobspec.deploy.store import processes
@@ -133,7 +133,7 @@ class Local:
     def follow(self) -> Iterator[LocalFeed]:
         """Be the job's only supervisor: its launchers are answered."""
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
-            feed = LocalFeed(self.work, HOST, Vitals(time.monotonic, token_hex(4)), self.observe)
+            feed = LocalFeed(self.work, HOST, FailureDetector(time.monotonic, token_hex(4)), self.observe)
             try:
                 yield feed
             finally:
