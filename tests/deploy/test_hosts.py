@@ -11,7 +11,7 @@ import pytest
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.inventory import Reach
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -64,7 +64,7 @@ def test_a_node_moves_to_a_spare_first_and_never_to_a_host_without_files(hosts: 
     moved = Observed(Control(replace(FIRST, members=FIRST.members[:1])), (), supervised=False)
     hosts.plan = replace(TWO, nodes=TWO.nodes[:1])
     assert hosts.homes(moved) == ("s0", "h1")
-    hosts.fleet.seen = {**hosts.fleet.seen, "s0": Seen((), Control(), {})}
+    hosts.fleet.seen = {**hosts.fleet.seen, "s0": HostState((), Control(), {})}
     assert hosts.homes(moved) == ("h1",)
 
 

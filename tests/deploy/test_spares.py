@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import Site
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.inventory import Reach, dump_reach, load_reach
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import fleet
@@ -33,7 +33,7 @@ def deployer(tmp_path: Path, plan: Plan = MOVES, gone: tuple[str, ...] = ()) -> 
     file = Reach((*(host for host in HOSTS if host.name not in gone), Host("spare", spare=True)))
     made = Hosts(JobDir(tmp_path / "jobs" / "job"), "compose", file.with_hosts(HOSTS), plan)
     there = {"h0", "h1", "freed", "spare"}
-    made.fleet.seen = {host.name: Seen((), NOTHING, {}, there=host.name in there) for host in made.reach.hosts}
+    made.fleet.seen = {host.name: HostState((), NOTHING, {}, there=host.name in there) for host in made.reach.hosts}
     return made
 
 

@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.host.watch import _rank
 from jobctl.jobspec.deploy.logs.files import Key, Size
 from jobctl.jobspec.deploy.model.control import Control, Ledger, Result, Unreadable, begun_alone, parse_control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.host_state import Seen, together
+from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import parse_node, phase
 from jobctl.jobspec.deploy.model.untrusted import as_code, as_moment, as_number, as_text, parse_object
@@ -107,13 +107,13 @@ def mutated(draw: st.DrawFn, whole: Any) -> Any:
     return data
 
 
-def seen(control: Control, *reports: Any) -> Seen:
-    return Seen((), control, dict(enumerate(reports)), directories=frozenset(range(len(reports))), there=True)
+def seen(control: Control, *reports: Any) -> HostState:
+    return HostState((), control, dict(enumerate(reports)), directories=frozenset(range(len(reports))), there=True)
 
 
-def shown(*on: Seen) -> Any:
+def shown(*on: HostState) -> Any:
     """Return what `status -o json` says of hosts."""
-    observed = together({f"h{i}": one for i, one in enumerate(on)}, {}, {}, supervised=False)
+    observed = merge({f"h{i}": one for i, one in enumerate(on)}, {}, {}, supervised=False)
     phase(observed)
     handle = SimpleNamespace(plan=None, failures={}, job=SimpleNamespace(name="job"))
     return json.dumps(status_of(cast(Any, handle), observed)).encode()
@@ -312,7 +312,7 @@ def test_a_control_file_that_cannot_be_read_is_the_hosts_error() -> None:
         "h0: cannot read /w/h0/job/run/control.json, written by another version of jobctl, or damaged: "
         "`members`: Input should be a valid tuple"
     )
-    observed = together({"h0": told, "h1": seen(WHOLE, REPORT)}, {}, {}, supervised=False)
+    observed = merge({"h0": told, "h1": seen(WHOLE, REPORT)}, {}, {}, supervised=False)
     assert dict(observed.unreachable) == {"h0": told.unreadable.message}
     assert observed.control == WHOLE
     with pytest.raises(HostError) as error:

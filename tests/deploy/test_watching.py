@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host.host_job import Site
 from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
-from jobctl.jobspec.deploy.model.host_state import Seen, together
+from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
@@ -110,7 +110,7 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
 
     def put_together(seen: Any, problems: Any) -> Observed:
         silent = {host: error.message for host, error in problems.items()}
-        return together(seen, silent, {0: "h0"}, supervised=True)
+        return merge(seen, silent, {0: "h0"}, supervised=True)
 
     eventually(lambda: not followed.seen()[1])
     feed = HostFeed(followed, put_together)
@@ -161,4 +161,4 @@ def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:
     seen, problems = made.seen()
     made.close()
     assert (seen["h0"].there, dict(problems)) == (False, {})
-    assert isinstance(seen["h0"], Seen)
+    assert isinstance(seen["h0"], HostState)

@@ -25,7 +25,7 @@ from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.observed import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import told_of
@@ -107,7 +107,7 @@ class Site:
 
     # Looking.
 
-    def observe(self, containers: tuple[SeenContainer, ...] | None = None) -> Seen:
+    def observe(self, containers: tuple[SeenContainer, ...] | None = None) -> HostState:
         """Read what is there: one command for the files, one request to the engine, unless its `containers` are given."""
         # The engine first: a report that was read before its container ended would look like a launcher that was killed.
         containers = self.containers.seen() if containers is None else containers
@@ -121,7 +121,7 @@ class Site:
         run = PurePosixPath("run")
         prepared = as_text((files.get(run / PREPARED) or {}).get("version"))
         there = PurePosixPath() in files
-        seen = Seen(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
+        seen = HostState(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
         try:
             return replace(seen, control=self._control(files))
         except HostError as error:

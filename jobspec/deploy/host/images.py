@@ -32,7 +32,7 @@ def ensure(site: Site, container: Container) -> Image:
     return found
 
 
-def together(found: Iterable[Image]) -> Image | None:
+def common_image(found: Iterable[Image]) -> Image | None:
     """Return what an image's name means on several hosts, None for no host."""
     every = list(found)
     if not every:

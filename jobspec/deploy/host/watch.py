@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
@@ -36,7 +36,7 @@ FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
 STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
 AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
-NOTHING = Seen((), Control(), {})
+NOTHING = HostState((), Control(), {})
 
 
 class Following:
@@ -66,7 +66,7 @@ class Following:
         self.woken.wait(seconds)
         self.woken.clear()
 
-    def seen(self) -> tuple[Mapping[str, Seen], Mapping[str, DeployError]]:
+    def seen(self) -> tuple[Mapping[str, HostState], Mapping[str, DeployError]]:
         """Return what is on the hosts that are heard, and why others are not."""
         problems = {host.name: problem for host in self.hosts if (problem := host.problem()) is not None}
         return {host.name: host.seen for host in self.hosts if host.name not in problems}, problems
@@ -85,7 +85,7 @@ class Following:
             if host.name in hosts and time.monotonic() - host.looked > age:
                 host.read_soon()
 
-    def look(self, host: str) -> Seen:
+    def look(self, host: str) -> HostState:
         """Read a host now. Raises HostError."""
         return next(one for one in self.hosts if one.name == host).look()
 
@@ -289,7 +289,7 @@ class HostFollowed:
             self.met.set()
             self.all.woken.set()
 
-    def look(self) -> Seen:
+    def look(self) -> HostState:
         """Read it now. Raises HostError."""
         with self._lock:  # what was read later is what counts
             began = time.monotonic()
@@ -324,7 +324,7 @@ class HostFeed:
     def __init__(
         self,
         following: Following,
-        put_together: Callable[[Mapping[str, Seen], Mapping[str, DeployError]], Observed],
+        put_together: Callable[[Mapping[str, HostState], Mapping[str, DeployError]], Observed],
     ) -> None:
         self.following, self.detector, self._put_together = following, following.detector, put_together
 

@@ -20,7 +20,7 @@ from jobctl.jobspec.deploy.host.host_job import Site
 from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
-from jobctl.jobspec.deploy.model.host_state import Seen, together, unreadable
+from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
 from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -56,7 +56,7 @@ class Fleet:
     ) -> None:
         self.job, self.reach, self.plan = job, reach, plan
         self.sites = {h.name: Site(h, transport_to(h, reach.ssh), job.name, target, tell) for h in reach.hosts}
-        self.seen: Mapping[str, Seen] = {}
+        self.seen: Mapping[str, HostState] = {}
         self.down: Failures = {}
         # The newest generation and ledger that were ever begun or seen: the hosts that have them may be gone.
         self.known: Control | None = None
@@ -84,10 +84,10 @@ class Fleet:
         failed = {**known, **{site.host.name: error for site, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self.seen, self.down = {}, failed
-            raise AllUnreachable(failed, self.together({}, failed))
+            raise AllUnreachable(failed, self.merge({}, failed))
         self.seen = {site.host.name: seen for site, seen in outcome.done.items()}
         self.down = failed | unreadable(self.seen)
-        return self.together(self.seen, failed)
+        return self.merge(self.seen, failed)
 
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
@@ -96,19 +96,19 @@ class Fleet:
             self._silent = {site.host.name: error for site, error in outcome.failed.items()}
         return newest(outcome.done.values())
 
-    def _look(self, site: Site) -> Seen:
+    def _look(self, site: Site) -> HostState:
         """Read what is on a host. While it is followed, launchers are believed where its engine does not answer."""
         following = self._following
         return site.observe() if following is None else following.look(site.host.name)
 
-    def together(self, seen: Mapping[str, Seen], failed: Failures) -> Observed:
+    def merge(self, seen: Mapping[str, HostState], failed: Failures) -> Observed:
         """Return the one picture that hosts make, of which some have `failed` to answer."""
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
         unreachable = {host: error.message for host, error in failed.items()}
         supervised = bool(read_holder(self.job.supervisor_lock))
         before = self.known if failed else None
         services = {service.name: service.host.name for service in self.plan.services} if self.plan else {}
-        observed = together(seen, unreachable, planned, supervised=supervised, before=before, services=services)
+        observed = merge(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self.known = observed.control
         return replace(observed, changing=self.job.is_changing())
 
@@ -159,12 +159,12 @@ class Fleet:
                 self._following = None
                 following.close()
 
-    def _heard(self, seen: Mapping[str, Seen], silent: Failures) -> Observed:
+    def _heard(self, seen: Mapping[str, HostState], silent: Failures) -> Observed:
         """Return the job as heard of. What is done next does not wait for hosts that are silent."""
         self._silent, self.down, self.seen = dict(silent), {**silent, **unreadable(seen)}, seen
         if not seen:
-            raise AllUnreachable(silent, self.together({}, silent))
-        return self.together(seen, silent)
+            raise AllUnreachable(silent, self.merge({}, silent))
+        return self.merge(seen, silent)
 
     # All hosts side by side.
 

@@ -16,7 +16,7 @@ from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen, control_of
+from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
 from jobctl.jobspec.plan.types import Generation, Node, Plan
@@ -41,7 +41,7 @@ class Launchers:
         """
         fleet = self._fleet
         todo = {host: [step for step in steps if step.host == host] for host in {step.host for step in steps}}
-        fresh: dict[str, Seen] = {}
+        fresh: dict[str, HostState] = {}
 
         def carry_out(site: Site) -> None:
             _wait_for_reports(site, self._apply_on(site, todo[site.host.name], prepared), fresh)
@@ -94,7 +94,7 @@ class Launchers:
         taken = {first.host.name: used_ports(first)}
         others = {node.host.name for node in nodes if node.launch.listens} - set(taken)
         taken |= {site.host.name: found for site, found in fleet.on(others, used_ports).done.items()}
-        ports = {node.node: node.port for node in fleet.together(fleet.seen, fleet.down).nodes}
+        ports = {node.node: node.port for node in fleet.merge(fleet.seen, fleet.down).nodes}
         return choose_generation(
             plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
         )
@@ -147,7 +147,7 @@ def _apply_service(site: Site, step: Step) -> None:
         site.start_service(name)
 
 
-def _wait_for_reports(site: Site, started: Iterable[int], fresh: dict[str, Seen]) -> None:
+def _wait_for_reports(site: Site, started: Iterable[int], fresh: dict[str, HostState]) -> None:
     """Wait until every launcher that was started reports; put down how the host looks. Raises HostError if one does not."""
     deadline = time.monotonic() + START_TIMEOUT
     waiting = set(started)

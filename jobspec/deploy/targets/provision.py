@@ -144,7 +144,7 @@ def prepare(fleet: Fleet, plan: Plan, start: Start) -> tuple[Image | None, Failu
         idle_hosts(fleet, plan),
     )
     outcome = fleet.on(set(delivery.files) - set(fleet.down), delivery.send)
-    image = images.together(image for image in outcome.done.values() if image is not None)
+    image = images.common_image(image for image in outcome.done.values() if image is not None)
     return image, fleet.failures(outcome)
 
 
