@@ -78,8 +78,8 @@ def measure(code: Path, host: Path) -> dict[str, float]:
 
     begun = time.monotonic()
     sent = Code(str(code), "/workspace", (), version="1")
-    site = SimpleNamespace(work=host, transport=Here())
-    Package(sent, select(sent, "job", (), None).files).send(site)  # type: ignore[arg-type]
+    host_job = SimpleNamespace(work=host, transport=Here())
+    Package(sent, select(sent, "job", (), None).files).send(host_job)  # type: ignore[arg-type]
     seconds = time.monotonic() - begun
     assert (host / "code/1/model.bin").stat().st_size == (code / "model.bin").stat().st_size
     return {"seconds": seconds, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}

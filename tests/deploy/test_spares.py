@@ -9,7 +9,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.deployer import Start
 from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import NOTHING
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
@@ -64,14 +64,14 @@ def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
     made = deployer(tmp_path)
     asked: list[str] = []
 
-    def ensure(site: Site, container: object) -> None:
-        asked.append(site.host.name)
-        raise HostError(site.host.name, "image-missing", "no such image")
+    def ensure(host_job: HostJob, container: object) -> None:
+        asked.append(host_job.host.name)
+        raise HostError(host_job.host.name, "image-missing", "no such image")
 
     monkeypatch.setattr(fleet, "check", lambda held: None)
     monkeypatch.setattr(images, "ensure", ensure)
     for name in ("send", "send_secrets", "give", "note_prepared"):
-        monkeypatch.setattr(Site, name, lambda self, *args, **how: None)
+        monkeypatch.setattr(HostJob, name, lambda self, *args, **how: None)
     assert sorted(made.prepare(MOVES, Start({}, {}))) == ["h0", "h1", "spare"]
     assert sorted(asked) == ["freed", "h0", "h1", "spare"]
 

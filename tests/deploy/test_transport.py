@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checked, problem, put, quote
@@ -17,8 +17,8 @@ from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
 from jobctl.jobspec.spec.hosts import Host
 
 
-def site(folder: Path) -> Site:
-    made = Site(Host("h1", dir=str(folder)), Here("h1"), "job", "ssh")
+def host_job(folder: Path) -> HostJob:
+    made = HostJob(Host("h1", dir=str(folder)), Here("h1"), "job", "ssh")
     made.found(str(folder / "h1" / "job"), str(folder / "h1" / "job"))
     return made
 
@@ -105,7 +105,7 @@ def test_ports_are_taken_by_who_listens_and_by_other_jobs(tmp_path: Path) -> Non
         control.write_text(f"{{{text}}}")
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # nobody listens there
-        used = used_ports(site(tmp_path))
+        used = used_ports(host_job(tmp_path))
         assert listening.getsockname()[1] in used
         assert bound.getsockname()[1] not in used
     assert {1001, 1002, 1003, 1004} & used == {1002, 1003, 1004}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.host import logs as hostlogs
 from jobctl.jobspec.deploy.host import ports
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
 from jobctl.jobspec.deploy.host.watch import _rank
 from jobctl.jobspec.deploy.logs.files import Key, Size
@@ -285,9 +285,9 @@ class Saying(Here):
         return Done(self.code, self.out, b"")
 
 
-def site(out: bytes, *, found: bool = True) -> Site:
+def host_job(out: bytes, *, found: bool = True) -> HostJob:
     (host,) = parse_hosts("h0\n", "hosts.txt").hosts
-    made = Site(host, Saying(out), "job", "ssh")
+    made = HostJob(host, Saying(out), "job", "ssh")
     if found:
         made.found("/w/h0/job", "/w/h0/job")
     return made
@@ -305,7 +305,7 @@ def packed(**files: Any) -> bytes:
 
 
 def test_a_control_file_that_cannot_be_read_is_the_hosts_error() -> None:
-    bad = site(packed(run__control={**CONTROL, "members": 5}, run__ledger=LEDGER))
+    bad = host_job(packed(run__control={**CONTROL, "members": 5}, run__ledger=LEDGER))
     told = bad.observe(containers=())
     assert told.unreadable is not None
     assert told.unreadable.message == (
@@ -331,19 +331,19 @@ def test_one_on_this_machine_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("out", [b"", b"Welcome!\n", b"a\nb\n", b"\xff\n"])
 def test_a_shell_that_does_not_say_where_the_work_directory_is(out: bytes) -> None:
     with pytest.raises(HostError) as error:
-        _ = site(out, found=False).work
+        _ = host_job(out, found=False).work
     assert error.value.code == "command-failed"
 
 
 @given(st.binary() | st.sampled_from([packed(run__control=5), packed(run__prepared={"version": []}), packed()[:700]]))
 def test_any_answer_about_files(out: bytes) -> None:
-    site(out).observe(containers=())
+    host_job(out).observe(containers=())
 
 
 @given(st.binary())
 def test_any_answer_about_ports(out: bytes) -> None:
-    ports.used_ports(site(out))
-    ports.used_ports(site(b"  0: 00000000:" + out + b" x 0A\n\n" + out))
+    ports.used_ports(host_job(out))
+    ports.used_ports(host_job(b"  0: 00000000:" + out + b" x 0A\n\n" + out))
 
 
 def test_any_file_among_the_logs() -> None:
@@ -351,7 +351,10 @@ def test_any_file_among_the_logs() -> None:
         b"5 6 node-0/logs/1/workerlog.0\n7 8 node-0/logs/a\nb c/d\nx y z\n9 9 node-x/logs/1/workerlog.0\n1 1 \xff/\n2\n"
     )
     first = Key("h0", PurePosixPath("node-0/logs/1/workerlog.0"))
-    assert hostlogs._list(site(out)) == {first: Size(5, 6.0), Key("h0", PurePosixPath("node-0/logs/a")): Size(7, 8.0)}
+    assert hostlogs._list(host_job(out)) == {
+        first: Size(5, 6.0),
+        Key("h0", PurePosixPath("node-0/logs/a")): Size(7, 8.0),
+    }
 
 
 def test_any_labels() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.engine import Engine
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.base import Result, Transport, put
@@ -528,7 +528,7 @@ def test_events_arrive_at_once(hosts: Fleet) -> None:
 
 def no_engine(transport: Transport, setting: str | None = None) -> tuple[str, str]:
     with pytest.raises(HostError) as caught:
-        Site(Host("h1", docker=setting), transport, "job", "ssh").containers.seen()
+        HostJob(Host("h1", docker=setting), transport, "job", "ssh").containers.seen()
     assert caught.value.hint
     transport.close()
     return caught.value.code, caught.value.message

@@ -28,7 +28,7 @@ OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
 def _ssh(run: Survey, seat: Seat) -> Found:
     if seat.facts is None:
         return
-    yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.site.host.local else "answers")
+    yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.host_job.host.local else "answers")
     if "tools" not in seat.facts.values:
         yield Finding(
             seat.name,
@@ -43,7 +43,7 @@ def _ssh(run: Survey, seat: Seat) -> Found:
             seat.name,
             "work-directory",
             "error",
-            f"cannot write into {seat.site.work.parent.parent}",
+            f"cannot write into {seat.host_job.work.parent.parent}",
             "dir-not-writable",
             "choose another directory with `dir=` in the hosts file",
         )
@@ -75,9 +75,9 @@ def _engine_version(run: Survey, seat: Seat) -> Found:
 
 
 def _compose(run: Survey, seat: Seat) -> Found:
-    if seat.engine is None or seat.site.target != "compose":
+    if seat.engine is None or seat.host_job.target != "compose":
         return
-    result = seat.site.transport.run([*seat.site.docker, "compose", "version", "--short"])
+    result = seat.host_job.transport.run([*seat.host_job.docker, "compose", "version", "--short"])
     if result.code == 0:
         yield Finding(seat.name, "compose", "ok", f"Compose {result.out.decode().strip()}")
     else:
@@ -154,7 +154,7 @@ def _ports(run: Survey, seat: Seat) -> Found:
     if meeting.index not in [node.index for node in seat.nodes]:
         return
     with contextlib.suppress(HostError):
-        if plan.rendezvous.port in used_ports(seat.site) and not seat.site.containers.seen():
+        if plan.rendezvous.port in used_ports(seat.host_job) and not seat.host_job.containers.seen():
             text = f"port {plan.rendezvous.port} of `rendezvous.port` is taken"
             hint = "choose another, or leave `rendezvous.port` out: a free one is found for each generation"
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
@@ -164,9 +164,9 @@ def _service_ports(run: Survey, seat: Seat) -> Found:
     if seat.facts is None or not seat.services:
         return
     with contextlib.suppress(HostError):
-        running = {container.service for container in seat.site.containers.seen() if container.running}
+        running = {container.service for container in seat.host_job.containers.seen() if container.running}
         wanted = {port for s in seat.services if s.name not in running for port in (s.port, s.port + 1)}
-        for port in sorted(wanted & used_ports(seat.site)):
+        for port in sorted(wanted & used_ports(seat.host_job)):
             text = f"port {port} of the managed etcd is taken"
             hint = "choose others: `etcd: {managed: {port: …}}`; members use that port and the next"
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
@@ -228,7 +228,7 @@ def _room(run: Survey, seat: Seat) -> Found:
         return
     free = seat.facts.number("free")
     if free is not None and free < LITTLE:
-        text = f"{free >> 10} MiB of disk left where {seat.site.work.parent} lies"
+        text = f"{free >> 10} MiB of disk left where {seat.host_job.work.parent} lies"
         hint = "make room there, or choose another directory with `dir=` in the hosts file"
         verdict: Verdict = "error" if free < TOO_LITTLE else "warning"
         yield Finding(seat.name, "disk", verdict, text, "disk-low", hint)

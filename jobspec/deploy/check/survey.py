@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobctl.jobspec.deploy.host.facts import Facts
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 class Seat:
     """A host, what it is needed for, and what was found out about it so far."""
 
-    site: Site
+    host_job: HostJob
     nodes: tuple[Node, ...]
     services: tuple[Service, ...] = ()
     facts: Facts | None = None
@@ -32,7 +32,7 @@ class Seat:
     @property
     def name(self) -> str:
         """The host's name."""
-        return self.site.host.name
+        return self.host_job.host.name
 
 
 Found = Iterator[Finding]

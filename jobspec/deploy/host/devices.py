@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.host_job import Site
+    from jobctl.jobspec.deploy.host.host_job import HostJob
 
 # The device nodes of each kind's driver, one for each device (AMD's DCU shows as a DRM render node).
 _NODES = {
@@ -50,9 +50,9 @@ def _told_by_driver() -> int | None:
     return done.stdout.count(b"GPU ") if done.returncode == 0 else None
 
 
-def devices_on(site: Site) -> Mapping[str, int]:
+def devices_on(host_job: HostJob) -> Mapping[str, int]:
     """Return how many devices a host has, by kind; kinds of which it has none are left out."""
-    listing = checked(site.transport, SCRIPTS.argv("list_devices"), "list its devices")
+    listing = checked(host_job.transport, SCRIPTS.argv("list_devices"), "list its devices")
     return _counts(listing.decode("utf-8", "replace").split())
 
 
@@ -62,20 +62,22 @@ def _counts(names: Sequence[str]) -> Mapping[str, int]:
     return {kind: count for kind, count in found.items() if count and not (kind == "dcu" and found["gpu"])}
 
 
-def devices_in_use(site: Site) -> Mapping[str, str]:
+def devices_in_use(host_job: HostJob) -> Mapping[str, str]:
     """Return the devices (`gpu:0`) that running containers of jobs use on a host, and whose they are (`JOB of OWNER`)."""
     return {
-        device: f"{job['job']} of {job['owner'] or 'somebody'}" for job in jobs_of(site) for device in job["devices"]
+        device: f"{job['job']} of {job['owner'] or 'somebody'}"
+        for job in jobs_of(host_job)
+        for device in job["devices"]
     }
 
 
-def jobs_of(site: Site) -> list[dict[str, Any]]:
+def jobs_of(host_job: HostJob) -> list[dict[str, Any]]:
     """Return what runs of all jobs on a host: job, node (None for a service, which has a name), owner, devices.
 
     Whoever else labels containers may use our words; what names no job is none of ours.
     """
-    with site.engine.asked() as client:
-        found = site.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
+    with host_job.engine.asked() as client:
+        found = host_job.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
     jobs = [_job(labels) for labels in map(labels_of, found) if labels.get("jobctl.job")]
     return sorted(jobs, key=lambda job: (job["job"], job["node"] is None, job["node"] or 0, job["name"] or ""))
 
@@ -91,9 +93,9 @@ def _job(labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def all_devices(site: Site, known: Sequence[int] | None) -> list[str]:
+def all_devices(host_job: HostJob, known: Sequence[int] | None) -> list[str]:
     """Return the devices of a host: those of the hosts file, by the kind that is there, or else what /dev has."""
-    counts = devices_on(site)
+    counts = devices_on(host_job)
     if known is not None:
         kind = next(iter(counts), "device")
         return [f"{kind}:{index}" for index in known]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
@@ -30,15 +30,15 @@ class Facts:
         return number_in(self.values.get(key))
 
 
-def ask(site: Site, token: str, paths: Sequence[str], names: Sequence[str]) -> Facts:
+def ask(host_job: HostJob, token: str, paths: Sequence[str], names: Sequence[str]) -> Facts:
     """Ask a host what it is like; leaves a file `.check-TOKEN` behind (see `visible`). Raises HostError.
 
     The connection has to be open: making it would take part in the clock's blur. Files that an earlier check had no chance to remove (it was killed, or cut off) go with it.
     """
     began = time.time()
-    out = checked(site.transport, SCRIPTS.argv("facts", *site.place, token, *paths, "-", *names), "look around").decode(
-        "utf-8", "replace"
-    )
+    out = checked(
+        host_job.transport, SCRIPTS.argv("facts", *host_job.place, token, *paths, "-", *names), "look around"
+    ).decode("utf-8", "replace")
     ended = time.time()
     return _parse(out, began, ended)
 
@@ -81,30 +81,30 @@ def _time(text: str, unknown: float) -> float:
     return unknown if whole is None or part is None else whole + part / 10 ** len(rest)
 
 
-def visible(site: Site, tokens: Sequence[str]) -> frozenset[str]:
+def visible(host_job: HostJob, tokens: Sequence[str]) -> frozenset[str]:
     """Return whose tokens lie where this host's work directory is: more than its own if it is shared."""
-    top = str(site.work.parent.parent)
-    out = checked(site.transport, SCRIPTS.argv("visible", top, *tokens), "look for shared storage")
+    top = str(host_job.work.parent.parent)
+    out = checked(host_job.transport, SCRIPTS.argv("visible", top, *tokens), "look for shared storage")
     return frozenset(out.decode("utf-8", "replace").split())
 
 
-def forget(site: Site, token: str) -> None:
+def forget(host_job: HostJob, token: str) -> None:
     """Remove what `ask` left behind."""
-    top = str(site.work.parent.parent)
-    site.transport.run(SCRIPTS.argv("forget", top, token))
+    top = str(host_job.work.parent.parent)
+    host_job.transport.run(SCRIPTS.argv("forget", top, token))
 
 
-def mark(site: Site, directory: str, token: str) -> None:
+def mark(host_job: HostJob, directory: str, token: str) -> None:
     """Leave a token in a directory that should be shared; makes the directory. Raises HostError."""
-    checked(site.transport, SCRIPTS.argv("mark", directory, token), f"write into {directory}")
+    checked(host_job.transport, SCRIPTS.argv("mark", directory, token), f"write into {directory}")
 
 
-def marks(site: Site, directory: str, tokens: Sequence[str]) -> frozenset[str]:
+def marks(host_job: HostJob, directory: str, tokens: Sequence[str]) -> frozenset[str]:
     """Return which of the tokens this host sees in the directory; removes its own (the first)."""
-    out = checked(site.transport, SCRIPTS.argv("marks", directory, *tokens), f"read {directory}")
+    out = checked(host_job.transport, SCRIPTS.argv("marks", directory, *tokens), f"read {directory}")
     return frozenset(out.decode("utf-8", "replace").split())
 
 
-def unmark(site: Site, directory: str, token: str) -> None:
+def unmark(host_job: HostJob, directory: str, token: str) -> None:
     """Remove the token of this host."""
-    site.transport.run(["rm", "-f", "--", f"{directory}/.jobctl-check-{token}"])
+    host_job.transport.run(["rm", "-f", "--", f"{directory}/.jobctl-check-{token}"])

@@ -41,7 +41,7 @@ SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
 STARTING = 600.0  # seconds of silence that starting a container may take
 
 
-class Site:
+class HostJob:
     """One host of one job. Every method raises HostError, and says what the host could not do."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.transport.base import checked
 
@@ -14,10 +14,10 @@ _NUMBER = re.compile(rb"\b\d{1,5}\b")
 _PORT = re.compile(rb'"ports?": ([\d\[\],\s]+)')  # of a rendezvous, or of processes
 
 
-def used_ports(site: Site) -> frozenset[int]:
+def used_ports(host_job: HostJob) -> frozenset[int]:
     """Return the ports of a host that are taken. Raises HostError."""
-    argv = SCRIPTS.argv("used_ports", str(site.work.parent), site.job)
-    found = checked(site.transport, argv, "see which ports are in use")
+    argv = SCRIPTS.argv("used_ports", str(host_job.work.parent), host_job.job)
+    found = checked(host_job.transport, argv, "see which ports are in use")
     table, _, controls = found.partition(b"\n\n")
     columns = (line.split() for line in table.splitlines())
     listening = {

@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
 from jobctl.jobspec.plan.types import Code, Plan
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.host_job import Site
+    from jobctl.jobspec.deploy.host.host_job import HostJob
 
 _CHUNK = 1 << 18  # bytes of a file that are in memory at a time, for each host
 _SLOW = 10_000_000  # bytes that the slowest disk writes in a second
@@ -43,12 +43,12 @@ class Package:
         plain = ((file, digest_of(file)) for file in self.files if not file.is_link)
         return {os.fsencode(file.name): (file.kind, digest) for file, digest in plain if digest is not None}
 
-    def send(self, site: Site) -> None:
+    def send(self, host_job: HostJob) -> None:
         """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
-        top = str(site.work / "code")
+        top = str(host_job.work / "code")
         version = self.code.version or ""
         argv = SCRIPTS.argv("list_code", top, version)
-        answer = checked(site.transport, argv, f"look for code in {top}")
+        answer = checked(host_job.transport, argv, f"look for code in {top}")
         if answer.startswith(b"here"):
             return
         base, _, listing = answer.partition(b"\n")
@@ -61,7 +61,7 @@ class Package:
         results = [f"./{path}" for path in self.code.results]
         argv = SCRIPTS.argv("send_code", top, version, os.fsdecode(base), *sizes, *folders, *results)
         timeout = TIMEOUT + sum(file.size for file in self.files) / _SLOW
-        checked(site.transport, argv, f"write code into {top}", chain([kept], tar), timeout=timeout)
+        checked(host_job.transport, argv, f"write code into {top}", chain([kept], tar), timeout=timeout)
 
     def compressed(self) -> bytes:
         """Return all of it as a compressed tar file: the same bytes for the same names, kinds and contents.

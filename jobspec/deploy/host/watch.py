@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
@@ -42,11 +42,11 @@ NOTHING = HostState((), Control(), {})
 class Following:
     """All hosts of one job, followed until `close`. `detector` knows who was heard."""
 
-    def __init__(self, sites: Sequence[Site], detector: FailureDetector, me: str) -> None:
+    def __init__(self, host_jobs: Sequence[HostJob], detector: FailureDetector, me: str) -> None:
         self.detector = detector
         self.woken = threading.Event()
         self.readers = threading.BoundedSemaphore(READERS)
-        self.hosts = [HostFollowed(site, self, me) for site in sites]
+        self.hosts = [HostFollowed(host_job, self, me) for host_job in host_jobs]
         self.who = who("supervise")
 
     def start(self) -> None:
@@ -98,8 +98,8 @@ class Following:
 class HostFollowed:
     """One host that is followed."""
 
-    def __init__(self, site: Site, all_: Following, me: str) -> None:
-        self.site, self.name, self.all, self.me = site, site.host.name, all_, me
+    def __init__(self, host_job: HostJob, all_: Following, me: str) -> None:
+        self.host_job, self.name, self.all, self.me = host_job, host_job.host.name, all_, me
         self.seen = NOTHING
         self.met = threading.Event()  # it has answered once, or cannot
         self.taken: Locked | None = None
@@ -167,8 +167,8 @@ class HostFollowed:
 
     def _lines(self) -> Iterator[bytes]:
         """Yield what the host sends. Raises Locked, HostError, and what a channel raises."""
-        argv = SCRIPTS.argv("watch", *self.site.place, json.dumps(self.all.who), self.me, str(EXPIRY))
-        channel = self._channel = self.site.transport.dial(argv)
+        argv = SCRIPTS.argv("watch", *self.host_job.place, json.dumps(self.all.who), self.me, str(EXPIRY))
+        channel = self._channel = self.host_job.transport.dial(argv)
         with contextlib.closing(channel):
             if self._over.is_set():
                 return
@@ -194,7 +194,7 @@ class HostFollowed:
     def _is_idle(self, heading: Sequence[str]) -> bool:
         """Read the first lines; say whether there is nothing of the job. Raises Locked or HostError."""
         if len(heading) == 2:
-            self.site.found(heading[0], heading[1])
+            self.host_job.found(heading[0], heading[1])
         if len(heading) != 3:
             return False
         if heading[2] != "gone":
@@ -245,13 +245,13 @@ class HostFollowed:
 
     def _hear_engine(self) -> None:
         """Read the host whenever its engine says that something became of a container of the job."""
-        wanted = {"label": f"jobctl.job={self.site.job}", "type": "container", "event": list(_EVENTS)}
+        wanted = {"label": f"jobctl.job={self.host_job.job}", "type": "container", "event": list(_EVENTS)}
         pause = FIRST
         while not self._over.wait(pause * random.uniform(0.5, 1.0)):
             if not self.met.is_set() or self.seen is NOTHING or self._problem is not None:
                 continue
             try:
-                with self.site.engine.asked() as client:
+                with self.host_job.engine.asked() as client:
                     events = client.events(filters=wanted, decode=True)
                     self.read_soon()
                     pause = FIRST
@@ -294,12 +294,12 @@ class HostFollowed:
         with self._lock:  # what was read later is what counts
             began = time.monotonic()
             try:
-                containers = self.site.containers.seen()
+                containers = self.host_job.containers.seen()
             except HostError:  # its engine does not answer; its launchers are heard all the same
-                self.seen = replace(self.site.observe(self.seen.containers), blind=True)
+                self.seen = replace(self.host_job.observe(self.seen.containers), blind=True)
             else:
                 known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
-                self.seen = self.site.observe(known)
+                self.seen = self.host_job.observe(known)
             self.looked, self._read_at = began, time.monotonic()
             return self.seen
 

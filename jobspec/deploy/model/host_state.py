@@ -18,7 +18,7 @@ NONE: Mapping[str, str] = {}
 class HostState:
     """What is on one host of a job: its containers, control file and ledger, and each node's report.
 
-    `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `Site.note_prepared`
+    `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `HostJob.note_prepared`
     has put down. `full`: its disk has no room left for the job's own files. `unreadable` says which of the run's files cannot be
     read: then the host counts as one that does not answer, and only its containers are known.
     """

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from jobctl.jobspec import planner
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
@@ -60,8 +60,8 @@ class Job:
         self.plan: Plan = planner.plan(loaded.spec, self.hosts, Context(target, "/none", "me@here", "0.1.0"))
         self.generation: Generation = first_generation(self.plan)
         options = SshOptions(fleet.ssh_config)
-        self.sites = {
-            host.name: Site(host, Ssh(host, options), self.plan.job, target)
+        self.host_jobs = {
+            host.name: HostJob(host, Ssh(host, options), self.plan.job, target)
             for host in self.hosts
             if host.name in {node.host.name for node in self.plan.nodes}
         }
@@ -78,27 +78,27 @@ class Job:
     def nodes(self, host: str) -> list[int]:
         return [node.index for node in self.plan.nodes if node.host.name == host]
 
-    def on_all(self, task: Callable[[Site], Any]) -> list[Any]:
-        outcome = fan_out(self.sites.values(), task)
+    def on_all(self, task: Callable[[HostJob], Any]) -> list[Any]:
+        outcome = fan_out(self.host_jobs.values(), task)
         assert outcome.failed == {}
         return list(outcome.done.values())
 
     def up(self) -> None:
-        def start(site: Site) -> None:
-            nodes = self.nodes(site.host.name)
-            site.send(self.artefacts(site.host.name), ["run", *(f"node-{node}" for node in nodes)])
+        def start(host_job: HostJob) -> None:
+            nodes = self.nodes(host_job.host.name)
+            host_job.send(self.artefacts(host_job.host.name), ["run", *(f"node-{node}" for node in nodes)])
             for node in nodes:
-                site.start(node)
+                host_job.start(node)
 
         self.on_all(start)
         # With nobody to supervise them, launchers hear each other.
         reports = eventually(lambda: len(found := self.reports()) == len(self.plan.nodes) and found)
         members = [replace(m, port=reports[m.node]["port"]) for m in self.generation.members]
         generation = replace(self.generation, members=tuple(members))
-        self.on_all(lambda site: site.hand_over(b"", control_json(generation)))
+        self.on_all(lambda host_job: host_job.hand_over(b"", control_json(generation)))
 
     def reports(self) -> dict[int, dict[str, Any]]:
-        return {node: report for one in self.on_all(Site.observe) for node, report in one.reports.items()}
+        return {node: report for one in self.on_all(HostJob.observe) for node, report in one.reports.items()}
 
     def are(self, state: str) -> bool:
         """Say whether both nodes report `state`; fails for one that reports a failure."""
@@ -107,11 +107,11 @@ class Job:
         return {node: report["state"] for node, report in reports.items()} == {0: state, 1: state}
 
     def down(self) -> None:
-        def end(site: Site) -> None:
-            for node in self.nodes(site.host.name):
-                site.end(node, 1)
-            site.erase()
-            site.transport.close()
+        def end(host_job: HostJob) -> None:
+            for node in self.nodes(host_job.host.name):
+                host_job.end(node, 1)
+            host_job.erase()
+            host_job.transport.close()
 
         self.on_all(end)
 
@@ -128,7 +128,7 @@ def job(request: pytest.FixtureRequest, hosts: Fleet) -> Iterator[Job]:
 def test_what_render_prints_is_sent_and_runs_to_its_end(job: Job, hosts: Fleet) -> None:
     job.up()
     eventually(lambda: job.are("running"))
-    first, second = job.on_all(Site.observe)
+    first, second = job.on_all(HostJob.observe)
     assert [(c.node, c.role, c.running, c.owner) for c in (*first.containers, *second.containers)] == [
         (0, "trainer", True, "me@here"),
         (1, "trainer", True, "me@here"),
@@ -143,57 +143,57 @@ def test_what_render_prints_is_sent_and_runs_to_its_end(job: Job, hosts: Fleet) 
         texts = [one.content.decode() for one in job.artefacts(host.name) if one.path != "launcher.py"]
         assert all(c.artefact and c.artefact in text for c, text in zip(seen.containers, texts, strict=True))
     job.up()  # once more changes nothing
-    assert [seen.containers for seen in job.on_all(Site.observe)] == [first.containers, second.containers]
+    assert [seen.containers for seen in job.on_all(HostJob.observe)] == [first.containers, second.containers]
     for host in hosts.hosts:
         host.docker("exec", host.containers()[0], "touch", "/jobctl/node/go")
     eventually(lambda: job.are("succeeded"))
-    eventually(lambda: not any(c.running for seen in job.on_all(Site.observe) for c in seen.containers))
+    eventually(lambda: not any(c.running for seen in job.on_all(HostJob.observe) for c in seen.containers))
     log = (hosts[1].home / ".jobctl" / "h2" / "demo" / "node-1" / "logs" / "1" / "workerlog.0").read_text()
     assert log == f"node 1 of 2 {hosts[0].address}\n"
 
 
 def test_nothing_there_is_nothing_seen(job: Job) -> None:
-    assert [(s.containers, s.control, s.reports) for s in job.on_all(Site.observe)] == [((), Control(), {})] * 2
-    site = job.sites["h1"]
-    site.end(0, 1)
-    site.erase()
+    assert [(s.containers, s.control, s.reports) for s in job.on_all(HostJob.observe)] == [((), Control(), {})] * 2
+    host_job = job.host_jobs["h1"]
+    host_job.end(0, 1)
+    host_job.erase()
 
 
 def test_a_directory_that_cannot_be_made_is_named(hosts: Fleet) -> None:
     job = Job(hosts, "ssh", SPEC)
-    site = job.sites["h1"]
-    wrong = Site(replace(site.host, dir="/dev/null/jobctl"), site.transport, "demo", "ssh")
+    host_job = job.host_jobs["h1"]
+    wrong = HostJob(replace(host_job.host, dir="/dev/null/jobctl"), host_job.transport, "demo", "ssh")
     with pytest.raises(HostError, match=r"h1: cannot write into /dev/null/jobctl/h1/demo: .*Not a directory"):
         wrong.send(job.artefacts("h1"), [])
-    site.transport.close()
+    host_job.transport.close()
 
 
 def test_a_host_without_the_compose_plugin(hosts: Fleet) -> None:
     job = Job(hosts, "compose", SPEC)
-    site = job.sites["h1"]
+    host_job = job.host_jobs["h1"]
     hosts[0].compose = False
     hosts[0].install_docker()
     try:
-        site.send(job.artefacts("h1"), ["run", "node-0"])
+        host_job.send(job.artefacts("h1"), ["run", "node-0"])
         with pytest.raises(HostError) as caught:
-            site.start(0)
+            host_job.start(0)
         assert (caught.value.code, bool(caught.value.hint)) == ("compose-missing", True)
     finally:
         hosts[0].compose = True
         hosts[0].install_docker()
-        site.erase()
-        site.transport.close()
+        host_job.erase()
+        host_job.transport.close()
 
 
 def test_an_image_that_is_not_there(hosts: Fleet) -> None:
     job = Job(hosts, "ssh", SPEC.replace(IMAGE, "no-such-image:1"))
-    site = job.sites["h1"]
-    site.send(job.artefacts("h1"), ["run", "node-0"])
+    host_job = job.host_jobs["h1"]
+    host_job.send(job.artefacts("h1"), ["run", "node-0"])
     with pytest.raises(HostError) as caught:
-        site.start(0)
+        host_job.start(0)
     assert caught.value.code == "image-missing"
-    site.erase()
-    site.transport.close()
+    host_job.erase()
+    host_job.transport.close()
 
 
 def test_the_example_trains_on_two_hosts(hosts: Fleet, tmp_path: Path) -> None:

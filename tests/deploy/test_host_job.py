@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
@@ -36,8 +36,8 @@ class Engine:
         return Result(0, b"", b"") if lowered else Result(125, b"", REFUSED % self.kind)
 
 
-def site(engine: Engine, target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, list[object]]:
-    made, ended = Site(Host("h1"), engine, "job", target), []  # type: ignore[arg-type,var-annotated]
+def host_job(engine: Engine, target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HostJob, list[object]]:
+    made, ended = HostJob(Host("h1"), engine, "job", target), []  # type: ignore[arg-type,var-annotated]
     made.found("/w/h1/job", "/w/h1/job")
     monkeypatch.setattr(made, "end", lambda name, grace: ended.append(name))
     return made, ended
@@ -48,7 +48,7 @@ def test_locked_memory_is_left_alone_where_the_engine_may_not_lift_it(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = Engine(8)
-    made, ended = site(engine, target, monkeypatch)
+    made, ended = host_job(engine, target, monkeypatch)
     made.start(1)
     assert (engine.asked[1:], ended) == (["", "65536"], [1])  # what could not run is removed before
     made.start(2)
@@ -58,14 +58,14 @@ def test_locked_memory_is_left_alone_where_the_engine_may_not_lift_it(
 
 def test_a_container_that_only_looks_starts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(8)
-    made, _ = site(engine, "ssh", monkeypatch)
+    made, _ = host_job(engine, "ssh", monkeypatch)
     assert made.run_script(b"docker run").code == 0
     assert engine.asked[1:] == ["", "65536"]
 
 
 def test_other_limits_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(7)
-    made, ended = site(engine, "ssh", monkeypatch)
+    made, ended = host_job(engine, "ssh", monkeypatch)
     with pytest.raises(HostError) as caught:
         made.start(1)
     assert (caught.value.code, len(engine.asked), ended) == ("ulimit-refused", 2, [])
@@ -83,7 +83,7 @@ def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pyte
     (work / "node-1.sh").write_text(f"set -eu\ndir={work}\nset -- image\n{script}")
     (work / "node-1" / "report.json").write_text("{}\n")
     monkeypatch.setenv("PATH", f"{sudo.parent}:/usr/bin:/bin")
-    made = Site(Host("h1", docker="sudo"), Here(), "job", target)
+    made = HostJob(Host("h1", docker="sudo"), Here(), "job", target)
     made.found(str(work), str(work))
     made.start(1)
     made.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
