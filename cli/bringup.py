@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.changes import Changed
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, Start
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
@@ -66,7 +66,7 @@ def locked_by(deployer: Handle, taken: Exception) -> Failed:
     return Failed(f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs")
 
 
-def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
+def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, inventory: Inventory | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
     options = replace(options, changed=changed_keys(compiled, plan, deployer, secrets=options.start is None))
     if options.dry_run:
@@ -78,7 +78,7 @@ def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | No
     refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over)
     left = _left_out(deployer, plan, options) if options.check else {}
     with locked(deployer, "up", options.break_lock):
-        done = _apply(deployer, compiled, plan, reach, options, left)
+        done = _apply(deployer, compiled, plan, inventory, options, left)
     if options.output is Format.text:
         for one in unnamed(options.changed, done.steps):
             console.say(one.line)
@@ -189,7 +189,7 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
 
 
 def _apply(
-    deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options, left: Failures
+    deployer: Deployer, compiled: Compiled, plan: Plan, inventory: Inventory | None, options: Options, left: Failures
 ) -> Applied:
     from jobctl.jobspec.deploy.apply.clock import SystemClock
     from jobctl.jobspec.deploy.apply.deployer import Start
@@ -211,7 +211,7 @@ def _apply(
     before = deployer.job.plan()
     withdrawn = not steps and deployer.job.is_changing()  # its files are on the hosts, and have to be replaced
     keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember
-    keep(about(compiled, plan, reach), plan, source_of(compiled, plan, start.secrets))
+    keep(about(compiled, plan, inventory), plan, source_of(compiled, plan, start.secrets))
     generation = observed.control.generation
     if not steps and not withdrawn:
         return Applied(plan, (), failed, generation is not None)
@@ -266,9 +266,11 @@ def teller(deployer: Handle, output: Format) -> Any:
     return note
 
 
-def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str, Any] | None = None) -> dict[str, Any]:
+def about(
+    compiled: Compiled, plan: Plan, inventory: Inventory | None, cluster: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return what is kept of how a job was started, for commands that name only the job."""
-    from jobctl.jobspec.deploy.model.inventory import dump_reach
+    from jobctl.jobspec.deploy.model.inventory import dump_inventory
 
     return {
         "job": plan.job,
@@ -278,7 +280,7 @@ def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str
         "on": compiled.on,
         "exclude": compiled.exclude,
         "set": list(compiled.overrides),
-        "reach": dump_reach(reach) if reach else None,
+        "reach": dump_inventory(inventory) if inventory else None,
         "cluster": cluster,
         "owner": plan.owner,
         "started_at": time.time(),

@@ -73,7 +73,7 @@ def run_like_node(
     from jobctl.jobs import deployer_of, job_of_name, plan_of
     from jobctl.jobspec.deploy.apply.deployer import Start
     from jobctl.jobspec.deploy.model.errors import CannotRun
-    from jobctl.planning import reach_for
+    from jobctl.planning import inventory_for
 
     if compiled.target == "kubernetes":
         from jobctl.running import refuse
@@ -81,7 +81,7 @@ def run_like_node(
         raise refuse("run")
     directory = job_of_name(compiled.spec.name)
     old = directory.plan()
-    deployer = deployer_of(directory, compiled.target, reach_for(compiled, ssh_config, accept_new), old)
+    deployer = deployer_of(directory, compiled.target, inventory_for(compiled, ssh_config, accept_new), old)
     plan = deployer.plan = plan_of(compiled, devices=devices_of(compiled, deployer, old))
     index = node_number(plan, node or "0", range(len(plan.nodes)))
     try:

@@ -15,7 +15,7 @@ from jobctl.console import Failed
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
-    from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+    from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
     from jobctl.jobspec.planner.context import Context, Target
@@ -380,18 +380,18 @@ def context_of(compiled: Compiled) -> Context:
     return Context(compiled.target, str(directory), owner(), version(), here)
 
 
-def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
+def deployer_of(directory: JobDir, target: str, inventory: Inventory | None, plan: Plan | None = None) -> Deployer:
     """Return what brings a job up on hosts or on this machine, and looks at it."""
-    if reach is not None:
+    if inventory is not None:
         from jobctl.jobspec.deploy.targets.hosts import Hosts
 
-        return Hosts(directory, "ssh" if target == "ssh" else "compose", reach, plan)
+        return Hosts(directory, "ssh" if target == "ssh" else "compose", inventory, plan)
     from jobctl.jobspec.deploy.targets.local import Local
 
     return Local(directory, plan)
 
 
-def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> SshOptions:
+def ssh_options(config: Path | None, accept_new: bool, known: Inventory | None) -> SshOptions:
     """Return SSH's options: as given, or else as the job was started with. Ends with 2 for a file that is not there."""
     from jobctl.jobspec.deploy.model.inventory import SshOptions
 

@@ -49,13 +49,13 @@ def known_jobs_table(output: Format) -> None:
 def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output: Format) -> None:
     """Print the jobs on hosts with their owners and devices. Ends with 3 if no host answers, 4 if some do not."""
     from jobctl.jobs import Where, job_of_name, known_hosts, ssh_options
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.targets.hosts import Hosts
     from jobctl.jobspec.deploy.transport.fanout import fan_out
     from jobctl.outcome import tell_failures
 
-    reach = Reach(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
-    host_jobs = list(Hosts(job_of_name("list"), "ssh", reach).host_jobs.values())
+    inventory = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
+    host_jobs = list(Hosts(job_of_name("list"), "ssh", inventory).host_jobs.values())
     outcome = fan_out(host_jobs, _on_host)
     failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
     found = [outcome.done[host_job] for host_job in host_jobs if host_job in outcome.done]

@@ -77,7 +77,7 @@ class Supervisor:
     def __init__(self, deployer: Deployer, clock: Clock, say: Callable[[str], None]) -> None:
         self.deployer, self.clock = deployer, clock
         self.recorder = Recorder(deployer.job, clock, say)
-        self.reach = deployer.reach  # not what the job has by now: following its hosts takes seconds
+        self.inventory = deployer.inventory  # not what the job has by now: following its hosts takes seconds
         self._stamp: object = None  # of the plan that is known
         self._pending: Pending | None = None  # a change that a command could not make
         self._waiting: float | None = None  # since when there is nothing to do but wait
@@ -191,7 +191,7 @@ class Supervisor:
         stamp = self.deployer.job.stamp()
         if stamp != self._stamp:
             plan = self.deployer.job.plan()
-            if plan is not None and self.deployer.job.reach() != self.reach:
+            if plan is not None and self.deployer.job.inventory() != self.inventory:
                 raise HostsChanged
             self._stamp, self.deployer.plan, self._pending = stamp, plan, self.deployer.job.pending()
         return self.deployer.plan
@@ -295,7 +295,7 @@ class Supervisor:
         if pending is None:
             return self._carry_out(now, decision)
         places = self._places(pending)
-        plan = with_moves(pending.plan, pending.source, self.reach, places) if self.reach else pending.plan
+        plan = with_moves(pending.plan, pending.source, self.inventory, places) if self.inventory else pending.plan
 
         def adopt() -> None:
             job.adopt()
@@ -321,14 +321,14 @@ class Supervisor:
 
         Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
         """
-        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        if not decision.moves or plan is None or source is None or reach is None:
+        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
+        if not decision.moves or plan is None or source is None or inventory is None:
             return {}
-        moved = with_moves(plan, source, reach, decision.moves)
+        moved = with_moves(plan, source, inventory, decision.moves)
         failed = self._settle_in(moved, frozenset(decision.moves.values()))
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
         if moves:
-            self._keep_moves(with_moves(plan, source, reach, moves), moves, "moves from {} to {}")
+            self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
         return failed
 
     def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
@@ -343,11 +343,11 @@ class Supervisor:
 
     def _return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
-        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        if plan is None or source is None or reach is None:
+        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
+        if plan is None or source is None or inventory is None:
             return
         unfit = self._unfit.hosts(self.clock.now())
-        out = {*unfit, *now.unreachable, *reach.left}
+        out = {*unfit, *now.unreachable, *inventory.left}
         elsewhere = decision.moves if isinstance(decision, Restart) else {}
         planned = {node.index: node.host.name for node in plan.nodes}
         moves = {
@@ -359,7 +359,9 @@ class Supervisor:
         if not moves:
             return
         try:
-            self._keep_moves(with_moves(plan, source, reach, moves), moves, "does not leave {1}: {0} cannot take it")
+            self._keep_moves(
+                with_moves(plan, source, inventory, moves), moves, "does not leave {1}: {0} cannot take it"
+            )
         except (DeployError, PlanError) as error:  # its place is taken by now, for example
             self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
 

@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.apply.deployer import Deployer, Start, Victim
 from jobctl.jobspec.deploy.apply.executor import carry_out, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.model.control import Result
-from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
 from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -71,8 +71,8 @@ def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploye
     else:
         there = request.getfixturevalue("two_hosts")
         hosts = tuple(Host(host.name, addr=host.address) for host in there.hosts)
-        reach = Reach(hosts, SshOptions(there.ssh_config))
-        made = Hosts(job, request.param, reach, plan_of(tmp_path, request.param, hosts))
+        inventory = Inventory(hosts, SshOptions(there.ssh_config))
+        made = Hosts(job, request.param, inventory, plan_of(tmp_path, request.param, hosts))
     yield made
     assert made.take_down(1.0)[1] == {}
     assert not made.observe().nodes

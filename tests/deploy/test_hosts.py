@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
@@ -31,7 +31,7 @@ DOWN = HostError("h1", "unreachable", "no route to it")
 def hosts(tmp_path: Path) -> Hosts:
     """Two hosts and a spare, with folders of their own, and the files of the job on all of them."""
     known = tuple(Host(name, dir=str(tmp_path / name), spare=name == "s0") for name in ("h0", "h1", "s0"))
-    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Reach(known), TWO)
+    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
     made.job.create()
     for name, host_job in made.host_jobs.items():
         host_job.transport = Here(name)
@@ -70,7 +70,7 @@ def test_a_node_moves_to_a_spare_first_and_never_to_a_host_without_files(hosts: 
 
 def test_a_host_with_room_for_two_takes_two(hosts: Hosts) -> None:
     look(hosts)
-    hosts.fleet.reach = Reach(tuple(replace(host, nodes=2) for host in hosts.reach.hosts))
+    hosts.fleet.inventory = Inventory(tuple(replace(host, nodes=2) for host in hosts.inventory.hosts))
     assert hosts.homes(Observed(Control(), (), supervised=False)) == ("s0", "s0", "h0", "h1")
 
 

@@ -215,7 +215,7 @@ def test_what_is_no_json_object(text: str, tmp_path: Path) -> None:
     assert parse_object(text) is None
     (tmp_path / "lock").write_text(text)
     (tmp_path / "job.json").write_text(text)
-    assert (read_holder(tmp_path / "lock"), JobDir(tmp_path).about(), JobDir(tmp_path).reach()) == ({}, None, None)
+    assert (read_holder(tmp_path / "lock"), JobDir(tmp_path).about(), JobDir(tmp_path).inventory()) == ({}, None, None)
 
 
 def test_numbers_that_are_none() -> None:
@@ -258,7 +258,7 @@ def test_what_another_version_has_kept_of_a_job(tmp_path_factory: pytest.TempPat
     said = "cannot read "
     try:
         JobDir(root).about()
-        JobDir(root).reach()
+        JobDir(root).inventory()
     except DeployError as error:
         said = error.message
     assert said.startswith("cannot read ")

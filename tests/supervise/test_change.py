@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> JobDir:
 def watching(job: JobDir, hosts: tuple[str, ...] = ("h0", "h1", "h2")) -> Supervisor:
     """A supervisor of the job, which these hosts may run."""
     deployer: Any = SimpleNamespace(
-        job=job, plan=job.plan(), reach=job.reach(), where=lambda: hosts, homes=lambda observed: ()
+        job=job, plan=job.plan(), inventory=job.inventory(), where=lambda: hosts, homes=lambda observed: ()
     )
     made = Supervisor(deployer, Now(), lambda text: None)
     made._plan()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -123,7 +123,7 @@ class Deployer(Handle, Protocol):
     image: Image | None
 
     @property
-    def reach(self) -> Reach | None:
+    def inventory(self) -> Inventory | None:
         """Return the hosts that it was made for, and how they are reached; None on this machine."""
 
     def reach_out(self) -> None:

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 SKEW = 0.5  # seconds between the clocks of two hosts
 
 
-def _reach(run: Survey, seats: Sequence[Seat]) -> Found:
+def _reachability(run: Survey, seats: Sequence[Seat]) -> Found:
     """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
 
     A host that has an error of its own explains its missing links.
@@ -109,4 +109,10 @@ def _mtus(run: Survey, seats: Sequence[Seat]) -> Found:
             )
 
 
-OF_ALL: tuple[Callable[[Survey, Sequence[Seat]], Found], ...] = (_reach, _same_machine, _clocks, _images_alike, _mtus)
+OF_ALL: tuple[Callable[[Survey, Sequence[Seat]], Found], ...] = (
+    _reachability,
+    _same_machine,
+    _clocks,
+    _images_alike,
+    _mtus,
+)

@@ -97,9 +97,8 @@ class Preflight:
     def _meet(self, seat: Seat) -> None:
         paths = sorted({mount.source for mount in binds(None, seat.nodes)})
         names = sorted({node.host.address for node in self.plan.nodes} if self.plan else ())
-        checked(
-            seat.host_job.transport, ["true"], "run a command"
-        )  # a host that does not answer has nothing to clean up
+        # A host that does not answer has nothing to clean up.
+        checked(seat.host_job.transport, ["true"], "run a command")
         self._asked.append(seat)
         seat.facts = facts.ask(seat.host_job, self._mine(seat), paths, [name for name in names if not is_address(name)])
 

@@ -359,7 +359,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterReach:
+class ClusterAccess:
     """How the cluster of a job is reached: kept with the job, so that later commands need only its name."""
 
     context: str | None = None
@@ -373,9 +373,9 @@ def dump_cluster(cluster: Cluster) -> dict[str, Any]:
     return {"context": cluster.api.context, "namespace": cluster.api.namespace, "kinds": kinds}
 
 
-def load_cluster(data: Mapping[str, Any]) -> ClusterReach:
+def load_cluster(data: Mapping[str, Any]) -> ClusterAccess:
     """Return what `dump_cluster` wrote."""
     kinds = [
         known_kind(f"{g}/{v}" if g else v, kind) or Kind(g, v, kind, plural) for g, v, kind, plural in data["kinds"]
     ]
-    return ClusterReach(data["context"], data["namespace"], tuple(kinds))
+    return ClusterAccess(data["context"], data["namespace"], tuple(kinds))

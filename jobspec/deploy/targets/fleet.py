@@ -21,7 +21,7 @@ from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
-from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
@@ -50,12 +50,14 @@ class Fleet:
         self,
         job: JobDir,
         target: Literal["compose", "ssh"],
-        reach: Reach,
+        inventory: Inventory,
         plan: Plan | None,
         tell: Callable[[str], None],
     ) -> None:
-        self.job, self.reach, self.plan = job, reach, plan
-        self.host_jobs = {h.name: HostJob(h, transport_to(h, reach.ssh), job.name, target, tell) for h in reach.hosts}
+        self.job, self.inventory, self.plan = job, inventory, plan
+        self.host_jobs = {
+            h.name: HostJob(h, transport_to(h, inventory.ssh), job.name, target, tell) for h in inventory.hosts
+        }
         self.seen: Mapping[str, HostState] = {}
         self.down: Failures = {}
         # The newest generation and ledger that were ever begun or seen: the hosts that have them may be gone.

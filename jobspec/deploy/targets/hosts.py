@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.events import Written
@@ -44,10 +44,12 @@ class Hosts:
     interval = 1.0  # one command and one request of the engine's on every host
     pause = 0.2
 
-    def __init__(self, job: JobDir, target: Literal["compose", "ssh"], reach: Reach, plan: Plan | None = None) -> None:
+    def __init__(
+        self, job: JobDir, target: Literal["compose", "ssh"], inventory: Inventory, plan: Plan | None = None
+    ) -> None:
         self.job, self._target = job, target
         self.tell: Callable[[str], None] = lambda text: None
-        self.fleet = Fleet(job, target, reach, plan or job.plan(), lambda text: self.tell(text))
+        self.fleet = Fleet(job, target, inventory, plan or job.plan(), lambda text: self.tell(text))
         self._launchers = Launchers(self.fleet)
         self.image: Image | None = None
 
@@ -61,9 +63,9 @@ class Hosts:
         self.fleet.plan = plan
 
     @property
-    def reach(self) -> Reach:
+    def inventory(self) -> Inventory:
         """The hosts that this was made for, and how they are reached."""
-        return self.fleet.reach
+        return self.fleet.inventory
 
     @property
     def host_jobs(self) -> Mapping[str, HostJob]:

@@ -26,7 +26,7 @@ from jobctl.jobspec.deploy.logs.reader import Logs
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, begun_alone, newest
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.log_lines import Selection
 from jobctl.jobspec.deploy.model.observed import FULL, Observed
@@ -53,7 +53,7 @@ class Local:
     """The deployer of one job on this machine."""
 
     image: Image | None = None
-    reach: Reach | None = None
+    inventory: Inventory | None = None
     interval = 0.1  # reading the reports of a few nodes costs well under a millisecond
     pause = 0.02
 

@@ -30,7 +30,7 @@ def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
     node = plan.nodes[0]
     needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
     version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
-    return {host.name: version for host in fleet.reach.hosts if host.spare and host.name not in homes}
+    return {host.name: version for host in fleet.inventory.hosts if host.spare and host.name not in homes}
 
 
 def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
@@ -44,8 +44,8 @@ def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
     homes = {node.host.name for node in plan.nodes}
     there = {name for name, seen in fleet.seen.items() if seen.there}
     there |= {service.host.name for service in plan.services}
-    idle = (host for host in fleet.reach.hosts if host.trains and not host.spare and host.name in there - homes)
-    return frozenset(host.name for host in idle if host.name not in fleet.reach.left)
+    idle = (host for host in fleet.inventory.hosts if host.trains and not host.spare and host.name in there - homes)
+    return frozenset(host.name for host in idle if host.name not in fleet.inventory.left)
 
 
 def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
@@ -53,7 +53,7 @@ def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
     at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
     at |= observed.control.homes
     taken = Counter(at.values())
-    trains = [host for host in fleet.reach.hosts if host.trains and host.name not in fleet.reach.left]
+    trains = [host for host in fleet.inventory.hosts if host.trains and host.name not in fleet.inventory.left]
     ready = [host for host in trains if (seen := fleet.seen.get(host.name)) is not None and seen.there]
     return tuple(
         host.name
@@ -64,7 +64,7 @@ def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
 
 def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
     """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
-    spare = [host.name for host in fleet.reach.hosts if host.spare]
+    spare = [host.name for host in fleet.inventory.hosts if host.spare]
     homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
     found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spare, *sorted(idle_hosts(fleet, plan)))}
     folders = {folder(host): host for host in found}
