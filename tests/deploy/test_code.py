@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, code_hash, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.types import Code, Plan
 from tests.render.plans import plan as made_plan
 
@@ -210,7 +210,7 @@ def test_a_large_file_is_not_read_where_nothing_is_sent(root: Path, monkeypatch:
 
 
 def host_job(work: Path) -> Any:
-    return SimpleNamespace(work=work, transport=Here())
+    return SimpleNamespace(work=work, transport=LocalTransport())
 
 
 def send(plan: Plan, work: Path) -> Path:

@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.spec.hosts import Host
 
@@ -83,7 +83,7 @@ def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pyte
     (work / "node-1.sh").write_text(f"set -eu\ndir={work}\nset -- image\n{script}")
     (work / "node-1" / "report.json").write_text("{}\n")
     monkeypatch.setenv("PATH", f"{sudo.parent}:/usr/bin:/bin")
-    made = HostJob(Host("h1", docker="sudo"), Here(), "job", target)
+    made = HostJob(Host("h1", docker="sudo"), LocalTransport(), "job", target)
     made.found(str(work), str(work))
     made.start(1)
     made.run_script(shell_template("look.sh.j2").render(**LOOK).encode())

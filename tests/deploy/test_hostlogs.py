@@ -10,13 +10,13 @@ from jobctl.jobspec.deploy.host.logs import HostLogs
 from jobctl.jobspec.deploy.logs.files import Key, Want
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
 
 LOG = PurePosixPath("node-0/logs/1/workerlog.0")
 
 
-class Silent(Here):
+class Silent(LocalTransport):
     """A host that does not answer."""
 
     asked = 0
@@ -27,7 +27,7 @@ class Silent(Here):
 
 
 def host_job(folder: Path, name: str) -> HostJob:
-    made = HostJob(Host(name, dir=str(folder)), Here(name), "job", "ssh")
+    made = HostJob(Host(name, dir=str(folder)), LocalTransport(name), "job", "ssh")
     made.found(str(folder / name), str(folder / name))
     return made
 

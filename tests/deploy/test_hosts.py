@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.provision import artefacts
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.spec.hosts import Host
 
@@ -34,12 +34,12 @@ def hosts(tmp_path: Path) -> Hosts:
     made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
     made.job.create()
     for name, host_job in made.host_jobs.items():
-        host_job.transport = Here(name)
+        host_job.transport = LocalTransport(name)
         host_job.send([], ["run", *([] if name == "s0" else [f"node-{name[1]}"])])
     return made
 
 
-class Unasked(Here):
+class Unasked(LocalTransport):
     """A host that nobody is to ask."""
 
     def run(self, *args: object, **how: object) -> NoReturn:

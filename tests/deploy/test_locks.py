@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
 
 
@@ -72,7 +72,7 @@ def test_a_lock_that_its_holder_has_left_behind_names_nobody(tmp_path: Path) -> 
 # On hosts.
 
 
-class Gone(Here):
+class Gone(LocalTransport):
     """A host that does not answer."""
 
     def dial(self, argv: object) -> object:
@@ -82,7 +82,7 @@ class Gone(Here):
 def host_jobs(folder: Path, *names: str, gone: str = "") -> list[HostJob]:
     """Hosts with a folder each on this machine."""
     return [
-        HostJob(Host(name, dir=str(folder / name)), Gone(name) if name == gone else Here(name), "job", "ssh")
+        HostJob(Host(name, dir=str(folder / name)), Gone(name) if name == gone else LocalTransport(name), "job", "ssh")
         for name in names
     ]
 

@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.host.host_job import HostJob, is_full
 from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json
@@ -26,7 +26,7 @@ FILES = [Artefact("launcher.py", b"launcher", 0o755), Artefact("node-0.sh", b"st
 
 @pytest.fixture
 def host_job(tmp_path: Path) -> HostJob:
-    return HostJob(Host("h1", dir=str(tmp_path / "dir")), Here("h1"), "job", "ssh")
+    return HostJob(Host("h1", dir=str(tmp_path / "dir")), LocalTransport("h1"), "job", "ssh")
 
 
 def mode(path: Path) -> int:

@@ -11,13 +11,13 @@ import pytest
 from jobctl.jobspec.deploy.check.preflight import Preflight
 from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
 
 
 def host_job(directory: Path) -> HostJob:
     (host,) = parse_hosts(f"localhost dir={directory}\n", "hosts.txt").hosts
-    return HostJob(host, Here(), "job", "ssh")
+    return HostJob(host, LocalTransport(), "job", "ssh")
 
 
 def left(directory: Path) -> list[str]:

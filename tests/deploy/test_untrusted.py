@@ -33,7 +33,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs
 from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
 from jobctl.jobspec.deploy.transport.base import Result as Done
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
@@ -274,7 +274,7 @@ def test_a_job_of_another_version_hides_no_other(tmp_path: Path) -> None:
 # Hosts.
 
 
-class Saying(Here):
+class Saying(LocalTransport):
     """A host whose every answer is given."""
 
     def __init__(self, out: bytes, code: int = 0) -> None:

@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
@@ -47,7 +47,7 @@ def eventually(look: Any) -> Any:
 def host_job(tmp_path: Path) -> HostJob:
     """A host with a job, and without an engine that answers."""
     host = Host("h0", dir=str(tmp_path / "dir"), docker=f"unix://{tmp_path}/no.sock")
-    made = HostJob(host, Here("h0"), "job", "ssh")
+    made = HostJob(host, LocalTransport("h0"), "job", "ssh")
     made.send([], ["run", "node-0"])
     made.hand_over(b"", control_json(FIRST))
     return made
@@ -124,7 +124,10 @@ def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Follo
 
 
 def test_a_job_is_followed_by_one(host_job: HostJob) -> None:
-    first, second = following(host_job), following(HostJob(host_job.host, Here("h0"), "job", "ssh"), "another")
+    first, second = (
+        following(host_job),
+        following(HostJob(host_job.host, LocalTransport("h0"), "job", "ssh"), "another"),
+    )
     first.who = {**first.who, "host": "elsewhere"}
     first.start()
     eventually(lambda: not first.seen()[1])
@@ -158,7 +161,7 @@ def test_a_supervisor_of_this_machine_that_has_ended_is_gone(followed: Following
 
 
 def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:
-    made = following(HostJob(Host("h0", dir=str(tmp_path / "dir")), Here("h0"), "job", "ssh"))
+    made = following(HostJob(Host("h0", dir=str(tmp_path / "dir")), LocalTransport("h0"), "job", "ssh"))
     made.start()
     seen, problems = made.seen()
     made.close()

@@ -27,7 +27,7 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, fan_out
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 def transport_to(host: Host, options: SshOptions) -> Transport:
     """Return the connection to a host, not open yet."""
-    return Here(host.name) if host.local else Ssh(host, options)
+    return LocalTransport(host.name) if host.local else Ssh(host, options)
 
 
 class Fleet:
