@@ -193,7 +193,7 @@ def _apply(
 ) -> Applied:
     from jobctl.jobspec.deploy.apply.clock import SystemClock
     from jobctl.jobspec.deploy.apply.deployer import Start
-    from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, fresh_run, is_held, runs
+    from jobctl.jobspec.deploy.apply.executor import Execution, execute, fresh_run, is_held, runs
     from jobctl.jobspec.deploy.model.errors import DeployError
 
     change = change_of(deployer, plan, options, waits=not options.check)
@@ -227,7 +227,7 @@ def _apply(
         prepared = {node.host.name for node in plan.nodes} - set(failed)
         deployer.job.mark_prepared(prepared)
         how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
-        done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, how)
+        done = execute(deployer, change.want, steps, observed, SystemClock(), note, how)
         if not done.held and before is not None and secret_names(before) - secret_names(plan):
             deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
     except DeployError as error:
@@ -332,7 +332,7 @@ def grace_of(deployer: Handle, timeout: str | None) -> float:
 def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Begin a new generation, whatever runs."""
     from jobctl.jobspec.deploy.apply.clock import SystemClock
-    from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, wanted
+    from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
     from jobctl.jobspec.deploy.apply.reconcile import reconcile
     from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -352,7 +352,7 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
             failed = deployer.settle_in(plan, starts) if deployer.job.is_changing() and starts else {}
             how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
-            done = carry_out(deployer, want, steps, observed, SystemClock(), note, how)
+            done = execute(deployer, want, steps, observed, SystemClock(), note, how)
         except DeployError as error:
             raise Failed(error.message, 3, error.hint) from error
         if any(step.kind == "supervise" for step in steps):

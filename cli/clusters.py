@@ -163,7 +163,7 @@ def _carry_out(cluster: Cluster, change: Change, secrets: dict[str, str], option
     try:
         with Progress(quiet=options.output is Format.json) as progress:
             cluster.tell = progress.show
-            cluster.carry_out(change, secrets, note, force=options.take_over)
+            cluster.execute(change, secrets, note, force=options.take_over)
     except DeployError as error:
         begun = len(told) > 1
         if begun:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Feed
-from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, runs, wanted
+from jobctl.jobspec.deploy.apply.executor import Execution, execute, runs, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.control import Result
@@ -416,7 +416,7 @@ class Supervisor:
                 **self._settle_in(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
             }
         how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
-        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, how)
+        done = execute(self.deployer, want, steps, now, self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
         if generation is not None:

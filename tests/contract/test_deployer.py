@@ -15,7 +15,7 @@ from fleet.machine import IMAGE, missing
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Start, Victim
-from jobctl.jobspec.deploy.apply.executor import carry_out, wanted
+from jobctl.jobspec.deploy.apply.executor import execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.model.control import Result
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
@@ -96,7 +96,7 @@ def bring_up(deployer: Deployer) -> None:
         assert deployer.prepare(plan, Start(dict(os.environ), {})) == {}
         want = wanted(deployer, plan, supervise=False)
         steps = reconcile(want, observed)
-        done = carry_out(deployer, want, steps, observed, SystemClock(), lambda step: None)
+        done = execute(deployer, want, steps, observed, SystemClock(), lambda step: None)
         assert done.failed == {}
     eventually(lambda: phase(deployer.observe())[0] == "running")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.clock import Clock
-from jobctl.jobspec.deploy.apply.executor import Done, Execution, carry_out, fresh_run
+from jobctl.jobspec.deploy.apply.executor import Done, Execution, execute, fresh_run
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.model.errors import HostError
@@ -83,7 +83,7 @@ class World:
 
 def run(world: Any, observed: Observed = RUNNING, want: Wanted = CHANGED, **how: Any) -> Done:
     execution = Execution(adopt=lambda: world.done.append("adopt"), **how)
-    return carry_out(world, want, reconcile(want, observed), observed, Now(), lambda step: None, execution)
+    return execute(world, want, reconcile(want, observed), observed, Now(), lambda step: None, execution)
 
 
 REPLACED = ["adopt", "stop", "replace node 0 on h0", "replace node 1 on h1", "begin 2"]

@@ -229,7 +229,7 @@ class Cluster:
         """Return whose the objects are that a change is about."""
         return frozenset(filter(None, (annotation_of(o, OWNER) for o in change.there.objects.values())))
 
-    def carry_out(
+    def execute(
         self, change: Change, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
     ) -> None:
         """Do what `change` says, telling `note` of each step before it is done. Raises DeployError."""

@@ -43,10 +43,10 @@ class Launchers:
         todo = {host: [step for step in steps if step.host == host] for host in {step.host for step in steps}}
         fresh: dict[str, HostState] = {}
 
-        def carry_out(host_job: HostJob) -> None:
+        def execute(host_job: HostJob) -> None:
             _wait_for_reports(host_job, self._apply_on(host_job, todo[host_job.host.name], prepared), fresh)
 
-        outcome = fleet.on(todo, carry_out)
+        outcome = fleet.on(todo, execute)
         fleet.seen = {**fleet.seen, **fresh}
         return fleet.failures(outcome)
 
