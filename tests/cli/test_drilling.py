@@ -82,7 +82,7 @@ class Told:
         self.looks += 1
         return seen
 
-    def strike(self, node: int, what: str) -> None:
+    def inject_fault(self, node: int, what: str) -> None:
         self.struck = True
         events.record(self.job.events, drilling.time.time(), "failure", f"node {node} failed")
 

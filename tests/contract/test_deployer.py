@@ -14,7 +14,7 @@ from fleet.machine import IMAGE, missing
 
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
-from jobctl.jobspec.deploy.apply.deployer import Deployer, Start, Victim
+from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, Start
 from jobctl.jobspec.deploy.apply.executor import execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
 from jobctl.jobspec.deploy.model.control import Result
@@ -178,13 +178,13 @@ def test_a_taken_port_is_not_chosen(deployer: Deployer) -> None:
 
 
 @pytest.mark.parametrize("what", ["process", "container"])
-def test_what_is_struck_fails_and_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
+def test_what_is_struck_fails_and_who_follows_is_told(deployer: Deployer, what: FaultTarget) -> None:
     bring_up(deployer)
     with deployer.follow() as feed:
         eventually(lambda: [node.state for node in feed.observe().nodes] == ["running", "running"])
         eventually(lambda: set(feed.detector.progress) == {0, 1})
         eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
-        deployer.strike(1, what)
+        deployer.inject_fault(1, what)
         eventually(lambda: feed.observe().nodes[1].state == "failed")
         assert feed.detector.cleared() == frozenset()
         eventually(lambda: not feed.detector.too_few())  # as it may be said where this process has stood still

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.liveness import FailureDetector
     from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
 
-Victim = Literal["process", "container", "host"]  # what `strike` kills, or plays the loss of
-PLAYED = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
+FaultTarget = Literal["process", "container", "host"]  # what `inject_fault` kills, or plays the loss of
+BLACKOUT = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
 Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
 
 
@@ -201,7 +201,7 @@ class Deployer(Handle, Protocol):
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""
 
-    def strike(self, node: int, what: Victim) -> None:
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
 
         A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Start, Victim
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget, Start
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -277,9 +277,9 @@ class Hosts:
         """Print what a service's container has printed, whether it runs or not."""
         return inside.show_log(self.fleet, service, last, follow=follow)
 
-    def strike(self, node: int, what: Victim) -> None:
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or its container, or play that its host is lost."""
-        inside.strike(self.fleet, node, what)
+        inside.inject_fault(self.fleet, node, what)
 
     def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""

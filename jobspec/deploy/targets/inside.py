@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobctl.jobspec.deploy.apply.deployer import PLAYED, Victim
+from jobctl.jobspec.deploy.apply.deployer import BLACKOUT, FaultTarget
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import SeenContainer
@@ -39,12 +39,12 @@ def show_log(fleet: Fleet, service: str, last: int | None, *, follow: bool) -> i
     raise DeployError(f"{service} has no container", f"`jobctl status {fleet.job.name}` shows what runs")
 
 
-def strike(fleet: Fleet, node: int, what: Victim) -> None:
+def inject_fault(fleet: Fleet, node: int, what: FaultTarget) -> None:
     """SIGKILL the first process of a node, or its container, or play that its host is lost."""
     host_job, container = _running(fleet, node)
     if what == "host":
         generation = control_of(fleet.seen).generation
-        seconds = PLAYED + (generation.host_timeout if generation else 0.0)
+        seconds = BLACKOUT + (generation.host_timeout if generation else 0.0)
         argv = SCRIPTS.argv("cut", str(host_job.work), f"{seconds:.0f}")
         checked(host_job.transport, argv, "play that it is lost")
         return

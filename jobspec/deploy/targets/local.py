@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, Start, Victim
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Start
 from jobctl.jobspec.deploy.apply.generations import choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
@@ -289,7 +289,7 @@ class Local:
             )
         return running[0]
 
-    def strike(self, node: int, what: Victim) -> None:
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or its launcher with all its processes."""
         if what == "host":
             raise DeployError("target `local` has only this machine, which cannot be lost", "a drill on hosts can")
