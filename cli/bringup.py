@@ -128,7 +128,7 @@ def look(deployer: Deployer) -> Observed:
 
     observed = deployer.observe()
     away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in AWAY}
-    away &= set(observed.control.homes.values())
+    away &= set(observed.control.placement.values())
     if not away:
         return observed
     console.say(f"waits for the Docker Engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
@@ -350,7 +350,7 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
             note = teller(deployer, output)
             # Where a change waits, its files are on the hosts already: what runs is started again from its own.
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
-            failed = deployer.settle_in(plan, starts) if deployer.job.is_changing() and starts else {}
+            failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
             how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
             done = execute(deployer, want, steps, observed, SystemClock(), note, how)
         except DeployError as error:

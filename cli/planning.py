@@ -38,7 +38,7 @@ def planned(
     if made.target == "local":
         return made, deployer
     if old is None:
-        homes = deployer.newest().homes
+        homes = deployer.newest().placement
     else:
         homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
     placement = _placement(compiled, made, homes)

@@ -199,13 +199,13 @@ class Supervisor:
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
-        homes = self.deployer.homes(observed) if may_move else ()
+        free = self.deployer.free_hosts(observed) if may_move else ()
         pending = self._pending
         whole = pending is not None and {*self._places(pending).values()} <= {*there} & pending.prepared
         return World(
             cleared=feed.detector.cleared(),
             too_few=feed.detector.too_few(),
-            homes=self._unfit.order(homes, now),
+            free_hosts=self._unfit.order(free, now),
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=self._unfit.hosts(now),
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
@@ -276,24 +276,24 @@ class Supervisor:
                     self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self._end("failed", decision.reason)
             case Restart():
-                return self._carry_out(now, decision, self._move(decision))
+                return self._execute(now, decision, self._move(decision))
             case Rejoin():
                 if not self._repeats:  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
-                return self._carry_out(now, decision)
+                return self._execute(now, decision)
             case Grow():
-                return self._carry_out(now, decision, self._settle_in(self.deployer.plan, decision.hosts))
+                return self._execute(now, decision, self._provision(self.deployer.plan, decision.hosts))
             case Change():
                 return self._change(decision, now)
             case Repair():
-                return self._carry_out(now, decision)
+                return self._execute(now, decision)
         return True
 
     def _change(self, decision: Change, now: Observed) -> bool:
         """Make a change that a command has left behind: half done, or not begun."""
         job, pending = self.deployer.job, self._pending
         if pending is None:
-            return self._carry_out(now, decision)
+            return self._execute(now, decision)
         places = self._places(pending)
         plan = with_moves(pending.plan, pending.source, self.inventory, places) if self.inventory else pending.plan
 
@@ -302,12 +302,12 @@ class Supervisor:
             job.keep_plan(plan)
             self.deployer.plan = plan
 
-        return self._carry_out(now, decision, self._settle_in(plan, frozenset(places.values())), plan, adopt)
+        return self._execute(now, decision, self._provision(plan, frozenset(places.values())), plan, adopt)
 
     def _places(self, pending: Pending) -> dict[int, str]:
         """Return the hosts of the nodes of a change: as it says, but of a node that has moved since, where that is."""
         homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
-        moved = {node: host for node, host in homes.items() if pending.homes.get(node, host) != host}
+        moved = {node: host for node, host in homes.items() if pending.placement.get(node, host) != host}
         return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
 
     def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
@@ -325,7 +325,7 @@ class Supervisor:
         if not decision.moves or plan is None or source is None or inventory is None:
             return {}
         moved = with_moves(plan, source, inventory, decision.moves)
-        failed = self._settle_in(moved, frozenset(decision.moves.values()))
+        failed = self._provision(moved, frozenset(decision.moves.values()))
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
         if moves:
             self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
@@ -352,7 +352,7 @@ class Supervisor:
         planned = {node.index: node.host.name for node in plan.nodes}
         moves = {
             node: home
-            for node, home in now.control.homes.items()
+            for node, home in now.control.placement.items()
             if planned.get(node, home) != home and planned[node] in unfit and home not in out
         }
         moves = {node: home for node, home in moves.items() if node not in elsewhere}
@@ -365,9 +365,9 @@ class Supervisor:
         except (DeployError, PlanError) as error:  # its place is taken by now, for example
             self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
 
-    def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
+    def _provision(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
         """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""
-        failed = self.deployer.settle_in(plan, hosts) if plan else {}
+        failed = self.deployer.provision(plan, hosts) if plan else {}
         self._tell_failed(failed)
         return failed
 
@@ -379,7 +379,7 @@ class Supervisor:
             self._unfit.failed(host, self.clock.now(), away=away)
             self._failed[host] = error.message
 
-    def _carry_out(
+    def _execute(
         self,
         now: Observed,
         decision: Decision,
@@ -413,7 +413,7 @@ class Supervisor:
         if self._pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
             failed = {
                 **failed,
-                **self._settle_in(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
+                **self._provision(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
             }
         how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
         done = execute(self.deployer, want, steps, now, self.clock, self._note, how)

@@ -15,7 +15,7 @@ from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, mat
 
 def lost_nodes(observed: Observed) -> tuple[ObservedNode, ...]:
     """Return the members that nobody can look at: their hosts do not answer, or they are not where the generation has them."""
-    homes = observed.control.homes
+    homes = observed.control.placement
     return tuple(node for node in observed.members if not node.reachable or node.host != homes[node.node])
 
 
@@ -73,7 +73,7 @@ def _new_homes(
 
     `replace` without enough free hosts leaves nodes out where the job can do with fewer.
     """
-    free = [host for host in world.homes if host not in observed.control.ledger.shunned]
+    free = [host for host in world.free_hosts if host not in observed.control.ledger.shunned]
     moves: dict[int, str] = {}
     for group in _housemates(nodes) if how == "replace" else ():
         wished = world.planned.get(group[0])

@@ -21,7 +21,7 @@ from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 FIRST = first_generation(TWO)
 DOWN = HostError("h1", "unreachable", "no route to it")
@@ -60,18 +60,18 @@ def test_spares_get_the_launcher_and_hosts_their_own_files_only(hosts: Hosts) ->
 def test_a_node_moves_to_a_spare_first_and_never_to_a_host_without_files(hosts: Hosts) -> None:
     nothing = Observed(Control(), (), supervised=False)
     look(hosts)
-    assert hosts.homes(nothing) == ("s0",)
+    assert hosts.free_hosts(nothing) == ("s0",)
     moved = Observed(Control(replace(FIRST, members=FIRST.members[:1])), (), supervised=False)
     hosts.plan = replace(TWO, nodes=TWO.nodes[:1])
-    assert hosts.homes(moved) == ("s0", "h1")
+    assert hosts.free_hosts(moved) == ("s0", "h1")
     hosts.fleet.seen = {**hosts.fleet.seen, "s0": HostState((), Control(), {})}
-    assert hosts.homes(moved) == ("h1",)
+    assert hosts.free_hosts(moved) == ("h1",)
 
 
 def test_a_host_with_room_for_two_takes_two(hosts: Hosts) -> None:
     look(hosts)
     hosts.fleet.inventory = Inventory(tuple(replace(host, nodes=2) for host in hosts.inventory.hosts))
-    assert hosts.homes(Observed(Control(), (), supervised=False)) == ("s0", "s0", "h0", "h1")
+    assert hosts.free_hosts(Observed(Control(), (), supervised=False)) == ("s0", "s0", "h0", "h1")
 
 
 def test_a_generation_is_handed_to_all_hosts_and_kept_here(hosts: Hosts) -> None:

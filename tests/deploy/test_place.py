@@ -18,7 +18,7 @@ from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 GENERATION = first_generation(TWO)
 FILES = [Artefact("launcher.py", b"launcher", 0o755), Artefact("node-0.sh", b"start", 0o755)]

@@ -21,7 +21,7 @@ from jobctl.jobspec.deploy.targets.provision import idle_hosts
 from jobctl.jobspec.plan.types import HostRef, Plan, Service
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import RUNNING, TWO
+from .test_executor import RUNNING, TWO
 
 HOSTS = tuple(Host(name) for name in ("h0", "h1", "freed", "etcd", "idle"))
 MOVES = replace(TWO, recovery=replace(TWO.recovery, on_host_loss="replace"), checkpoint=None)
@@ -53,9 +53,13 @@ def test_where_no_node_moves_other_hosts_get_nothing(tmp_path: Path) -> None:
 
 
 def test_no_node_moves_to_a_host_that_is_in_the_hosts_file_no_more(tmp_path: Path) -> None:
-    assert deployer(tmp_path).homes(RUNNING) == ("spare", "freed")
+    assert deployer(tmp_path).free_hosts(RUNNING) == ("spare", "freed")
     made = deployer(tmp_path, gone=("freed",))
-    assert (made.inventory.left, idle_hosts(made.fleet, MOVES), made.homes(RUNNING)) == (("freed",), set(), ("spare",))
+    assert (made.inventory.left, idle_hosts(made.fleet, MOVES), made.free_hosts(RUNNING)) == (
+        ("freed",),
+        set(),
+        ("spare",),
+    )
 
 
 def test_what_a_host_cannot_take_counts_only_where_it_is_needed(

@@ -23,7 +23,7 @@ from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 FIRST = first_generation(replace(TWO, nodes=TWO.nodes[:1]))
 PATIENCE = 60.0  # seconds for what takes one on an idle machine

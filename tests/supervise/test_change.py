@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.loop import Supervisor, is_over
-from tests.deploy.test_carry_out import RUNNING, TWO, Now
+from tests.deploy.test_executor import RUNNING, TWO, Now
 
 
 def on(*hosts: str) -> Plan:
@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> JobDir:
 def watching(job: JobDir, hosts: tuple[str, ...] = ("h0", "h1", "h2")) -> Supervisor:
     """A supervisor of the job, which these hosts may run."""
     deployer: Any = SimpleNamespace(
-        job=job, plan=job.plan(), inventory=job.inventory(), where=lambda: hosts, homes=lambda observed: ()
+        job=job, plan=job.plan(), inventory=job.inventory(), where=lambda: hosts, free_hosts=lambda observed: ()
     )
     made = Supervisor(deployer, Now(), lambda text: None)
     made._plan()

@@ -19,7 +19,7 @@ from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import loop
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
-from tests.deploy.test_carry_out import RUNNING, TWO, Now
+from tests.deploy.test_executor import RUNNING, TWO, Now
 
 LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
 NO_CODE = HostError("s1", "not-prepared", "the code that runs is not there")
@@ -43,7 +43,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     job.remember({"reach": None, "job": "job"}, TWO, {"spec": {}})
     monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
     deployer: Any = SimpleNamespace(job=job, plan=TWO, inventory=inventory)
-    deployer.settle_in = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
+    deployer.provision = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
     return Supervisor(deployer, Now(), lambda text: None)
 
 

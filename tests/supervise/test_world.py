@@ -152,7 +152,7 @@ def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
     sim.run(sim.timeout + 12.0)
     generation = sim.newest().generation
     assert generation is not None
-    assert (generation.number, sim.newest().homes[3], sim.all_train()) == (2, "h4", True)
+    assert (generation.number, sim.newest().placement[3], sim.all_train()) == (2, "h4", True)
 
 
 class CountsFromArrival(Lease):

@@ -251,7 +251,7 @@ class Supervisor:
             return
         self.detector.expect(generation)
         self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
-        homes = self.control.homes
+        homes = self.control.placement
         there = {node: name for node, name in homes.items() if self.reaches(name)}
         missing = [n for n, name in there.items() if all(x.node != n for x in self.sim.hosts[name].launchers)]
         self.detector.miss(dict.fromkeys(missing, self.sim.now))
@@ -313,7 +313,7 @@ class Supervisor:
 
     def homes(self, generation: Generation) -> dict[int, str]:
         """Where nodes belong: one that is left out stays where it is planned."""
-        return self.sim.plan | Control(generation).homes
+        return self.sim.plan | Control(generation).placement
 
     def begin(self, homes: dict[int, str], without: frozenset[int], ledger: Ledger, cause: str) -> None:
         """Begin a generation, if enough nodes stand ready, and more than before where that is what it is for."""
@@ -349,7 +349,7 @@ class Supervisor:
     def tidy(self) -> None:
         """Start what is missing, remove what belongs elsewhere, hand out the generation."""
         assert self.control.generation is not None
-        homes = self.control.homes
+        homes = self.control.placement
         for name, host in self.sim.hosts.items():
             if not self.reaches(name):
                 continue

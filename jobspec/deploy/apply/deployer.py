@@ -156,10 +156,10 @@ class Deployer(Handle, Protocol):
     def started_with(self) -> Start | None:
         """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""
 
-    def homes(self, observed: Observed) -> tuple[str, ...]:
+    def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
 
-    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+    def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
 
     def engines(self, hosts: Iterable[str], patience: float) -> Failures:

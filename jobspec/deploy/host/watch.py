@@ -364,7 +364,7 @@ class HostFeed:
 
     def _tell_of_the_missing(self, observed: Observed, looked: Mapping[str, float]) -> None:
         """Tell `detector` of launchers that do not run."""
-        homes = observed.control.homes
+        homes = observed.control.placement
         missing = {
             node.node: node.host
             for node in observed.members

@@ -91,7 +91,7 @@ class Control:
         return self.ledger.result is not None or (self.generation is not None and self.generation.command != "run")
 
     @property
-    def homes(self) -> dict[int, str]:
+    def placement(self) -> dict[int, str]:
         """On which host the generation has each of its nodes; of none, nothing."""
         return {member.node: member.host for member in self.generation.members} if self.generation else {}
 

@@ -81,7 +81,7 @@ def merge(
     unreachable = {**unreachable, **{host: error.message for host, error in unreadable(seen).items()}}
     seen = {host: one for host, one in seen.items() if host not in unreachable}
     control = control_of(seen, before)
-    members = control.homes
+    members = control.placement
     homes = {**planned, **members}
     seen = _told_once(seen, homes, services)
     found = [node for host, one in seen.items() for node in _nodes(host, one)]

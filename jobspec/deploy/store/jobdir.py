@@ -33,7 +33,7 @@ class Pending:
     about: Mapping[str, Any]
     plan: Plan
     source: Mapping[str, Any]
-    homes: Mapping[int, str]  # where the nodes were when it was proposed
+    placement: Mapping[int, str]  # where the nodes were when it was proposed
     prepared: frozenset[str]  # hosts that have all that the change needs
 
 

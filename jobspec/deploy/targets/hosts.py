@@ -166,14 +166,14 @@ class Hosts:
         """Return the secrets that hosts of the job have; they are the same on all."""
         return provision.known_secrets(self.fleet)
 
-    def homes(self, observed: Observed) -> tuple[str, ...]:
+    def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
         return provision.free_hosts(self.fleet, observed)
 
-    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+    def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
         self.fleet.check_lock()
-        return provision.settle_in(self.fleet, plan, hosts)
+        return provision.provision(self.fleet, plan, hosts)
 
     def engines(self, hosts: Iterable[str], patience: float) -> Failures:
         """Return which hosts' engines do not answer, even after `patience` seconds."""

@@ -167,11 +167,11 @@ class Local:
         secrets = read_json(self.work / "secrets" / "secrets.json") or {}
         return Start(recorded_environ(self.work), secrets)
 
-    def homes(self, observed: Observed) -> tuple[str, ...]:
+    def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """There is only this machine."""
         return ()
 
-    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+    def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """There is only this machine."""
         return {}
 

@@ -51,7 +51,7 @@ def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
 def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
     """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
     at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
-    at |= observed.control.homes
+    at |= observed.control.placement
     taken = Counter(at.values())
     trains = [host for host in fleet.inventory.hosts if host.trains and host.name not in fleet.inventory.left]
     ready = [host for host in trains if (seen := fleet.seen.get(host.name)) is not None and seen.there]
@@ -148,7 +148,7 @@ def prepare(fleet: Fleet, plan: Plan, start: Start) -> tuple[Image | None, Failu
     return image, fleet.failures(outcome)
 
 
-def settle_in(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
+def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
     files = artefacts(fleet, plan)
 
