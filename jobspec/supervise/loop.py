@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
+from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
     Change,
@@ -36,10 +37,9 @@ from jobctl.jobspec.supervise.decisions import (
     Wait,
     World,
 )
-from jobctl.jobspec.supervise.moving import with_moves
-from jobctl.jobspec.supervise.notice import failure_details
 from jobctl.jobspec.supervise.pauses import Retry, Steady, Unfit, identity
 from jobctl.jobspec.supervise.recorder import Recorder
+from jobctl.jobspec.supervise.replan import with_moves
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles

@@ -26,7 +26,7 @@ from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host, parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.supervise.moving import with_moves
+from jobctl.jobspec.supervise.replan import with_moves
 
 AT = Context("ssh", "/specs", "me@here", "1.0")
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
     Change,
@@ -26,7 +27,6 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.failures import MUSTER, SETTLE, first_failure, judge
-from jobctl.jobspec.supervise.notice import failure_details
 
 NOW = 1000.0
 POLICY = Recovery(
