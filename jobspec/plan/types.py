@@ -419,7 +419,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousPoint:
     """Where the members of a generation meet."""
 
     address: str
@@ -458,7 +458,7 @@ class Generation:
     command: Literal["run", "stop", "finish"]
     grace: float
     members: tuple[Member, ...]
-    rendezvous: Meeting
+    rendezvous: RendezvousPoint
     checkpoint_dir: str | None
     host_timeout: float = 30.0
     version: int = 1

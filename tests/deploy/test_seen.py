@@ -5,11 +5,11 @@ from __future__ import annotations
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
-from jobctl.jobspec.plan.types import Generation, Meeting, Member
+from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
 
 HOMES = {0: "a", 1: "b"}
 MEMBERS = tuple(Member(node, node, ("trainer",), host, host, 1) for node, host in HOMES.items())
-CONTROL = Control(Generation("job", "run", 1, "run", 1.0, MEMBERS, Meeting("a", 1, "run-1"), None), Ledger(1.0))
+CONTROL = Control(Generation("job", "run", 1, "run", 1.0, MEMBERS, RendezvousPoint("a", 1, "run-1"), None), Ledger(1.0))
 
 
 def container(node: int, service: str | None = None) -> SeenContainer:

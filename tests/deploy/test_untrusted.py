@@ -34,7 +34,7 @@ from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
 from jobctl.jobspec.deploy.transport.base import Result as Done
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
+from jobctl.jobspec.plan.types import Alone, Failure, Generation, Member, RendezvousPoint, Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.views.status import _json as status_of
@@ -42,7 +42,7 @@ from jobctl.views.status import _json as status_of
 FAILURE = Failure(1, 5.0, 0, "h0", 3, 1, "process", 7, 2.5, "node-0/logs/1/workerlog.0", ("oh", "no"), None, ((3, 1),))
 MEMBERS = tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 2, 2000 + n, (2100, 2101)) for n in range(2))
 GENERATION = Generation(
-    *("job", "run", 3, "run", 2.0, MEMBERS, Meeting("10.0.0.0", 23456, "run-3"), "/ck"),
+    *("job", "run", 3, "run", 2.0, MEMBERS, RendezvousPoint("10.0.0.0", 23456, "run-3"), "/ck"),
     began=4.0,
     alone=Alone(2, (Rule("oom", 137, "restart"),), (20000, 29999), (FAILURE,)),
 )

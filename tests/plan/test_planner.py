@@ -18,7 +18,7 @@ from jobctl.jobspec.plan.generation import (
     port_of,
 )
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
-from jobctl.jobspec.plan.types import HostRef, Meeting, Member, Plan, Slot
+from jobctl.jobspec.plan.types import HostRef, Member, Plan, RendezvousPoint, Slot
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.planner.placement import local_hosts
@@ -294,7 +294,7 @@ def test_shared_memory_where_no_engine_gives_too_little() -> None:
 def test_generations() -> None:
     plan = make("nodes: 2\nrendezvous: {port: 29500}\ncheckpoint: /c", "a addr=10.0.0.1\nb addr=10.0.0.2\n")
     first = first_generation(plan)
-    assert first.rendezvous == Meeting("10.0.0.1", 29500, "job-1")
+    assert first.rendezvous == RendezvousPoint("10.0.0.1", 29500, "job-1")
     assert first.members == (
         Member(0, 0, ("trainer",), "a", "10.0.0.1", 1),
         Member(1, 1, ("trainer",), "b", "10.0.0.2", 1),
@@ -303,7 +303,7 @@ def test_generations() -> None:
     second = next_generation(first, plan.nodes[1:], grace=0.0, free=lambda address, port: port != taken)
     assert (second.number, second.run_id, second.checkpoint_dir) == (2, first.run_id, "/c")
     assert second.members == (Member(1, 0, ("trainer",), "b", "10.0.0.2", 1),)
-    assert second.rendezvous == Meeting("10.0.0.2", taken + 1, "job-2")
+    assert second.rendezvous == RendezvousPoint("10.0.0.2", taken + 1, "job-2")
 
 
 def test_ports_stay_clear_of_the_ephemeral_range() -> None:

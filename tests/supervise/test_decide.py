@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
-from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint, Rule
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
@@ -55,7 +55,7 @@ def node(index: int, state: str = "running", **changes: object) -> ObservedNode:
 def job(*nodes: ObservedNode, number: int = 1, command: str = "run", ledger: Ledger | None = None) -> Observed:
     """A job of these nodes, all of them members of generation `number`."""
     members = tuple(Member(n.node, n.node, ("trainer",), n.host, f"127.0.0.{n.node + 2}", 1) for n in nodes)
-    meeting = Meeting("127.0.0.2", 20000, f"job-{number}")
+    meeting = RendezvousPoint("127.0.0.2", 20000, f"job-{number}")
     generation = Generation("job", "job-1", number, command, 0.0, members, meeting, None)  # type: ignore[arg-type]
     return Observed(Control(generation, ledger or Ledger(900.0)), nodes, supervised=True)
 

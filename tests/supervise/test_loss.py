@@ -9,7 +9,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint, Rule
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Grow, Repair, Restart, Wait, World
 
@@ -22,7 +22,7 @@ GENERATION = Generation(
     "run",
     0.0,
     tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 1) for n in range(3)),
-    Meeting("10.0.0.0", 20000, "job-4"),
+    RendezvousPoint("10.0.0.0", 20000, "job-4"),
     None,
 )
 HOMES = {0: "h0", 1: "h1", 2: "h2"}

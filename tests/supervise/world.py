@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.model.control import NOTHING, Control, Ledger, Result
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
+from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.pauses import UNFIT
@@ -454,7 +454,7 @@ class Sim:
 
     def generation(self, homes: dict[int, str], number: int) -> Generation:
         members = tuple(Member(n, r, ("trainer",), h, h, 1) for r, (n, h) in enumerate(sorted(homes.items())))
-        meeting = Meeting("h0", 1, f"g{number}-{self.count()}")
+        meeting = RendezvousPoint("h0", 1, f"g{number}-{self.count()}")
         return Generation("sim", "sim", number, "run", 0.0, members, meeting, None, self.timeout)
 
     def datagram(self, sender: Host, to: Host, deliver: Callable[[Launcher], None]) -> None:
