@@ -183,7 +183,7 @@ class Checked:
 def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
     """Check spec, hosts and target together."""
     from jobctl.code import large_code
-    from jobctl.jobspec.frameworks.decided import decided
+    from jobctl.jobspec.frameworks.reserved_env import reserved_env_warnings
     from jobctl.jobspec.spec.checks.targets import check_target
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
 
@@ -191,7 +191,12 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     path, loaded = load(job, overrides)
     files = (path,) if where.hosts is None else (path, where.hosts)
     known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
-    found = [*loaded.diagnostics, *wrong, *check_target(loaded, chosen, known, where.hosts), *decided(loaded)]
+    found = [
+        *loaded.diagnostics,
+        *wrong,
+        *check_target(loaded, chosen, known, where.hosts),
+        *reserved_env_warnings(loaded),
+    ]
     if chosen != "local":
         found += large_code(loaded, path, where.hosts)
     diagnostics = in_order(found, [str(file) for file in files])

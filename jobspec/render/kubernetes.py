@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
 from jobctl.jobspec.plan.types import Alone, Generation, Node, Plan
 from jobctl.jobspec.planner.kubernetes import main_name

@@ -295,7 +295,7 @@ def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         )
 
 
-# Those that frameworks decide: frameworks/decided.py.
+# Those that frameworks decide: frameworks/reserved_env.py.
 def _reserved(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     for name in spec.env:
         if name.startswith("JOBCTL_"):

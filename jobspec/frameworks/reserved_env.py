@@ -10,7 +10,7 @@ from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
 
 
-def decided(loaded: Loaded) -> Iterator[Diagnostic]:
+def reserved_env_warnings(loaded: Loaded) -> Iterator[Diagnostic]:
     """Yield a warning for each of them."""
     spec = loaded.spec
     if spec is None:
