@@ -21,7 +21,7 @@ from jobctl.views.progress import Progress
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.apply.changes import Changed
-    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, Start
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, RuntimeInputs
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
     from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.model.observed import Observed
@@ -46,7 +46,9 @@ class Options:
     take_over: bool = False
     output: Format = Format.text
     changed: tuple[Changed, ...] | None = None  # keys of the spec, as `changed_keys` finds them
-    start: Start | None = None  # what processes get, where it is not this command's environment and the secrets of now
+    start: RuntimeInputs | None = (
+        None  # what processes get, where it is not this command's environment and the secrets of now
+    )
 
 
 @contextmanager
@@ -192,7 +194,7 @@ def _apply(
     deployer: Deployer, compiled: Compiled, plan: Plan, inventory: Inventory | None, options: Options, left: Failures
 ) -> Applied:
     from jobctl.jobspec.deploy.apply.clock import SystemClock
-    from jobctl.jobspec.deploy.apply.deployer import Start
+    from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
     from jobctl.jobspec.deploy.apply.executor import Execution, execute, fresh_run, is_held, runs
     from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -203,7 +205,7 @@ def _apply(
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
     read = secrets_of(compiled) if options.start is None and (steps or deployer.job.is_changing()) else {}
-    start = options.start or Start(console.environ(), read)
+    start = options.start or RuntimeInputs(console.environ(), read)
     warn_of_another_spec(deployer, compiled)
     if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
         return Applied(plan, steps, failed, ready=True, held=True, supervised=False)

@@ -11,7 +11,7 @@ from hashlib import sha256
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.plan.types import Cluster, Container, Devices, Etcd, HostRef, Mount, Service, Tls
+from jobctl.jobspec.plan.types import ClusterOptions, Container, Devices, Etcd, HostRef, Mount, Service, Tls
 from jobctl.jobspec.planner.context import Context, PlanError, Request
 from jobctl.jobspec.planner.kubernetes import uses_etcd
 from jobctl.jobspec.planner.placement import local_hosts
@@ -27,7 +27,7 @@ STOP_GRACE = 5.0  # seconds
 _CERTIFICATES = "/jobctl/etcd"
 
 
-def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: Cluster | None) -> Etcd | None:
+def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: ClusterOptions | None) -> Etcd | None:
     """Return the etcd that the launchers of a job keep their leases in, None for none.
 
     jobctl's own launchers in a cluster agree among themselves; an etcd is for a framework's launchers there.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.plan.types import Cluster, HostRef, Toleration
+from jobctl.jobspec.plan.types import ClusterOptions, HostRef, Toleration
 from jobctl.jobspec.planner.context import Request
 from jobctl.jobspec.planner.placement import Place, Task
 
@@ -25,10 +25,10 @@ _DEVICES = {
 }
 
 
-def cluster_of(spec: Spec) -> Cluster:
+def cluster_of(spec: Spec) -> ClusterOptions:
     """Return what the spec's block `kubernetes` asks for; without one, what any cluster can do."""
     given = spec.kubernetes or _empty()
-    return Cluster(
+    return ClusterOptions(
         operator=given.operator,
         namespace=given.namespace,
         clean_pod_policy=given.clean_pod_policy,
@@ -72,12 +72,12 @@ def _empty() -> Kubernetes:
     return Kubernetes()
 
 
-def has_operator(cluster: Cluster | None) -> bool:
+def has_operator(cluster: ClusterOptions | None) -> bool:
     """Say whether an operator starts the processes, and not jobctl's launcher; on hosts it is always that."""
     return cluster is not None and cluster.operator != "none"
 
 
-def uses_etcd(cluster: Cluster, spec: Spec) -> bool:
+def uses_etcd(cluster: ClusterOptions, spec: Spec) -> bool:
     """Say whether a framework's launchers keep in etcd, below an operator, who takes part.
 
     Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes

@@ -26,7 +26,7 @@ _OF_START = {field.name for field in fields(Start)} & {field.name for field in f
 class NodeBuilder:
     """Builds the nodes of one job. `container` and `launch` are what all nodes have alike; `starts` is how each kind starts."""
 
-    def __init__(self, request: Request, etcd: types.Etcd | None, cluster: types.Cluster | None) -> None:
+    def __init__(self, request: Request, etcd: types.Etcd | None, cluster: types.ClusterOptions | None) -> None:
         self.request, self.etcd = request, etcd
         self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
         self.container = _container(request, etcd)

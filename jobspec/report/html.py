@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from itertools import zip_longest
 
-from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.goodput import Share, Use
 from jobctl.jobspec.report.incidents import Failure, Stack
@@ -246,7 +246,7 @@ def _lines(curve: Curve, shares: Sequence[Share], scale: _Scale, rows: _Scale) -
     if lost is None:
         yield "kept", _drawn(points, scale, rows)
         return
-    turn = Progress(lost, curve.generation, _step_at(curve, lost))
+    turn = StepProgress(lost, curve.generation, _step_at(curve, lost))
     if lost > curve.first.at:
         yield "kept", _drawn([*(p for p in points if p.at < lost), turn], scale, rows)
     yield "redone", _drawn([turn, *(p for p in points if p.at > lost)], scale, rows)
@@ -259,12 +259,12 @@ def _step_at(curve: Curve, at: float) -> int:
     return round(before.step + part * (after.step - before.step))
 
 
-def _thinned(points: Sequence[Progress]) -> Sequence[Progress]:
+def _thinned(points: Sequence[StepProgress]) -> Sequence[StepProgress]:
     stride = -(-len(points) // POINTS)
     return [*points[:-1:stride], points[-1]]
 
 
-def _drawn(points: Sequence[Progress], scale: _Scale, rows: _Scale) -> str:
+def _drawn(points: Sequence[StepProgress], scale: _Scale, rows: _Scale) -> str:
     """Return points for a polyline; a single one twice, so that it shows."""
     drawn = [f"{10 * scale.at(p.at):g},{1000 - 10 * rows.at(p.step):g}" for p in points]
     return " ".join(drawn * 2 if len(drawn) == 1 else drawn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.report.goodput import Share, effective, shares
 from jobctl.jobspec.report.incidents import Failure, failures
 from jobctl.jobspec.report.progress import Curve
@@ -64,7 +64,7 @@ class Story:
 def tell(
     job: str,
     lines: Iterable[object],
-    records: Iterable[Progress],
+    records: Iterable[StepProgress],
     now: float | None,
     framework: str | None = None,
     target: str | None = None,

@@ -14,7 +14,7 @@ from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Feed
 from jobctl.jobspec.deploy.apply.executor import Execution, execute, runs, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.host.lock import LockLost
-from jobctl.jobspec.deploy.model.control import Result
+from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import Pending
@@ -427,7 +427,7 @@ class Supervisor:
 
     def _end(self, phase: str, reason: str) -> None:
         control = self.deployer.observe().control
-        result = Result("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
+        result = JobResult("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
         self.deployer.keep(replace(control.ledger, result=result))
         self.deployer.finish(0.0 if phase == "failed" else 1.0)
         self.recorder.record(phase, f"job {phase}: {reason}")

@@ -14,12 +14,12 @@ from fleet.machine import IMAGE, missing
 
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
-from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, Start
+from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.executor import execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
-from jobctl.jobspec.deploy.model.control import Result
+from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
-from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
@@ -93,7 +93,7 @@ def bring_up(deployer: Deployer) -> None:
 
     observed = deployer.observe()
     with deployer.lock("test"):
-        assert deployer.prepare(plan, Start(dict(os.environ), {})) == {}
+        assert deployer.prepare(plan, RuntimeInputs(dict(os.environ), {})) == {}
         want = wanted(deployer, plan, supervise=False)
         steps = reconcile(want, observed)
         done = execute(deployer, want, steps, observed, SystemClock(), lambda step: None)
@@ -101,7 +101,7 @@ def bring_up(deployer: Deployer) -> None:
     eventually(lambda: phase(deployer.observe())[0] == "running")
 
 
-def reading(deployer: Deployer, selection: Selection) -> Reader:
+def reading(deployer: Deployer, selection: LineSelection) -> Reader:
     reader = deployer.logs(selection)
     assert reader is not None
     return reader
@@ -110,7 +110,7 @@ def reading(deployer: Deployer, selection: Selection) -> Reader:
 def test_nothing_is_nothing(deployer: Deployer) -> None:
     observed = deployer.observe()
     assert (observed.nodes, observed.control.generation, observed.supervised) == ((), None, False)
-    assert (deployer.logs(Selection()), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
+    assert (deployer.logs(LineSelection()), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
 
 
 def test_what_was_brought_up_needs_no_steps_and_can_be_looked_into(
@@ -126,8 +126,8 @@ def test_what_was_brought_up_needs_no_steps_and_can_be_looked_into(
     ]
     assert reconcile(wanted(deployer, plan, supervise=False), observed) == ()
 
-    eventually(lambda: len(list(reading(deployer, Selection()).lines())) == 2)
-    lines = list(reading(deployer, Selection(node=1)).lines())
+    eventually(lambda: len(list(reading(deployer, LineSelection()).lines())) == 2)
+    lines = list(reading(deployer, LineSelection(node=1)).lines())
     assert [(line.node, line.rank, line.log, line.text) for line in lines] == [
         (1, 1, "workerlog.0", b"generation 1 from step 0")
     ]
@@ -142,7 +142,7 @@ def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
         deployer.stop_processes(60.0)  # as long as it takes, at most
         observed = deployer.observe()
         assert [(node.state, node.alive) for node in observed.nodes] == [("exited", True)] * 2
-        deployer.keep(type(observed.control.ledger)(1.0, result=Result("stopped", "asked for", 2.0)))
+        deployer.keep(type(observed.control.ledger)(1.0, result=JobResult("stopped", "asked for", 2.0)))
         deployer.finish(1.0)
     observed = deployer.observe()
     assert ([node.alive for node in observed.nodes], phase(observed)) == ([False, False], ("stopped", "asked for"))

@@ -9,7 +9,7 @@ from typing import Any
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.executor import Done, Execution, execute, fresh_run
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import first_generation
@@ -137,7 +137,7 @@ def test_a_change_waits_for_a_host_that_does_not_answer() -> None:
 
 def test_a_job_that_has_ended_is_brought_up_as_far_as_its_hosts_can() -> None:
     ended = tuple(replace(n, state="failed", launcher=None, artefact=None, reason="x") for n in RUNS)
-    control = replace(RUNNING.control, ledger=Ledger(1.0, "code", result=Result("failed", "x", 2.0)))
+    control = replace(RUNNING.control, ledger=Ledger(1.0, "code", result=JobResult("failed", "x", 2.0)))
     world = World()
     done = run(world, replace(RUNNING, control=control, nodes=ended), failed={"h1": BROKEN})
     assert (world.done, done.held) == (["adopt", "start node 0 on h0"], False)

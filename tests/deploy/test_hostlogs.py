@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from jobctl.jobspec.deploy.host import logs as hostlogs
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.logs import HostLogs
-from jobctl.jobspec.deploy.logs.files import Key, Want
+from jobctl.jobspec.deploy.logs.files import LogKey, Want
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
 from jobctl.jobspec.deploy.transport.local import LocalTransport
@@ -56,9 +56,9 @@ def test_parts_of_files_are_read_and_one_that_is_gone_disturbs_no_other(tmp_path
     write(tmp_path / "h0", str(LOG), "0123456789")
     write(tmp_path / "h0", "node-0/logs/1/workerlog.1", "abcdef")
     logs = HostLogs([host_job(tmp_path, "h0")])
-    first, last = Want(Key("h0", LOG), 2, 3), Want(Key("h0", LOG), 9, 1)
-    gone = Want(Key("h0", PurePosixPath("node-0/logs/1/workerlog.9")), 0, 4)
-    other = Want(Key("h0", PurePosixPath("node-0/logs/1/workerlog.1")), 0, 6)
+    first, last = Want(LogKey("h0", LOG), 2, 3), Want(LogKey("h0", LOG), 9, 1)
+    gone = Want(LogKey("h0", PurePosixPath("node-0/logs/1/workerlog.9")), 0, 4)
+    other = Want(LogKey("h0", PurePosixPath("node-0/logs/1/workerlog.1")), 0, 6)
     found = logs.read([first, gone, other, last])
     assert (found[first], found[other], found[last]) == (b"234", b"abcdef", b"9")
 

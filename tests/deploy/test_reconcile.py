@@ -9,7 +9,7 @@ import pytest
 
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan
@@ -180,7 +180,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
     "it failed": (
         WANTED,
         Observed(
-            Control(CONTROL.generation, replace(LEDGER, result=Result("failed", "budget", 2.0))),
+            Control(CONTROL.generation, replace(LEDGER, result=JobResult("failed", "budget", 2.0))),
             tuple(replace(n, state="failed", launcher=None, artefact=None, reason="exit 7") for n in RUNS),
             supervised=False,
         ),
@@ -194,7 +194,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
     "it was stopped": (
         WANTED,
         Observed(
-            Control(CONTROL.generation, replace(LEDGER, result=Result("stopped", "by the user", 2.0))),
+            Control(CONTROL.generation, replace(LEDGER, result=JobResult("stopped", "by the user", 2.0))),
             tuple(replace(n, state="exited") for n in RUNS),
             supervised=False,
         ),

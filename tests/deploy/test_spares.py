@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.deployer import Start
+from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import NOTHING
@@ -76,7 +76,7 @@ def test_what_a_host_cannot_take_counts_only_where_it_is_needed(
     monkeypatch.setattr(images, "ensure", ensure)
     for name in ("send", "send_secrets", "give", "note_prepared"):
         monkeypatch.setattr(HostJob, name, lambda self, *args, **how: None)
-    assert sorted(made.prepare(MOVES, Start({}, {}))) == ["h0", "h1", "spare"]
+    assert sorted(made.prepare(MOVES, RuntimeInputs({}, {}))) == ["h0", "h1", "spare"]
     assert sorted(asked) == ["freed", "h0", "h1", "spare"]
 
 

@@ -21,8 +21,8 @@ from jobctl.jobspec.deploy.host import ports
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
 from jobctl.jobspec.deploy.host.watch import _rank
-from jobctl.jobspec.deploy.logs.files import Key, Size
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result, Unreadable, begun_alone, parse_control
+from jobctl.jobspec.deploy.logs.files import LogKey, Size
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, Unreadable, begun_alone, parse_control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
@@ -32,7 +32,7 @@ from jobctl.jobspec.deploy.store.control_files import read_control
 from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs
 from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
-from jobctl.jobspec.deploy.transport.base import Result as Done
+from jobctl.jobspec.deploy.transport.base import JobResult as Done
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.types import Alone, Failure, Generation, Member, RendezvousPoint, Rule
 from jobctl.jobspec.render.payload import control_json
@@ -47,7 +47,7 @@ GENERATION = Generation(
     alone=Alone(2, (Rule("oom", 137, "restart"),), (20000, 29999), (FAILURE,)),
 )
 CONTROL = json.loads(control_json(GENERATION))
-LEDGER = json.loads(json.dumps(asdict(Ledger(4.0, "c0de", (FAILURE,), Result("failed", "it failed", 9.0)))))
+LEDGER = json.loads(json.dumps(asdict(Ledger(4.0, "c0de", (FAILURE,), JobResult("failed", "it failed", 9.0)))))
 PROCESS = {
     "rank": 3,
     "local_rank": 1,
@@ -123,7 +123,7 @@ WHOLE = parse_control(CONTROL, LEDGER)
 
 
 def test_our_own_files_come_back_whole() -> None:
-    assert Control(GENERATION, Ledger(4.0, "c0de", (FAILURE,), Result("failed", "it failed", 9.0))) == WHOLE
+    assert Control(GENERATION, Ledger(4.0, "c0de", (FAILURE,), JobResult("failed", "it failed", 9.0))) == WHOLE
     assert begun_alone(REPORT) == Control(GENERATION)
 
 
@@ -350,10 +350,10 @@ def test_any_file_among_the_logs() -> None:
     out = (
         b"5 6 node-0/logs/1/workerlog.0\n7 8 node-0/logs/a\nb c/d\nx y z\n9 9 node-x/logs/1/workerlog.0\n1 1 \xff/\n2\n"
     )
-    first = Key("h0", PurePosixPath("node-0/logs/1/workerlog.0"))
+    first = LogKey("h0", PurePosixPath("node-0/logs/1/workerlog.0"))
     assert hostlogs._list(host_job(out)) == {
         first: Size(5, 6.0),
-        Key("h0", PurePosixPath("node-0/logs/a")): Size(7, 8.0),
+        LogKey("h0", PurePosixPath("node-0/logs/a")): Size(7, 8.0),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint, Rule
 from jobctl.jobspec.supervise.changes import failure_details
@@ -138,15 +138,15 @@ def test_a_launcher_that_was_never_started() -> None:
     ("seen", "why"),
     [
         (Observed(Control(), (), True), "the job is not up"),
-        (job(node(0), command="stop", ledger=Ledger(1.0, result=Result("stopped", "x", 2.0))), "the job stopped"),
-        (job(node(0), ledger=Ledger(1.0, result=Result("failed", "x", 2.0))), "the job failed"),
+        (job(node(0), command="stop", ledger=Ledger(1.0, result=JobResult("stopped", "x", 2.0))), "the job stopped"),
+        (job(node(0), ledger=Ledger(1.0, result=JobResult("failed", "x", 2.0))), "the job failed"),
     ],
 )
 def test_nothing_to_supervise(seen: Observed, why: str) -> None:
     assert decide(seen, POLICY, NOW) == Leave(why)
 
 
-STOPPED = job(node(0), node(1), command="stop", ledger=Ledger(1.0, result=Result("stopped", "x", 2.0)))
+STOPPED = job(node(0), node(1), command="stop", ledger=Ledger(1.0, result=JobResult("stopped", "x", 2.0)))
 
 
 def test_a_host_that_does_not_know_that_the_job_is_over_is_told_before_the_supervisor_leaves() -> None:

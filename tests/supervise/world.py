@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.model.control import NOTHING, Control, Ledger, Result, age, newest
+from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
@@ -282,9 +282,9 @@ class Supervisor:
         elif isinstance(decision, GiveUp):
             ledger = self.control.ledger
             ledger = ledger.with_failure(decision.failure) if decision.failure else ledger
-            self.end_as(Result("failed", decision.reason, self.sim.now), ledger)
+            self.end_as(JobResult("failed", decision.reason, self.sim.now), ledger)
         elif isinstance(decision, Succeed):
-            self.end_as(Result("succeeded", "all nodes ended with code 0", self.sim.now), self.control.ledger)
+            self.end_as(JobResult("succeeded", "all nodes ended with code 0", self.sim.now), self.control.ledger)
         elif isinstance(decision, Leave):
             self.sim.end(self)
 
@@ -339,7 +339,7 @@ class Supervisor:
         self.unfit[name] = self.sim.now
         return False
 
-    def end_as(self, result: Result, ledger: Ledger) -> None:
+    def end_as(self, result: JobResult, ledger: Ledger) -> None:
         """End the job, on all hosts that can be reached."""
         assert self.control.generation is not None
         generation = replace(self.control.generation, command="finish")

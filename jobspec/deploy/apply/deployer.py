@@ -24,7 +24,7 @@ from jobctl.jobspec.plan.types import Generation, Node, Plan
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.liveness import FailureDetector
-    from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 
 FaultTarget = Literal["process", "container", "host"]  # what `inject_fault` kills, or plays the loss of
 BLACKOUT = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
@@ -32,7 +32,7 @@ Failures = Mapping[str, DeployError]  # by the names of the hosts that could not
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RuntimeInputs:
     """What processes get at run time only: `up`'s environment, and the values of secrets by name."""
 
     environ: Mapping[str, str]
@@ -98,7 +98,7 @@ class Handle(Protocol):
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job (None: for any); finds everything that is wrong, and changes nothing."""
 
-    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Reader | None:
         """Return what reads the chosen logs (with `last` so many lines of each), None if the job has none any more."""
 
     def events(self) -> Events:
@@ -147,13 +147,13 @@ class Deployer(Handle, Protocol):
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
 
-    def prepare(self, plan: Plan, start: Start) -> Failures:
+    def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these where the job runs: while a job changes, `prepare` keeps those it had."""
 
-    def started_with(self) -> Start | None:
+    def started_with(self) -> RuntimeInputs | None:
         """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""
 
     def free_hosts(self, observed: Observed) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ class Deployer(Handle, Protocol):
     def make_directory(self, path: str) -> None:
         """Make a directory where the job runs."""
 
-    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.check.survey import Found, Seat, Survey, binds
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey, binds
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
@@ -25,7 +25,7 @@ OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
 # Each check yields one finding at least, where it can tell anything.
 
 
-def _ssh(run: Survey, seat: Seat) -> Found:
+def _ssh(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.host_job.host.local else "answers")
@@ -49,7 +49,7 @@ def _ssh(run: Survey, seat: Seat) -> Found:
         )
 
 
-def _engine_version(run: Survey, seat: Seat) -> Found:
+def _engine_version(run: Survey, seat: CheckedHost) -> Found:
     if seat.engine is None:
         return
     version = str(seat.engine.get("Version", "?"))
@@ -74,7 +74,7 @@ def _engine_version(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "engine", "ok", f"Docker Engine {version}")
 
 
-def _compose(run: Survey, seat: Seat) -> Found:
+def _compose(run: Survey, seat: CheckedHost) -> Found:
     if seat.engine is None or seat.host_job.target != "compose":
         return
     result = seat.host_job.transport.run([*seat.host_job.docker, "compose", "version", "--short"])
@@ -85,13 +85,13 @@ def _compose(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "compose", "error", "its docker has no Compose plugin", "compose-missing", hint)
 
 
-def _image_there(run: Survey, seat: Seat) -> Found:
+def _image_there(run: Survey, seat: CheckedHost) -> Found:
     if seat.nodes and seat.engine is not None and not run.failed(seat, "image"):
         image = seat.nodes[0].container.image
         yield Finding(seat.name, "image", "ok", f"{image} {'is there' if seat.image else 'can be pulled'}")
 
 
-def _mounts(run: Survey, seat: Seat) -> Found:
+def _mounts(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     for path in dict.fromkeys(mount.source for mount in binds(run.plan, seat.nodes)):
@@ -110,7 +110,7 @@ def _mounts(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, check, "error", f"{path} {problem} in the container", "path-no-permission", hint)
 
 
-def _devices(run: Survey, seat: Seat) -> Found:
+def _devices(run: Survey, seat: CheckedHost) -> Found:
     for node in seat.nodes[:1]:
         wanted = node.container.devices
         if wanted.kind == "cpu" or seat.probe is None:
@@ -127,7 +127,7 @@ def _devices(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, "devices", "ok", f"{has} of kind `{wanted.kind}` in a container")
 
 
-def _idle(run: Survey, seat: Seat) -> Found:
+def _idle(run: Survey, seat: CheckedHost) -> Found:
     used = {**(seat.busy or {})}
     mine = {f"{node.container.devices.kind}:{i}" for node in seat.nodes for i in node.container.devices.ids or ()}
     for index, process in (seat.facts.busy if seat.facts else {}).items():
@@ -146,7 +146,7 @@ def _idle(run: Survey, seat: Seat) -> Found:
     )
 
 
-def _ports(run: Survey, seat: Seat) -> Found:
+def _ports(run: Survey, seat: CheckedHost) -> Found:
     plan = run.plan
     if plan is None or plan.rendezvous.port is None:
         return
@@ -160,7 +160,7 @@ def _ports(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
 
 
-def _service_ports(run: Survey, seat: Seat) -> Found:
+def _service_ports(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None or not seat.services:
         return
     with contextlib.suppress(HostError):
@@ -172,7 +172,7 @@ def _service_ports(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
 
 
-def _listens(run: Survey, seat: Seat) -> Found:
+def _listens(run: Survey, seat: CheckedHost) -> Found:
     meeting = (seat.probe or {}).get("meet")
     if meeting is not None and meeting["taken"]:
         text = "the ports at which hosts try to reach each other were taken all the while: that was not tried"
@@ -184,7 +184,7 @@ def _listens(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "network", "error", text, "address-wrong", hint)
 
 
-def _interface(run: Survey, seat: Seat) -> Found:
+def _interface(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None or not seat.nodes:
         return
     wanted = seat.nodes[0].launch.interface
@@ -199,7 +199,7 @@ def _interface(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "interface", "error", text, "address-wrong", hint)
 
 
-def _names_resolve(run: Survey, seat: Seat) -> Found:
+def _names_resolve(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     for name, address in seat.facts.names.items():
@@ -223,7 +223,7 @@ def _names_resolve(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "names", "warning", text, "dns-silent", hint)
 
 
-def _room(run: Survey, seat: Seat) -> Found:
+def _room(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     free = seat.facts.number("free")
@@ -244,7 +244,7 @@ def _room(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "shm", "warning", text, "shm-large", "shared memory is memory: lower it")
 
 
-def _limits(run: Survey, seat: Seat) -> Found:
+def _limits(run: Survey, seat: CheckedHost) -> Found:
     if seat.probe is None or not seat.nodes:
         return
     if "infiniband" in (seat.facts.values if seat.facts else {}) and 0 <= seat.probe["memlock"] < 1 << 30:
@@ -256,7 +256,7 @@ def _limits(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "image", "error", text, "python-old", hint)
 
 
-def _framework(run: Survey, seat: Seat) -> Found:
+def _framework(run: Survey, seat: CheckedHost) -> Found:
     if seat.probe is not None and run.plan is not None:
         yield from framework_findings(run, seat.name, seat.nodes[0], seat.probe)
 
@@ -287,7 +287,7 @@ def _or_setup(node: Node, finding: Finding) -> Finding:
     return replace(finding, verdict="warning", message=f"{finding.message} (unless `setup` brings it)")
 
 
-OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
+OF_ONE: tuple[Callable[[Survey, CheckedHost], Found], ...] = (
     _ssh,
     _engine_version,
     _compose,

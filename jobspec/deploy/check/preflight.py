@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from jobctl.jobspec.deploy.check import checks, comparisons
-from jobctl.jobspec.deploy.check.survey import Seat, Survey, binds, of_error
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, binds, of_error
 from jobctl.jobspec.deploy.host import facts, images
 from jobctl.jobspec.deploy.host.devices import devices_in_use
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -40,7 +40,7 @@ class Preflight:
         nodes, services = (plan.nodes, plan.services) if plan else ((), ())
         self.plan = plan
         self.seats = [
-            Seat(
+            CheckedHost(
                 host_job,
                 tuple(node for node in nodes if node.host.name == host_job.host.name),
                 tuple(service for service in services if service.host.name == host_job.host.name),
@@ -50,7 +50,7 @@ class Preflight:
         self.survey = Survey(plan, self.seats, deep)
         self.token = secrets.token_hex(4)
         self.ports: tuple[int, ...] = ()
-        self._asked: list[Seat] = []  # hosts on which something may have been left
+        self._asked: list[CheckedHost] = []  # hosts on which something may have been left
 
     def run(self) -> list[Finding]:
         """Look at all hosts; return the findings, by host in the order of the hosts file."""
@@ -78,23 +78,23 @@ class Preflight:
             self.ports = self._meeting_ports(self.plan)
             self._everywhere("container", self._container)
 
-    def _mine(self, seat: Seat) -> str:
+    def _mine(self, seat: CheckedHost) -> str:
         return f"{self.token}-{seat.host_job.folder}"
 
-    def _everywhere(self, check: str, task: Callable[[Seat], None]) -> None:
+    def _everywhere(self, check: str, task: Callable[[CheckedHost], None]) -> None:
         """Do something on all hosts that have not failed yet; an error of a host is its finding."""
         outcome = fan_out(self._here, task)
         for seat, error in outcome.failed.items():
             self.survey.findings.append(of_error(seat.name, check, error))
 
     @property
-    def _here(self) -> list[Seat]:
+    def _here(self) -> list[CheckedHost]:
         """The hosts that answer, and whose engines do."""
         return [seat for seat in self.seats if not self.survey.failed(seat, "ssh", "engine")]
 
     # Looking.
 
-    def _meet(self, seat: Seat) -> None:
+    def _meet(self, seat: CheckedHost) -> None:
         paths = sorted({mount.source for mount in binds(None, seat.nodes)})
         names = sorted({node.host.address for node in self.plan.nodes} if self.plan else ())
         # A host that does not answer has nothing to clean up.
@@ -102,18 +102,18 @@ class Preflight:
         self._asked.append(seat)
         seat.facts = facts.ask(seat.host_job, self._mine(seat), paths, [name for name in names if not is_address(name)])
 
-    def _engine(self, seat: Seat) -> None:
+    def _engine(self, seat: CheckedHost) -> None:
         engine = seat.host_job.engine
         with engine.asked() as client:
             seat.engine = {**engine.answer(client.info(), dict), **engine.answer(client.version(), dict)}
 
-    def _image(self, seat: Seat) -> None:
+    def _image(self, seat: CheckedHost) -> None:
         if seat.nodes:
             seat.image = self._can_be_had(seat, seat.nodes[0].container)
         for service in seat.services:
             self._can_be_had(seat, service.container)
 
-    def _can_be_had(self, seat: Seat, container: Container) -> str | None:
+    def _can_be_had(self, seat: CheckedHost, container: Container) -> str | None:
         """Return the id of the container's image on a host, None if it is not there yet. Raises HostError if it cannot be had."""
         found = images.look(seat.host_job, container.image)
         if container.pull == "never" and found is None:
@@ -122,7 +122,7 @@ class Preflight:
             images.can_be_pulled(seat.host_job, container.image)
         return found.ids[0] if found else None
 
-    def _in_use(self, seat: Seat) -> None:
+    def _in_use(self, seat: CheckedHost) -> None:
         seat.busy = devices_in_use(seat.host_job) if seat.nodes else {}
 
     def _sharing(self) -> None:
@@ -145,7 +145,7 @@ class Preflight:
                     self.survey.findings.append(Finding(seat.name, "work-directory", "ok", text))
         self._checkpoint(there)
 
-    def _checkpoint(self, there: Sequence[Seat]) -> None:
+    def _checkpoint(self, there: Sequence[CheckedHost]) -> None:
         """Write a token into the checkpoint directory on each host, and read all of them on each."""
         if self.plan is None or self.plan.checkpoint is None:
             return
@@ -177,7 +177,7 @@ class Preflight:
 
     # Inside of a container.
 
-    def _container(self, seat: Seat) -> None:
+    def _container(self, seat: CheckedHost) -> None:
         plan = self.plan
         if plan is None or not self._can_be_probed(seat):
             return
@@ -194,13 +194,13 @@ class Preflight:
             hint = "does something in the image end its Python early? `jobctl run -- true` shows what it prints"
             self.survey.findings.append(Finding(seat.name, "container", "warning", text, "probe-unreadable", hint))
 
-    def _can_be_probed(self, seat: Seat) -> bool:
+    def _can_be_probed(self, seat: CheckedHost) -> bool:
         """Say whether a container like the job's can be started on a host, as far as is known."""
         there = seat.facts.there if seat.facts else frozenset()
         missing = any(mount.source not in there for mount in binds(self.plan, seat.nodes))
         return bool(seat.nodes) and seat.image is not None and not missing
 
-    def _task(self, seat: Seat, node: Node) -> Json:
+    def _task(self, seat: CheckedHost, node: Node) -> Json:
         plan = self.plan
         assert plan is not None
         peers = [

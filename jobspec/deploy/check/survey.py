@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 @dataclass(eq=False)
-class Seat:
+class CheckedHost:
     """A host, what it is needed for, and what was found out about it so far."""
 
     host_job: HostJob
@@ -43,7 +43,7 @@ class Survey:
     """One run of all checks: for which job (None: bare hosts), of which hosts, and what was found so far."""
 
     plan: Plan | None
-    seats: Sequence[Seat]
+    seats: Sequence[CheckedHost]
     deep: bool = False
     findings: list[Finding] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Survey:
         """What is looked for in the image."""
         return tuple(need for need in (self.plan.needs if self.plan else ()) if self.deep or not need.deep)
 
-    def failed(self, seat: Seat, *checks: str) -> bool:
+    def failed(self, seat: CheckedHost, *checks: str) -> bool:
         """Say whether one of these checks found an error on a host."""
         return any(f.host == seat.name and f.check in checks and f.verdict == "error" for f in self.findings)
 

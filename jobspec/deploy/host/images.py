@@ -111,7 +111,7 @@ def _pull(host_job: HostJob, image: str) -> None:
 
     repository, tag = parse_repository_tag(image)
     credentials = _credentials(host_job, image)
-    progress = Progress()
+    progress = PullProgress()
     with host_job.engine.asked(partial(_refused, host_job, image)) as client:
         timeout, client.timeout = client.timeout, SILENCE
         try:
@@ -124,7 +124,7 @@ def _pull(host_job: HostJob, image: str) -> None:
             client.timeout = timeout
 
 
-class Progress:
+class PullProgress:
     """How far a pull is, added up over the layers that the engine has told of."""
 
     def __init__(self) -> None:

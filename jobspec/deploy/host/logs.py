@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.logs.files import Key, Size, Want, is_of_node
+from jobctl.jobspec.deploy.logs.files import LogKey, Size, Want, is_of_node
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
@@ -29,9 +29,9 @@ class HostLogs:
         self.host_jobs = {host_job.host.name: host_job for host_job in host_jobs}
         self.problems: dict[str, DeployError] = {}
         self._again: dict[str, float] = {}
-        self._files: dict[str, dict[Key, Size]] = {}
+        self._files: dict[str, dict[LogKey, Size]] = {}
 
-    def files(self) -> Mapping[Key, Size]:
+    def files(self) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes` on all hosts that answer."""
         now = time.monotonic()
         asked = [host_job for host, host_job in self.host_jobs.items() if self._again.get(host, 0.0) <= now]
@@ -61,7 +61,7 @@ class HostLogs:
             self._again[host] = time.monotonic() + AGAIN
 
 
-def _list(host_job: HostJob) -> dict[Key, Size]:
+def _list(host_job: HostJob) -> dict[LogKey, Size]:
     text = checked(host_job.transport, SCRIPTS.argv("list_logs", str(host_job.work)), "list its logs")
     found = {}
     for line in text.decode(errors="surrogateescape").split("\n"):
@@ -70,7 +70,7 @@ def _list(host_job: HostJob) -> dict[Key, Size]:
         count, seconds, path = number_in(size), number_in(written), PurePosixPath(name)
         # A file whose name has several lines is none that a launcher has made; nor is one beside the nodes' folders.
         if count is not None and seconds is not None and is_of_node(path):
-            found[Key(host_job.host.name, path)] = Size(count, float(seconds))
+            found[LogKey(host_job.host.name, path)] = Size(count, float(seconds))
     return found
 
 

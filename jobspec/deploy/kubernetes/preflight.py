@@ -71,7 +71,7 @@ CHANGED = ("get", "list", "create", "patch", "delete")  # verbs for what `up` ap
 Found = Iterator[Finding]
 
 
-class Preflight:
+class ClusterPreflight:
     """The checks of one namespace for one job (no plan: for none in particular)."""
 
     def __init__(self, api: Api, name: str, plan: Plan | None, want: Sequence[Object] | None) -> None:

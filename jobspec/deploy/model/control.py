@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class JobResult:
     """How the job ended; a later `up` begins anew."""
 
     phase: Literal["succeeded", "failed", "stopped"]
@@ -52,7 +52,7 @@ class Ledger:
     began: float
     code: str | None = None
     failures: tuple[Failure, ...] = ()
-    result: Result | None = None
+    result: JobResult | None = None
     image: Image | None = None
     excluded: tuple[str, ...] = ()
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget, Start
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
-from jobctl.jobspec.deploy.store.events import Written
+from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.watch import HostFeed
     from jobctl.jobspec.deploy.logs.reader import Logs
     from jobctl.jobspec.deploy.model.finding import Finding
-    from jobctl.jobspec.deploy.model.log_lines import Selection
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
 
 class Hosts:
@@ -150,7 +150,7 @@ class Hosts:
 
     # Changing.
 
-    def prepare(self, plan: Plan, start: Start) -> Failures:
+    def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put artefacts, code, secrets and images in place on the hosts of the plan; what runs is not touched by that."""
         self.fleet.check_lock()
         self.plan = plan
@@ -162,7 +162,7 @@ class Hosts:
         hosts = [host for host in self.fleet.seen if host not in self.fleet.down]
         self.fleet.on(hosts, lambda host_job: host_job.leave_secrets(secrets))
 
-    def started_with(self) -> Start | None:
+    def started_with(self) -> RuntimeInputs | None:
         """Return the secrets that hosts of the job have; they are the same on all."""
         return provision.known_secrets(self.fleet)
 
@@ -256,11 +256,11 @@ class Hosts:
         homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.host_jobs)
         return [host for host in self.host_jobs if host in homes and host not in self.fleet.down]
 
-    def events(self) -> Written:
+    def events(self) -> EventFile:
         """Return what reads this machine's history."""
-        return Written(self.job.events)
+        return EventFile(self.job.events)
 
-    def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Logs | None:
         """Return what reads the chosen logs, None if no host has any."""
         from jobctl.jobspec.deploy.host.logs import HostLogs
         from jobctl.jobspec.deploy.logs.reader import Logs
@@ -281,7 +281,7 @@ class Hosts:
         """SIGKILL the first process of a node, or its container, or play that its host is lost."""
         inside.inject_fault(self.fleet, node, what)
 
-    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
         return oneoff.look_around(self.host_jobs[node.host.name], plan, node, start, argv)
 

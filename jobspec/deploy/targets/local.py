@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, Start
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.generations import choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
@@ -28,12 +28,12 @@ from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
-from jobctl.jobspec.deploy.model.log_lines import Selection
+from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.deploy.model.observed import FULL, Observed
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.archive import collect_logs
 from jobctl.jobspec.deploy.store.control_files import read_control, write_generation, write_ledger
-from jobctl.jobspec.deploy.store.events import Written
+from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
@@ -141,7 +141,7 @@ class Local:
 
     # Changing.
 
-    def prepare(self, plan: Plan, start: Start) -> Failures:
+    def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""
         self.plan = plan
         for artefact in self.artefacts(plan):
@@ -162,10 +162,10 @@ class Local:
         else:
             path.unlink(missing_ok=True)
 
-    def started_with(self) -> Start | None:
+    def started_with(self) -> RuntimeInputs | None:
         """Return the environment and the secrets of the last `prepare`."""
         secrets = read_json(self.work / "secrets" / "secrets.json") or {}
-        return Start(recorded_environ(self.work), secrets)
+        return RuntimeInputs(recorded_environ(self.work), secrets)
 
     def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """There is only this machine."""
@@ -241,7 +241,7 @@ class Local:
 
         if plan is None:
             return []
-        return preflight(HOST, plan, process_environ(plan, plan.nodes[0], Start(os.environ, {})), deep=deep)
+        return preflight(HOST, plan, process_environ(plan, plan.nodes[0], RuntimeInputs(os.environ, {})), deep=deep)
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on this machine."""
@@ -251,13 +251,13 @@ class Local:
         """Make a directory on this machine."""
         Path(path).mkdir(parents=True, exist_ok=True)
 
-    def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Logs | None:
         """Return what reads the chosen logs in the work directory."""
         return Logs(Folder(self.work), selection, last) if self.work.exists() else None
 
-    def events(self) -> Written:
+    def events(self) -> EventFile:
         """Return what reads this machine's history."""
-        return Written(self.job.events)
+        return EventFile(self.job.events)
 
     @property
     def failures(self) -> Failures:
@@ -298,7 +298,7 @@ class Local:
         else:
             os.kill(self._first_process(node), signal.SIGKILL)
 
-    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with the environment and in the directory that the processes of `node` would have."""
         return run_in_foreground(argv, process_environ(plan, node, start), node.launch.workdir)
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jobctl.jobspec.deploy.apply.deployer import Start
+from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.send_code import pack_code
@@ -19,7 +19,7 @@ def terminal_flags() -> tuple[str, ...]:
     return ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
 
 
-def look_around(host_job: HostJob, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+def look_around(host_job: HostJob, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
     """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code."""
     was_there = host_job.observe().there
     code = pack_code(plan)

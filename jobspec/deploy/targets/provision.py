@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, Start
+from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
@@ -128,7 +128,7 @@ class Delivery:
         return image
 
 
-def prepare(fleet: Fleet, plan: Plan, start: Start) -> tuple[Image | None, Failures]:
+def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | None, Failures]:
     """Put all that `plan` needs on its hosts; return what its image means there, and which hosts failed."""
     names = sorted({name for node in plan.nodes for name in node.launch.secrets})
     missing = [name for name in names if name not in start.secrets]
@@ -164,7 +164,7 @@ def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     return fleet.failures(fleet.on(hosts, send))
 
 
-def known_secrets(fleet: Fleet) -> Start | None:
+def known_secrets(fleet: Fleet) -> RuntimeInputs | None:
     """Return the secrets that hosts of the job have; they are the same on all."""
     for host_job in fleet.host_jobs.values():
         try:
@@ -172,7 +172,7 @@ def known_secrets(fleet: Fleet) -> Start | None:
         except HostError:
             continue
         if found is not None:
-            return Start({}, found)
+            return RuntimeInputs({}, found)
     return None
 
 
