@@ -73,13 +73,13 @@ def measure(code: Path, host: Path) -> dict[str, float]:
     """Hash the code and send it; return how long that took, and the most memory."""
     from jobctl.jobspec.deploy.host.send_code import Package
     from jobctl.jobspec.deploy.store.code import select
-    from jobctl.jobspec.deploy.transport.local import Here
+    from jobctl.jobspec.deploy.transport.local import LocalTransport
     from jobctl.jobspec.plan.types import Code
 
     begun = time.monotonic()
     sent = Code(str(code), "/workspace", (), version="1")
-    site = SimpleNamespace(work=host, transport=Here())
-    Package(sent, select(sent, "job", (), None).files).send(site)  # type: ignore[arg-type]
+    host_job = SimpleNamespace(work=host, transport=LocalTransport())
+    Package(sent, select(sent, "job", (), None).files).send(host_job)  # type: ignore[arg-type]
     seconds = time.monotonic() - begun
     assert (host / "code/1/model.bin").stat().st_size == (code / "model.bin").stat().st_size
     return {"seconds": seconds, "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}

@@ -149,9 +149,9 @@ def _job(directory: Path, nodes: int) -> Path:
 def render(job: Path, out: Path) -> tuple[float, float]:
     """Compile `job` into `out`, from its two files to the last artefact."""
     begin = time.perf_counter()
-    from jobctl.jobspec.plan.context import Context
+    from jobctl.jobspec import planner
     from jobctl.jobspec.plan.generation import first_generation
-    from jobctl.jobspec.planner import planner
+    from jobctl.jobspec.planner.context import Context
     from jobctl.jobspec.render.artefact import render as artefacts
     from jobctl.jobspec.render.write import write
     from jobctl.jobspec.spec.hosts import load_hosts
@@ -161,7 +161,7 @@ def render(job: Path, out: Path) -> tuple[float, float]:
     if loaded.spec is None:
         raise SystemExit(f"the benchmark's spec is not valid: {loaded.diagnostics}")
     context = Context("compose", str(job), "ada@desk", "0")
-    plan = planner(loaded.spec, hosts.hosts, None, context)
+    plan = planner.plan(loaded.spec, hosts.hosts, context)
     write(artefacts(plan, first_generation(plan)), out)
     return time.perf_counter() - begin, _peak()
 

@@ -21,9 +21,9 @@ from jobctl.views.progress import Progress
 if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.apply.changes import Changed
-    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, Start
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, RuntimeInputs
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
@@ -46,7 +46,9 @@ class Options:
     take_over: bool = False
     output: Format = Format.text
     changed: tuple[Changed, ...] | None = None  # keys of the spec, as `changed_keys` finds them
-    start: Start | None = None  # what processes get, where it is not this command's environment and the secrets of now
+    start: RuntimeInputs | None = (
+        None  # what processes get, where it is not this command's environment and the secrets of now
+    )
 
 
 @contextmanager
@@ -66,7 +68,7 @@ def locked_by(deployer: Handle, taken: Exception) -> Failed:
     return Failed(f"job `{deployer.job.name}` is {taken}", 5, "wait for it, or `--break-lock` if it hangs")
 
 
-def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options) -> int:
+def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, inventory: Inventory | None, options: Options) -> int:
     """Bring the job up and return the exit code."""
     options = replace(options, changed=changed_keys(compiled, plan, deployer, secrets=options.start is None))
     if options.dry_run:
@@ -78,7 +80,7 @@ def up_job(deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | No
     refuse_others(deployer, compiled, plan, fresh=options.fresh, take_over=options.take_over)
     left = _left_out(deployer, plan, options) if options.check else {}
     with locked(deployer, "up", options.break_lock):
-        done = _apply(deployer, compiled, plan, reach, options, left)
+        done = _apply(deployer, compiled, plan, inventory, options, left)
     if options.output is Format.text:
         for one in unnamed(options.changed, done.steps):
             console.say(one.line)
@@ -128,7 +130,7 @@ def look(deployer: Deployer) -> Observed:
 
     observed = deployer.observe()
     away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in AWAY}
-    away &= set(observed.control.homes.values())
+    away &= set(observed.control.placement.values())
     if not away:
         return observed
     console.say(f"waits for the Docker Engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
@@ -189,11 +191,11 @@ def _left_out(deployer: Deployer, plan: Plan, options: Options) -> Failures:
 
 
 def _apply(
-    deployer: Deployer, compiled: Compiled, plan: Plan, reach: Reach | None, options: Options, left: Failures
+    deployer: Deployer, compiled: Compiled, plan: Plan, inventory: Inventory | None, options: Options, left: Failures
 ) -> Applied:
     from jobctl.jobspec.deploy.apply.clock import SystemClock
-    from jobctl.jobspec.deploy.apply.deployer import Start
-    from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, fresh_run, is_held, runs
+    from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+    from jobctl.jobspec.deploy.apply.executor import Execution, execute, fresh_run, is_held, runs
     from jobctl.jobspec.deploy.model.errors import DeployError
 
     change = change_of(deployer, plan, options, waits=not options.check)
@@ -203,7 +205,7 @@ def _apply(
     homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
     failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
     read = secrets_of(compiled) if options.start is None and (steps or deployer.job.is_changing()) else {}
-    start = options.start or Start(console.environ(), read)
+    start = options.start or RuntimeInputs(console.environ(), read)
     warn_of_another_spec(deployer, compiled)
     if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
         return Applied(plan, steps, failed, ready=True, held=True, supervised=False)
@@ -211,7 +213,7 @@ def _apply(
     before = deployer.job.plan()
     withdrawn = not steps and deployer.job.is_changing()  # its files are on the hosts, and have to be replaced
     keep = deployer.job.propose if steps and runs(observed) else deployer.job.remember
-    keep(about(compiled, plan, reach), plan, source_of(compiled, plan, start.secrets))
+    keep(about(compiled, plan, inventory), plan, source_of(compiled, plan, start.secrets))
     generation = observed.control.generation
     if not steps and not withdrawn:
         return Applied(plan, (), failed, generation is not None)
@@ -227,7 +229,7 @@ def _apply(
         prepared = {node.host.name for node in plan.nodes} - set(failed)
         deployer.job.mark_prepared(prepared)
         how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
-        done = carry_out(deployer, change.want, steps, observed, SystemClock(), note, how)
+        done = execute(deployer, change.want, steps, observed, SystemClock(), note, how)
         if not done.held and before is not None and secret_names(before) - secret_names(plan):
             deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
     except DeployError as error:
@@ -267,9 +269,11 @@ def teller(deployer: Handle, output: Format) -> Any:
     return note
 
 
-def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str, Any] | None = None) -> dict[str, Any]:
+def about(
+    compiled: Compiled, plan: Plan, inventory: Inventory | None, cluster: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Return what is kept of how a job was started, for commands that name only the job."""
-    from jobctl.jobspec.deploy.model.inventory import dump_reach
+    from jobctl.jobspec.deploy.model.inventory import dump_inventory
 
     return {
         "job": plan.job,
@@ -279,7 +283,7 @@ def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str
         "on": compiled.on,
         "exclude": compiled.exclude,
         "set": list(compiled.overrides),
-        "reach": dump_reach(reach) if reach else None,
+        "reach": dump_inventory(inventory) if inventory else None,
         "cluster": cluster,
         "owner": plan.owner,
         "started_at": time.time(),
@@ -331,7 +335,7 @@ def grace_of(deployer: Handle, timeout: str | None) -> float:
 def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """Begin a new generation, whatever runs."""
     from jobctl.jobspec.deploy.apply.clock import SystemClock
-    from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, wanted
+    from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
     from jobctl.jobspec.deploy.apply.reconcile import reconcile
     from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -349,9 +353,9 @@ def restart_job(deployer: Deployer, node: str | None, break_it: bool, take_over:
             note = teller(deployer, output)
             # Where a change waits, its files are on the hosts already: what runs is started again from its own.
             starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
-            failed = deployer.settle_in(plan, starts) if deployer.job.is_changing() and starts else {}
+            failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
             how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
-            done = carry_out(deployer, want, steps, observed, SystemClock(), note, how)
+            done = execute(deployer, want, steps, observed, SystemClock(), note, how)
         except DeployError as error:
             raise Failed(error.message, 3, error.hint) from error
         if any(step.kind == "supervise" for step in steps):

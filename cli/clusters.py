@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jobctl.jobs import Compiled, Where
     from jobctl.jobspec.deploy.apply.changes import Changed
     from jobctl.jobspec.deploy.apply.reconcile import Step
-    from jobctl.jobspec.deploy.kubernetes.cluster import Change, Cluster
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ObjectChange
     from jobctl.jobspec.plan.types import Plan
 
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class ClusterChange:
     """What a command is about to do in a cluster, as `show_steps` takes it."""
 
-    change: Change
+    change: ObjectChange
     changed: tuple[Changed, ...] = ()
 
     @property
@@ -99,7 +99,9 @@ def _readable(compiled: Compiled) -> dict[str, str]:
     return readable_secrets(compiled.spec.secrets, compiled.directory, console.environ())
 
 
-def _change(cluster: Cluster, plan: Plan, options: Options, secrets: dict[str, str], anew: str | None = None) -> Change:
+def _change(
+    cluster: Cluster, plan: Plan, options: Options, secrets: dict[str, str], anew: str | None = None
+) -> ObjectChange:
     """Look at what there is to do. Ends with 5 if it is about someone else's objects."""
     from jobctl.jobs import owner
     from jobctl.jobspec.deploy.kubernetes.cluster import Foreign
@@ -149,7 +151,7 @@ def _apply(cluster: Cluster, compiled: Compiled, plan: Plan, options: Options) -
     return Applied(plan, change.steps, {}, True)
 
 
-def _carry_out(cluster: Cluster, change: Change, secrets: dict[str, str], options: Options) -> None:
+def _carry_out(cluster: Cluster, change: ObjectChange, secrets: dict[str, str], options: Options) -> None:
     """Do it, telling of each step. Ends with 3 if nothing could be done, 4 if some of it was."""
     from jobctl.jobspec.deploy.model.errors import DeployError
 
@@ -163,7 +165,7 @@ def _carry_out(cluster: Cluster, change: Change, secrets: dict[str, str], option
     try:
         with Progress(quiet=options.output is Format.json) as progress:
             cluster.tell = progress.show
-            cluster.carry_out(change, secrets, note, force=options.take_over)
+            cluster.execute(change, secrets, note, force=options.take_over)
     except DeployError as error:
         begun = len(told) > 1
         if begun:

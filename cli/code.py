@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl import console
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.store.code import Selection
+    from jobctl.jobspec.deploy.store.code import CodeSelection
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.load import Loaded
 
@@ -44,10 +44,10 @@ def _reads_as_hosts(path: Path) -> bool:
 _SPEC, _HOSTS, _HISTORY = "the spec", "a hosts file", "jobctl's history"
 
 
-def selection(loaded: Loaded, path: Path, hosts: Path | None) -> Selection | None:
+def selection(loaded: Loaded, path: Path, hosts: Path | None) -> CodeSelection | None:
     """Return what the code of a valid spec is, None where there is no folder of it."""
     from jobctl.jobspec.deploy.store.code import select
-    from jobctl.jobspec.planner import code_of
+    from jobctl.jobspec.planner.code import code_of
 
     if loaded.spec is None or loaded.spec.code is None:
         return None
@@ -79,7 +79,7 @@ def megabytes(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
-def say_left_out(code: Selection) -> None:
+def say_left_out(code: CodeSelection) -> None:
     """Tell what hosts do not get although it lies in the code's folder; of what is jobctl's own nobody expects it."""
     left_out = [one for one in code.left_out if one.why not in (_SPEC, _HOSTS, _HISTORY)]
     shown = ", ".join(f"{one.name} ({one.why})" for one in left_out[:SHOWN])
@@ -88,7 +88,7 @@ def say_left_out(code: Selection) -> None:
         console.say(f"not sent: {shown}{f' and {more} more' if more > 0 else ''}; `code.include` sends what it names")
 
 
-def code_json(code: Selection) -> dict[str, Any]:
+def code_json(code: CodeSelection) -> dict[str, Any]:
     """Return what `validate -o json` says of the code."""
     left_out = [{"path": one.name, "reason": one.why} for one in code.left_out]
     return {"files": len(code.files), "bytes": code.size, "left_out": left_out}

@@ -19,7 +19,7 @@ from jobctl.options import Format, duration
 from jobctl.outcome import SETTLED
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Deployer, Victim
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget
     from jobctl.jobspec.deploy.model.observed import Observed
 
 LOOK = 0.05  # seconds between two looks, at least
@@ -44,7 +44,7 @@ class Times:
 class Drill:
     """What was broken, and what came of it. `before` and `after` are steps; `continued`: whether from a checkpoint."""
 
-    victim: Victim
+    victim: FaultTarget
     node: int
     host: str
     generation: int
@@ -54,7 +54,9 @@ class Drill:
     continued: bool | None
 
 
-def drill_job(deployer: Deployer, victim: Victim, node: str | None, yes: bool, timeout: str, output: Format) -> int:
+def drill_job(
+    deployer: Deployer, victim: FaultTarget, node: str | None, yes: bool, timeout: str, output: Format
+) -> int:
     """Break something, wait for the recovery, report; return 1 if the job did not go on from where it was."""
     observed = _fit(deployer)
     taking_part = [member.node for member in observed.members]
@@ -88,7 +90,7 @@ def _fit(deployer: Deployer) -> Observed:
     return observed
 
 
-def _what(victim: Victim, node: int, host: str) -> tuple[str, str]:
+def _what(victim: FaultTarget, node: int, host: str) -> tuple[str, str]:
     """Say what a drill does, and what it did."""
     if victim == "host":
         return f"plays that {host} with node {node} is lost", f"played that {host} with node {node} is lost"
@@ -108,7 +110,7 @@ def _confirm(deployer: Deployer, what: str, yes: bool) -> None:
         raise Failed("nothing was done", 2)
 
 
-def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, host: str, deadline: float) -> Drill:
+def _watch(deployer: Deployer, observed: Observed, victim: FaultTarget, node: int, host: str, deadline: float) -> Drill:
     from jobctl.jobspec.deploy.store import events
 
     generation = observed.control.generation
@@ -116,7 +118,7 @@ def _watch(deployer: Deployer, observed: Observed, victim: Victim, node: int, ho
     before, rate = _step(observed), _rate(observed)
     _, offset = events.read(deployer.job.events)
     struck = time.time()
-    deployer.strike(node, victim)
+    deployer.inject_fault(node, victim)
     back = _recovery(deployer, _Before(number, node, _life(observed, node), before is not None), deadline)
     told = _told(deployer, offset, begins=back.generation > number)
     times = Times(

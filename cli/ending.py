@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def stop_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over: bool, output: Format) -> None:
     """End all processes and keep everything in place."""
-    from jobctl.jobspec.deploy.model.control import Result
+    from jobctl.jobspec.deploy.model.control import JobResult
     from jobctl.jobspec.deploy.model.observed import phase
     from jobctl.jobspec.deploy.store import events
 
@@ -36,7 +36,7 @@ def stop_job(deployer: Deployer, timeout: str | None, break_it: bool, take_over:
             _report_if(deployer, output)
             return
         # The wish first: whoever finds it without its fulfilment goes on with that.
-        deployer.keep(replace(observed.control.ledger, result=Result("stopped", "stopped by the user", time.time())))
+        deployer.keep(replace(observed.control.ledger, result=JobResult("stopped", "stopped by the user", time.time())))
         with Progress(quiet=output is Format.json) as progress:
             deployer.tell = progress.show
             deployer.stop_processes(grace_of(deployer, timeout))

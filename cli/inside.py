@@ -71,9 +71,9 @@ def run_like_node(
     from jobctl.bringup import secrets_of
     from jobctl.counting import devices_of
     from jobctl.jobs import deployer_of, job_of_name, plan_of
-    from jobctl.jobspec.deploy.apply.deployer import Start
+    from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
     from jobctl.jobspec.deploy.model.errors import CannotRun
-    from jobctl.planning import reach_for
+    from jobctl.planning import inventory_for
 
     if compiled.target == "kubernetes":
         from jobctl.running import refuse
@@ -81,11 +81,13 @@ def run_like_node(
         raise refuse("run")
     directory = job_of_name(compiled.spec.name)
     old = directory.plan()
-    deployer = deployer_of(directory, compiled.target, reach_for(compiled, ssh_config, accept_new), old)
+    deployer = deployer_of(directory, compiled.target, inventory_for(compiled, ssh_config, accept_new), old)
     plan = deployer.plan = plan_of(compiled, devices=devices_of(compiled, deployer, old))
     index = node_number(plan, node or "0", range(len(plan.nodes)))
     try:
-        return deployer.look_around(plan, plan.nodes[index], Start(console.environ(), secrets_of(compiled)), argv)
+        return deployer.look_around(
+            plan, plan.nodes[index], RuntimeInputs(console.environ(), secrets_of(compiled)), argv
+        )
     except CannotRun as error:
         raise Failed(error.message, error.code, error.hint) from error
 

@@ -15,10 +15,10 @@ from jobctl.console import Failed
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
-    from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+    from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
     from jobctl.jobspec.deploy.store.jobdir import JobDir
-    from jobctl.jobspec.plan.context import Context, Target
     from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.planner.context import Context, Target
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.load import Loaded
@@ -183,15 +183,20 @@ class Checked:
 def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
     """Check spec, hosts and target together."""
     from jobctl.code import large_code
-    from jobctl.jobspec.frameworks.decided import decided
+    from jobctl.jobspec.frameworks.reserved_env import reserved_env_warnings
+    from jobctl.jobspec.spec.checks.targets import check_target
     from jobctl.jobspec.spec.diagnostics import has_errors, in_order
-    from jobctl.jobspec.spec.target_checks import check_target
 
     chosen = choose_target(where)
     path, loaded = load(job, overrides)
     files = (path,) if where.hosts is None else (path, where.hosts)
     known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
-    found = [*loaded.diagnostics, *wrong, *check_target(loaded, chosen, known, where.hosts), *decided(loaded)]
+    found = [
+        *loaded.diagnostics,
+        *wrong,
+        *check_target(loaded, chosen, known, where.hosts),
+        *reserved_env_warnings(loaded),
+    ]
     if chosen != "local":
         found += large_code(loaded, path, where.hosts)
     diagnostics = in_order(found, [str(file) for file in files])
@@ -334,15 +339,17 @@ def plan_of(
     devices: Mapping[str, int] | None = None,
 ) -> Plan:
     """Return the plan of a compiled job, its nodes, services and devices placed and counted as given. Ends with 2 where it cannot be planned."""
+    from jobctl.jobspec import planner
     from jobctl.jobspec.deploy.host.devices import count_devices
-    from jobctl.jobspec.plan.context import PlanError
-    from jobctl.jobspec.planner import planner
+    from jobctl.jobspec.planner.context import Placement, PlanError
 
     context = context_of(compiled)
     if compiled.target == "local" and (found := count_devices(compiled.spec.devices.kind)):
         devices = {"localhost": found}
     try:
-        plan = planner(compiled.spec, compiled.hosts, placement, context, devices, count, services)
+        plan = planner.plan(
+            compiled.spec, compiled.hosts, context, Placement(placement or {}, services or {}), devices, count
+        )
     except PlanError as error:
         if compiled.target == "local" and error.code == "devices-unknown":
             message = f"{compiled.path}: this machine has no devices of kind `{compiled.spec.devices.kind}`"
@@ -370,7 +377,7 @@ def _packed(plan: Plan) -> Plan:
 
 def context_of(compiled: Compiled) -> Context:
     """Return what the planner may know of the outside."""
-    from jobctl.jobspec.plan.context import Context
+    from jobctl.jobspec.planner.context import Context
     from jobctl.version import version
 
     spec, directory = compiled.spec, compiled.directory
@@ -378,18 +385,18 @@ def context_of(compiled: Compiled) -> Context:
     return Context(compiled.target, str(directory), owner(), version(), here)
 
 
-def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan | None = None) -> Deployer:
+def deployer_of(directory: JobDir, target: str, inventory: Inventory | None, plan: Plan | None = None) -> Deployer:
     """Return what brings a job up on hosts or on this machine, and looks at it."""
-    if reach is not None:
+    if inventory is not None:
         from jobctl.jobspec.deploy.targets.hosts import Hosts
 
-        return Hosts(directory, "ssh" if target == "ssh" else "compose", reach, plan)
+        return Hosts(directory, "ssh" if target == "ssh" else "compose", inventory, plan)
     from jobctl.jobspec.deploy.targets.local import Local
 
     return Local(directory, plan)
 
 
-def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> SshOptions:
+def ssh_options(config: Path | None, accept_new: bool, known: Inventory | None) -> SshOptions:
     """Return SSH's options: as given, or else as the job was started with. Ends with 2 for a file that is not there."""
     from jobctl.jobspec.deploy.model.inventory import SshOptions
 

@@ -11,7 +11,7 @@ from jobctl.options import Format
 from jobctl.views.status import status_json
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.host_job import Site
+    from jobctl.jobspec.deploy.host.host_job import HostJob
 
 
 def known_jobs_table(output: Format) -> None:
@@ -49,16 +49,16 @@ def known_jobs_table(output: Format) -> None:
 def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output: Format) -> None:
     """Print the jobs on hosts with their owners and devices. Ends with 3 if no host answers, 4 if some do not."""
     from jobctl.jobs import Where, job_of_name, known_hosts, ssh_options
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.targets.hosts import Hosts
     from jobctl.jobspec.deploy.transport.fanout import fan_out
     from jobctl.outcome import tell_failures
 
-    reach = Reach(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
-    sites = list(Hosts(job_of_name("list"), "ssh", reach).sites.values())
-    outcome = fan_out(sites, _on_host)
-    failures = {site.host.name: error for site, error in outcome.failed.items()}
-    found = [outcome.done[site] for site in sites if site in outcome.done]
+    inventory = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(ssh_config, accept_new, None))
+    host_jobs = list(Hosts(job_of_name("list"), "ssh", inventory).host_jobs.values())
+    outcome = fan_out(host_jobs, _on_host)
+    failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
+    found = [outcome.done[host_job] for host_job in host_jobs if host_job in outcome.done]
     if output is Format.json:
         console.out_json({"hosts": found, "failed_hosts": [failure_json(h, e) for h, e in failures.items()]})
     else:
@@ -69,14 +69,14 @@ def jobs_on_hosts(hosts: Path, ssh_config: Path | None, accept_new: bool, output
         raise Failed("", 4 if found else 3)
 
 
-def _on_host(site: Site) -> dict[str, Any]:
+def _on_host(host_job: HostJob) -> dict[str, Any]:
     from jobctl.jobspec.deploy.host.devices import all_devices, jobs_of
 
-    jobs = jobs_of(site)
+    jobs = jobs_of(host_job)
     used = {device for job in jobs for device in job["devices"]}
-    host = site.host
+    host = host_job.host
     known = host.devices if host.devices is not None else tuple(range(host.slots)) if host.slots is not None else None
-    every = all_devices(site, known)
+    every = all_devices(host_job, known)
     free = [device for device in every if device.partition(":")[2] not in {d.partition(":")[2] for d in used}]
     return {"host": host.name, "jobs": jobs, "devices": every, "free": free}
 

@@ -18,7 +18,7 @@ from jobctl.options import Format
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle
     from jobctl.jobspec.deploy.model.errors import DeployError
-    from jobctl.jobspec.deploy.model.log_lines import Line, Reader, Selection
+    from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection, Reader
 
 INTERVAL = 0.1  # seconds between two looks of -f
 _COLOURS = (36, 33, 32, 35, 34, 31)
@@ -113,7 +113,7 @@ def _refuse_unknown_rank(deployer: Handle, choice: Choice) -> None:
         raise Failed(f"job `{deployer.job.name}` has no rank {choice.rank}", 2, hint)
 
 
-def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
+def _reader(deployer: Handle, selection: LineSelection, last: int | None) -> Reader:
     """Return what reads the logs: where the job runs, or else in what `down` collected."""
     from jobctl.jobspec.deploy.logs.files import Folder
     from jobctl.jobspec.deploy.logs.reader import Logs
@@ -127,13 +127,13 @@ def _reader(deployer: Handle, selection: Selection, last: int | None) -> Reader:
     return Logs(Folder(collected[-1]), selection, last)
 
 
-def _selection(deployer: Handle, choice: Choice) -> Selection:
-    from jobctl.jobspec.deploy.model.log_lines import Selection
+def _selection(deployer: Handle, choice: Choice) -> LineSelection:
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
     since = choice.since
     if choice.current:
         since = deployer.observe().control.ledger.began or None
-    return Selection(choice.node, choice.rank, choice.generation, since, choice.launcher)
+    return LineSelection(choice.node, choice.rank, choice.generation, since, choice.launcher)
 
 
 def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> bool:

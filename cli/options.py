@@ -105,7 +105,7 @@ TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from a
 
 def duration(text: str) -> float:
     """Return the seconds that a duration such as `30s`, `10m` or a plain number means. Ends with 2 for others."""
-    from jobctl.jobspec.spec.short import parse_duration
+    from jobctl.jobspec.spec.canonical import parse_duration
 
     try:
         return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.apply.deployer import Deployer
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.plan.types import Generation, Node, Plan, Value
 
 
@@ -30,7 +30,7 @@ def planned(
 
     directory = job_of_name(compiled.spec.name)
     old = directory.plan()
-    deployer = deployer_of(directory, compiled.target, reach_for(compiled, ssh_config, accept_new), old)
+    deployer = deployer_of(directory, compiled.target, inventory_for(compiled, ssh_config, accept_new), old)
     deployer.reach_out()
     services = {service.name: service.host.name for service in old.services} if old else {}
     devices = devices_of(compiled, deployer, old)
@@ -38,7 +38,7 @@ def planned(
     if made.target == "local":
         return made, deployer
     if old is None:
-        homes = deployer.newest().homes
+        homes = deployer.newest().placement
     else:
         homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
     placement = _placement(compiled, made, homes)
@@ -62,16 +62,16 @@ def _placement(compiled: Compiled, made: Plan, known: Mapping[int, str]) -> Mapp
     return placement
 
 
-def reach_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Reach | None:
+def inventory_for(compiled: Compiled, ssh_config: Path | None, accept_new: bool) -> Inventory | None:
     """Return how the hosts of a compiled job are reached, None where it runs on this machine."""
     from jobctl.jobs import job_of_name, ssh_options
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
 
     if compiled.target not in ("compose", "ssh"):
         return None
-    known = job_of_name(compiled.spec.name).reach()
-    reach = Reach(compiled.hosts, ssh_options(ssh_config, accept_new, known))
-    return reach.with_hosts(known.hosts) if known else reach
+    known = job_of_name(compiled.spec.name).inventory()
+    inventory = Inventory(compiled.hosts, ssh_options(ssh_config, accept_new, known))
+    return inventory.with_hosts(known.hosts) if known else inventory
 
 
 def explain_plan(plan: Plan) -> None:

@@ -61,19 +61,19 @@ def _handle(
         plan_of,
         ssh_options,
     )
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
 
     if choose_target(where) == "kubernetes":
         return _cluster(job, overrides, where, output)
     if job is None and not Path(DEFAULT_SPEC).exists():
         if where.hosts is None:
             raise Failed("`check` looks at hosts", 2, "name them: `--hosts hosts.txt`")
-        reach = Reach(known_hosts(where), ssh_options(ssh_config, accept_new, None))
-        return deployer_of(job_of_name("check"), "ssh", reach), None
+        inventory = Inventory(known_hosts(where), ssh_options(ssh_config, accept_new, None))
+        return deployer_of(job_of_name("check"), "ssh", inventory), None
     compiled = compile_job(job, overrides, where, quiet=True, as_json=output is Format.json)
     directory = job_of_name(compiled.spec.name)
-    old, ssh = directory.plan(), ssh_options(ssh_config, accept_new, directory.reach())
-    there = Reach(compiled.hosts, ssh) if compiled.target != "local" else None
+    old, ssh = directory.plan(), ssh_options(ssh_config, accept_new, directory.inventory())
+    there = Inventory(compiled.hosts, ssh) if compiled.target != "local" else None
     deployer = deployer_of(directory, compiled.target, there, old)
     plan = deployer.plan = plan_of(compiled, devices=devices_to_check(compiled, deployer, old))
     return deployer, plan

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Handle
     from jobctl.jobspec.deploy.kubernetes.api import Api
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
-    from jobctl.jobspec.deploy.model.inventory import Reach
+    from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.plan.types import Plan
 
@@ -49,18 +49,18 @@ def known_handle(directory: JobDir, reached: Reached = AS_STARTED) -> Handle:
     about = directory.about() or {}
     if about.get("target") == "kubernetes" or in_cluster(reached):
         return cluster_of(directory, reached.context, reached.namespace)
-    return deployer_of(directory, about.get("target", "local"), _reach(directory.reach(), reached))
+    return deployer_of(directory, about.get("target", "local"), _inventory(directory.inventory(), reached))
 
 
-def _reach(known: Reach | None, reached: Reached) -> Reach | None:
-    from jobctl.jobspec.deploy.model.inventory import Reach
+def _inventory(known: Inventory | None, reached: Reached) -> Inventory | None:
+    from jobctl.jobspec.deploy.model.inventory import Inventory
 
     hosts = known.hosts if known else ()
     if reached.hosts is not None:
         hosts = known_hosts(Where(hosts=reached.hosts))
     if not hosts:
         return None
-    return Reach(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+    return Inventory(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
 
 
 def refuse(command: str) -> Failed:
@@ -71,14 +71,14 @@ def refuse(command: str) -> Failed:
 
 def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:
     """Return a job in its cluster: as the options say, else as it was started. Ends with 2 if no cluster is known."""
-    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ClusterReach, load_cluster
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ClusterAccess, load_cluster
 
     known = (directory.about() or {}).get("cluster")
-    reach = load_cluster(known) if known else ClusterReach()
-    elsewhere = context not in (None, reach.context)
-    api = _connected(context or reach.context, namespace or (None if elsewhere else reach.namespace))
-    same = (api.context, api.namespace) == (reach.context, reach.namespace)
-    return Cluster(directory, api, plan, reach.kinds if same else None)
+    access = load_cluster(known) if known else ClusterAccess()
+    elsewhere = context not in (None, access.context)
+    api = _connected(context or access.context, namespace or (None if elsewhere else access.namespace))
+    same = (api.context, api.namespace) == (access.context, access.namespace)
+    return Cluster(directory, api, plan, access.kinds if same else None)
 
 
 def _connected(context: str | None, namespace: str | None) -> Api:

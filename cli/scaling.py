@@ -17,7 +17,7 @@ def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, o
     """Bring the job up with so many nodes as the last of the arguments says; everything else is as it was started."""
     from jobctl.jobs import Where, as_started, compile_job, job_of_name
     from jobctl.jobspec.deploy.model.observed import phase
-    from jobctl.planning import planned, reach_for
+    from jobctl.planning import inventory_for, planned
     from jobctl.running import refuse
 
     job, count = _read(arguments)
@@ -35,7 +35,7 @@ def scale_job(arguments: list[str], ssh_config: Path | None, accept_new: bool, o
     if now in SETTLED:
         raise Failed(f"job `{name}` is {now}: there is nothing to scale", 2, "`jobctl up` starts it")
     options = replace(options, start=deployer.started_with())
-    raise_code(up_job(deployer, compiled, plan, reach_for(compiled, ssh_config, accept_new), options))
+    raise_code(up_job(deployer, compiled, plan, inventory_for(compiled, ssh_config, accept_new), options))
 
 
 def _read(arguments: list[str]) -> tuple[str | None, int]:

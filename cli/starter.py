@@ -6,7 +6,7 @@ import getpass
 from pathlib import Path
 
 from jobctl.console import Failed
-from jobctl.jobspec.importing.names import fitted
+from jobctl.jobspec.importers.names import fitted
 
 FRAMEWORKS = {
     "torch": "torchrun starts one process per device; your script calls init_process_group()",

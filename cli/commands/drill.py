@@ -10,7 +10,7 @@ from jobctl.console import command
 from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, SshConfig
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Victim
+    from jobctl.jobspec.deploy.apply.deployer import FaultTarget
 
 
 @command
@@ -41,7 +41,7 @@ def drill(
     from jobctl.running import supervised_job
 
     deployer = supervised_job(job, "drill", Reached(hosts, ssh_config, accept_new))
-    victim: Victim = "host" if host else "container" if container else "process"
+    victim: FaultTarget = "host" if host else "container" if container else "process"
     code = drill_job(deployer, victim, node, yes, timeout, output)
     if code:
         raise typer.Exit(code)

@@ -62,7 +62,7 @@ def up(
     from jobctl.jobs import Where, as_started, compile_job
     from jobctl.outcome import raise_code
     from jobctl.ownership import refuse_move
-    from jobctl.planning import planned, reach_for
+    from jobctl.planning import inventory_for, planned
 
     where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
     compiled = compile_job(job, overrides, where, as_json=output is Format.json)
@@ -74,5 +74,5 @@ def up(
         raise_code(up_in_cluster(compiled, where, options))
         return
     made, deployer = planned(compiled, ssh_config, accept_new)
-    code = up_job(deployer, compiled, made, reach_for(compiled, ssh_config, accept_new), options)
+    code = up_job(deployer, compiled, made, inventory_for(compiled, ssh_config, accept_new), options)
     raise_code(code)

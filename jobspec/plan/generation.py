@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from jobctl.jobspec.plan.types import Generation, Meeting, Member, Node, Plan
+from jobctl.jobspec.plan.types import Generation, Member, Node, Plan, RendezvousPoint
 
 # Where rendezvous ports are chosen: below Linux' ephemeral range (32768-60999), so that no outgoing
 # connection can hold one by chance, and above the ports of common services.
@@ -28,7 +28,7 @@ def first_generation(plan: Plan) -> Generation:
         command="run",
         grace=plan.stop_grace,
         members=with_ports(members(plan.nodes), plan.nodes, port),
-        rendezvous=Meeting(plan.nodes[0].host.address, port, f"{plan.job}-1"),
+        rendezvous=RendezvousPoint(plan.nodes[0].host.address, port, f"{plan.job}-1"),
         checkpoint_dir=plan.checkpoint.dir if plan.checkpoint else None,
         host_timeout=plan.recovery.host_timeout,
     )
@@ -47,7 +47,7 @@ def next_generation(
     address, host = joining[0].address, joining[0].host
     port = next_port(last.run_id, number, lambda port: free(host, port))
     joining = with_ports(joining, nodes, port, free)
-    meeting = Meeting(address, port, f"{last.job}-{number}")
+    meeting = RendezvousPoint(address, port, f"{last.job}-{number}")
     return replace(last, number=number, command="run", grace=grace, members=joining, rendezvous=meeting)
 
 

@@ -325,7 +325,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterOptions:
     """How a Kubernetes cluster is asked to run the job. What is None is left to the cluster, or to the operator.
 
     `device` is the resource by which pods get devices, `gloo` Paddle's with_gloo in mode `ps`. `affinity`, `pod_security` and
@@ -395,7 +395,7 @@ class Plan:
     stop_grace: float
     spec_hash: str
     services: tuple[Service, ...] = ()
-    cluster: Cluster | None = None
+    cluster: ClusterOptions | None = None
     needs: tuple[Need, ...] = ()
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
 
@@ -419,7 +419,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class RendezvousPoint:
     """Where the members of a generation meet."""
 
     address: str
@@ -458,7 +458,7 @@ class Generation:
     command: Literal["run", "stop", "finish"]
     grace: float
     members: tuple[Member, ...]
-    rendezvous: Meeting
+    rendezvous: RendezvousPoint
     checkpoint_dir: str | None
     host_timeout: float = 30.0
     version: int = 1

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.plan.types import Checkpoint, Cluster, Container, Mount, Node, Pairs, Plan
+from jobctl.jobspec.plan.types import Checkpoint, ClusterOptions, Container, Mount, Node, Pairs, Plan
 from jobctl.jobspec.render.manifest import Object, escaped
 from jobctl.jobspec.render.marks import COMPONENT_LABEL, JOB, MANAGED_LABEL, NAME_LABEL, ROLE, mark
 
@@ -84,13 +84,13 @@ def template(
     return {"metadata": {"labels": told, **annotations}, "spec": spec}
 
 
-def of(plan: Plan) -> Cluster:
+def of(plan: Plan) -> ClusterOptions:
     """Return the cluster of a plan for one."""
     assert plan.cluster is not None
     return plan.cluster
 
 
-def _account(cluster: Cluster) -> Object:
+def _account(cluster: ClusterOptions) -> Object:
     named: Object = {"serviceAccountName": cluster.service_account} if cluster.service_account else {}
     if cluster.token is not None:
         named["automountServiceAccountToken"] = cluster.token
@@ -98,7 +98,7 @@ def _account(cluster: Cluster) -> Object:
     return {**named, **({"imagePullSecrets": secrets} if secrets else {})}
 
 
-def _placement(cluster: Cluster, given: Container) -> Object:
+def _placement(cluster: ClusterOptions, given: Container) -> Object:
     tolerations = [
         {name: value for name in ("key", "operator", "value", "effect") if (value := getattr(one, name)) is not None}
         for one in cluster.tolerations
@@ -114,7 +114,7 @@ def _placement(cluster: Cluster, given: Container) -> Object:
     }
 
 
-def security_of_pod(cluster: Cluster, given: Container) -> Object:
+def security_of_pod(cluster: ClusterOptions, given: Container) -> Object:
     """Return a pod's security context; where a group is named, files of volumes become readable for it."""
     if given.user is None:
         return cluster.pod_security or {}
@@ -123,7 +123,7 @@ def security_of_pod(cluster: Cluster, given: Container) -> Object:
     return {**own, **(cluster.pod_security or {})}
 
 
-def _security(cluster: Cluster, given: Container) -> Object:
+def _security(cluster: ClusterOptions, given: Container) -> Object:
     """Return the security context of a container that trains."""
     said = cluster.security or {}
     added = list(dict.fromkeys((*given.cap_add, *((said.get("capabilities") or {}).get("add") or ()))))
@@ -131,7 +131,7 @@ def _security(cluster: Cluster, given: Container) -> Object:
     return {**said, **({"capabilities": capabilities} if capabilities else {})}
 
 
-def _security_of_unpacker(cluster: Cluster) -> Object:
+def _security_of_unpacker(cluster: ClusterOptions) -> Object:
     """Return the security context of the container that only unpacks: no more privileges than the image has."""
     said = {key: value for key, value in (cluster.security or {}).items() if key != "privileged"}
     dropped = (said.pop("capabilities", None) or {}).get("drop")
@@ -179,7 +179,7 @@ def secret_name(plan: Plan) -> str:
     return f"{plan.job}-secrets"
 
 
-def resources(cluster: Cluster, given: Container) -> Object:
+def resources(cluster: ClusterOptions, given: Container) -> Object:
     """Return what a pod may use; what it asks for is the same, as it is unless something else is said."""
     devices = {cluster.device: str(len(given.devices.ids or ()))} if given.devices.ids else {}
     found = {**_sizes(given), **devices, **dict(cluster.resources)}
@@ -234,7 +234,7 @@ def _of_checkpoint(given: Container, checkpoint: Checkpoint) -> Mount | None:
     return max(holding, key=lambda mount: len(mount.target), default=None)
 
 
-def _source(mount: Mount, cluster: Cluster, checkpoint: bool) -> Object:
+def _source(mount: Mount, cluster: ClusterOptions, checkpoint: bool) -> Object:
     if checkpoint and cluster.checkpoint_claim:
         return {"persistentVolumeClaim": {"claimName": cluster.checkpoint_claim}}
     if mount.kind == "bind":

@@ -1,11 +1,11 @@
-"""Progress over time, as the page of a report draws it. Pure."""
+"""StepProgress over time, as the page of a report draws it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.report.goodput import Share
 from jobctl.jobspec.report.layout import Mark, Scale
 from jobctl.jobspec.report.progress import Curve
@@ -16,7 +16,7 @@ POINTS = 400  # of a curve: more than a screen shows
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Progress over time: curves as points of a drawing 1000 wide and high, marks in percent from left and bottom."""
+    """StepProgress over time: curves as points of a drawing 1000 wide and high, marks in percent from left and bottom."""
 
     lines: tuple[tuple[str, str], ...]  # class, points
     levels: tuple[Mark, ...]
@@ -55,7 +55,7 @@ def _lines(curve: Curve, shares: Sequence[Share], scale: Scale, rows: Scale) -> 
     if lost is None:
         yield "kept", _drawn(points, scale, rows)
         return
-    turn = Progress(lost, curve.generation, _step_at(curve, lost))
+    turn = StepProgress(lost, curve.generation, _step_at(curve, lost))
     if lost > curve.first.at:
         yield "kept", _drawn([*(p for p in points if p.at < lost), turn], scale, rows)
     yield "redone", _drawn([turn, *(p for p in points if p.at > lost)], scale, rows)
@@ -68,12 +68,12 @@ def _step_at(curve: Curve, at: float) -> int:
     return round(before.step + part * (after.step - before.step))
 
 
-def _thinned(points: Sequence[Progress]) -> Sequence[Progress]:
+def _thinned(points: Sequence[StepProgress]) -> Sequence[StepProgress]:
     stride = -(-len(points) // POINTS)
     return [*points[:-1:stride], points[-1]]
 
 
-def _drawn(points: Sequence[Progress], scale: Scale, rows: Scale) -> str:
+def _drawn(points: Sequence[StepProgress], scale: Scale, rows: Scale) -> str:
     """Return points for a polyline; a single one twice, so that it shows."""
     drawn = [f"{10 * scale.at(p.at):g},{1000 - 10 * rows.at(p.step):g}" for p in points]
     return " ".join(drawn * 2 if len(drawn) == 1 else drawn)

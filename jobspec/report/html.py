@@ -15,11 +15,11 @@ from itertools import zip_longest
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.goodput import Share, Use
-from jobctl.jobspec.report.incidents import Failure, Stack
+from jobctl.jobspec.report.incidents import Incident, Stack
 from jobctl.jobspec.report.layout import Clock, Mark, Scale, cut, duration, percent, ticks
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
-from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, Span
+from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, StateSpan
 
 LINES = 64  # nodes that are drawn; more only make those harder to find that something happened to
 LISTED = 2000  # events that are listed, the last ones
@@ -185,7 +185,7 @@ def _moves(line: NodeLine, scale: Scale) -> Iterator[Mark]:
         last = span.host or last
 
 
-def _title(span: Span, clock: Clock) -> str:
+def _title(span: StateSpan, clock: Clock) -> str:
     where = f" on {span.host}" if span.host else ""
     generation = f", generation {span.generation}" if span.generation else ""
     head = f"{span.state}{where}{generation}: {clock.since(span.begin)}, for {duration(span.end - span.begin)}"
@@ -243,7 +243,7 @@ _OUTCOMES = {
 }
 
 
-def _failure(number: int, failure: Failure, clock: Clock) -> _Told:
+def _failure(number: int, failure: Incident, clock: Clock) -> _Told:
     times = (failure.detected, failure.stopped, failure.running, failure.training)
     return _Told(
         number=number,

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.report.runs import Beginning, Run, beginning, beginnings
 
 
@@ -18,15 +18,15 @@ class Curve:
     """The progress of one generation: at least one point, times and steps never going down."""
 
     generation: int
-    points: tuple[Progress, ...]
+    points: tuple[StepProgress, ...]
 
     @property
-    def first(self) -> Progress:
+    def first(self) -> StepProgress:
         """Where it was seen first."""
         return self.points[0]
 
     @property
-    def top(self) -> Progress:
+    def top(self) -> StepProgress:
         """When it had come as far as it came."""
         return next(point for point in self.points if point.step == self.points[-1].step)
 
@@ -41,7 +41,7 @@ class Curve:
         return None
 
 
-def curves(run: Run, records: Iterable[Progress], end: float) -> tuple[Curve, ...]:
+def curves(run: Run, records: Iterable[StepProgress], end: float) -> tuple[Curve, ...]:
     """Return the curves of a run that goes until `end`, in order, of those generations whose steps are known.
 
     Besides the records, what events tell of steps counts: a node's last one. None without any record: where steps are
@@ -50,14 +50,14 @@ def curves(run: Run, records: Iterable[Progress], end: float) -> tuple[Curve, ..
     recorded = [record for record in records if run[0].at <= record.at <= end]
     if not recorded:
         return ()
-    points: dict[int, list[Progress]] = {}
+    points: dict[int, list[StepProgress]] = {}
     for point in sorted([*_told(run), *recorded], key=lambda point: point.at):
         points.setdefault(point.generation, []).append(point)
     known = (begins for begins in beginnings(run) if begins.number in points)
     return tuple(Curve(begins.number, _rising(points[begins.number], begins, end)) for begins in known)
 
 
-def _told(run: Run) -> Iterable[Progress]:
+def _told(run: Run) -> Iterable[StepProgress]:
     """Yield the steps that events tell of."""
     current = 0
     for event in run:
@@ -65,15 +65,15 @@ def _told(run: Run) -> Iterable[Progress]:
         current = begins.number if begins else current
         generation, step = event.number("generation") or current, event.number("progress")
         if event.kind in _TELLING and step is not None:
-            yield Progress(event.at, generation, step)
+            yield StepProgress(event.at, generation, step)
 
 
 _TELLING = ("node", "failure")
 
 
-def _rising(points: Iterable[Progress], begins: Beginning, end: float) -> tuple[Progress, ...]:
+def _rising(points: Iterable[StepProgress], begins: Beginning, end: float) -> tuple[StepProgress, ...]:
     """Return the points of a generation, without those of nodes that had not come as far as others before."""
-    found: list[Progress] = []
+    found: list[StepProgress] = []
     for point in points:
         if not found or point.step >= found[-1].step:
             # Clocks differ, and what is told late was so before: nothing was before the generation or after the run.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.report.progress import Curve, curves
 from jobctl.jobspec.report.runs import Chapter, Ending, Run, chapters, endings
 
@@ -55,7 +55,7 @@ class Course:
         return sum(max(0.0, min(end, pause.end) - max(begin, pause.begin)) for pause in self.pauses)
 
 
-def course_of(run: Run, records: Iterable[Progress], now: float | None) -> Course:
+def course_of(run: Run, records: Iterable[StepProgress], now: float | None) -> Course:
     """Return the course of a run.
 
     One that has not ended goes until `now`; or, where nobody goes on writing (None), until the last that is known of it.

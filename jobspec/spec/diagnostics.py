@@ -1,6 +1,6 @@
 """What is wrong with a file, as data (severity, code, place, hint) and as the text that people read.
 
-Codes are stable: tools match on them. They are documented once, in `CODES` (codes.py, docs/diagnostics.md).
+Codes are stable: tools match on them. They are documented once, in `CODES` (checks/codes.py, docs/diagnostics.md).
 """
 
 from __future__ import annotations

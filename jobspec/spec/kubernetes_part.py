@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from jobctl.jobspec.spec import short
+from jobctl.jobspec.spec import canonical as short
+from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.cluster_names import (
     Amount,
     Key,
@@ -17,7 +18,6 @@ from jobctl.jobspec.spec.cluster_names import (
     QueueName,
     ResourceName,
 )
-from jobctl.jobspec.spec.part import Part
 from jobctl.jobspec.spec.pod_parts import Affinity, PodSecurityContext, SecurityContext
 from jobctl.jobspec.spec.scalars import AnyText, Bool, Form, Int, Text, at_least, bad
 

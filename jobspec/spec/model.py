@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from jobctl.jobspec.spec import short
+from jobctl.jobspec.spec import canonical as short
+from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import NAME, is_name
-from jobctl.jobspec.spec.part import Part
 from jobctl.jobspec.spec.parts import (
     ENV_NAME,
     Checkpoint,

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from jobctl.jobspec.spec.part import Part
+from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.scalars import AnyText, Bool, Int, Text
 
 Some = tuple[AnyText, ...] | None

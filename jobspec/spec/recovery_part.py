@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from jobctl.jobspec.spec import short
-from jobctl.jobspec.spec.part import Part
+from jobctl.jobspec.spec import canonical as short
+from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.scalars import Duration, Form, Int, Text, at_least, bad, positive
 
 

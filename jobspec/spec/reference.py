@@ -133,12 +133,12 @@ def duration_text(seconds: float) -> str:
 
 def codes_page() -> str:
     """Return docs/diagnostics.md: the table of all codes."""
-    from jobctl.jobspec.spec.codes import CODES, LATER
+    from jobctl.jobspec.spec.checks.codes import CODES, LATER
 
     lines = [
         "# Diagnostics",
         "",
-        "Every error and warning of `jobctl validate` has a stable code. Generated from `jobspec/spec/codes.py`",
+        "Every error and warning of `jobctl validate` has a stable code. Generated from `jobspec/spec/checks/codes.py`",
         "(`python -m jobctl.jobspec.spec docs`). Warnings alone leave a spec valid: exit code 0.",
         "",
         "| code | severity | meaning |",

@@ -1,6 +1,7 @@
 """What a scalar means where a key expects a number, a size, a duration …: YAML 1.2 words, one parser for each.
 
 Scalars come as text, just as the user wrote them (source.py); values that are no text come from defaults and tests.
+By hand, as libraries for sizes and durations accept more forms than the language has, and differ on what they mean.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ MOST_DEVICES = 4_096
 
 
 def bad(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
-    """Return the error of a value, in our words: the code is one of codes.py."""
+    """Return the error of a value, in our words: the code is one of checks/codes.py."""
     return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
 
 

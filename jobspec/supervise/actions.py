@@ -7,19 +7,19 @@ from dataclasses import dataclass, replace
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
-from jobctl.jobspec.deploy.apply.executor import Execution, carry_out, wanted
+from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
-from jobctl.jobspec.deploy.model.control import Result
+from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import Pending
-from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.planner.context import PlanError
+from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
-from jobctl.jobspec.supervise.moving import with_moves
-from jobctl.jobspec.supervise.notice import failure_details
 from jobctl.jobspec.supervise.pauses import Unfit
 from jobctl.jobspec.supervise.recorder import Recorder
+from jobctl.jobspec.supervise.replan import with_moves
 
 UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 NOBODY: Failures = {}
@@ -42,7 +42,7 @@ class Actions:
 
     def __init__(self, deployer: Deployer, clock: Clock, recorder: Recorder) -> None:
         self.deployer, self.clock, self.recorder = deployer, clock, recorder
-        self.reach = deployer.reach  # not what the job has by now: following its hosts takes seconds
+        self.inventory = deployer.inventory  # not what the job has by now: following its hosts takes seconds
         self.pending: Pending | None = None
         self.repeats = False
         self.unfit = Unfit()
@@ -61,20 +61,20 @@ class Actions:
                     self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self.end("failed", decision.reason)
             case Restart():
-                return self._carry_out(now, decision, self._move(decision))
+                return self._execute(now, decision, self._move(decision))
             case Rejoin():
                 if not self.repeats:  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
-                return self._carry_out(now, decision)
+                return self._execute(now, decision)
             case Grow():
-                return self._carry_out(now, decision, self._settle_in(self.deployer.plan, decision.hosts))
+                return self._execute(now, decision, self._provision(self.deployer.plan, decision.hosts))
             case Change():
                 return self._change(decision, now)
             case Repair():
-                return self._carry_out(now, decision)
+                return self._execute(now, decision)
         return Outcome()
 
-    def _carry_out(
+    def _execute(
         self,
         now: Observed,
         decision: Decision,
@@ -108,10 +108,10 @@ class Actions:
         if self.pending is not None and plan is self.deployer.plan:  # its files are on the hosts already
             failed = {
                 **failed,
-                **self._settle_in(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
+                **self._provision(plan, frozenset(s.host for s in steps if s.kind in ("start", "replace"))),
             }
         how = Execution(failure=restart.failure if restart else None, failed=failed, adopt=adopt)
-        done = carry_out(self.deployer, want, steps, now, self.clock, self._note, how)
+        done = execute(self.deployer, want, steps, now, self.clock, self._note, how)
         self._tell_failed({host: error for host, error in done.failed.items() if host not in failed})
         generation = done.generation
         if generation is not None:
@@ -123,21 +123,21 @@ class Actions:
         """Make a change that a command has left behind: half done, or not begun."""
         job, pending = self.deployer.job, self.pending
         if pending is None:
-            return self._carry_out(now, decision)
+            return self._execute(now, decision)
         places = self.places(pending)
-        plan = with_moves(pending.plan, pending.source, self.reach, places) if self.reach else pending.plan
+        plan = with_moves(pending.plan, pending.source, self.inventory, places) if self.inventory else pending.plan
 
         def adopt() -> None:
             job.adopt()
             job.keep_plan(plan)
             self.deployer.plan = plan
 
-        return self._carry_out(now, decision, self._settle_in(plan, frozenset(places.values())), plan, adopt)
+        return self._execute(now, decision, self._provision(plan, frozenset(places.values())), plan, adopt)
 
     def places(self, pending: Pending) -> dict[int, str]:
         """Return the hosts of the nodes of a change: as it says, but of a node that has moved since, where that is."""
         homes = {node.index: node.host.name for node in self.deployer.plan.nodes} if self.deployer.plan else {}
-        moved = {node: host for node, host in homes.items() if pending.homes.get(node, host) != host}
+        moved = {node: host for node, host in homes.items() if pending.placement.get(node, host) != host}
         return {node.index: moved.get(node.index, node.host.name) for node in pending.plan.nodes}
 
     def _keep_rejoin(self, decision: Rejoin, now: Observed) -> None:
@@ -151,14 +151,14 @@ class Actions:
 
         Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
         """
-        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        if not decision.moves or plan is None or source is None or reach is None:
+        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
+        if not decision.moves or plan is None or source is None or inventory is None:
             return {}
-        moved = with_moves(plan, source, reach, decision.moves)
-        failed = self._settle_in(moved, frozenset(decision.moves.values()))
+        moved = with_moves(plan, source, inventory, decision.moves)
+        failed = self._provision(moved, frozenset(decision.moves.values()))
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
         if moves:
-            self._keep_moves(with_moves(plan, source, reach, moves), moves, "moves from {} to {}")
+            self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
         return failed
 
     def _keep_moves(self, moved: Plan, moves: Mapping[int, str], words: str) -> None:
@@ -173,29 +173,31 @@ class Actions:
 
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
-        plan, source, reach = self.deployer.plan, self.deployer.job.source(), self.deployer.job.reach()
-        if plan is None or source is None or reach is None:
+        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
+        if plan is None or source is None or inventory is None:
             return
         unfit = self.unfit.hosts(self.clock.now())
-        out = {*unfit, *now.unreachable, *reach.left}
+        out = {*unfit, *now.unreachable, *inventory.left}
         elsewhere = decision.moves if isinstance(decision, Restart) else {}
         planned = {node.index: node.host.name for node in plan.nodes}
         moves = {
             node: home
-            for node, home in now.control.homes.items()
+            for node, home in now.control.placement.items()
             if planned.get(node, home) != home and planned[node] in unfit and home not in out
         }
         moves = {node: home for node, home in moves.items() if node not in elsewhere}
         if not moves:
             return
         try:
-            self._keep_moves(with_moves(plan, source, reach, moves), moves, "does not leave {1}: {0} cannot take it")
+            self._keep_moves(
+                with_moves(plan, source, inventory, moves), moves, "does not leave {1}: {0} cannot take it"
+            )
         except (DeployError, PlanError) as error:  # its place is taken by now, for example
             self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
 
-    def _settle_in(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
+    def _provision(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
         """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""
-        failed = self.deployer.settle_in(plan, hosts) if plan else {}
+        failed = self.deployer.provision(plan, hosts) if plan else {}
         self._tell_failed(failed)
         return failed
 
@@ -218,7 +220,7 @@ class Actions:
     def end(self, phase: str, reason: str) -> None:
         """End the job, as `succeeded` or `failed`: write its result down, and tell the launchers."""
         control = self.deployer.observe().control
-        result = Result("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
+        result = JobResult("succeeded" if phase == "succeeded" else "failed", reason, self.clock.now())
         self.deployer.keep(replace(control.ledger, result=result))
         self.deployer.finish(0.0 if phase == "failed" else 1.0)
         self.recorder.record(phase, f"job {phase}: {reason}")

@@ -19,7 +19,7 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.failures import first_failure, judge_alone, not_before
-from jobctl.jobspec.supervise.placing import decide_loss, joining, judge_placed, lost_nodes
+from jobctl.jobspec.supervise.host_loss import decide_loss, joining, judge_placed, lost_nodes
 
 
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:

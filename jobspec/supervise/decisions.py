@@ -23,16 +23,16 @@ class World:
     """What a supervisor knows beyond what it observes.
 
     `cleared` are nodes that cannot run any more although nobody can look (see vitals.py), `too_few`: half of the nodes
-    are not heard, so that nobody can tell which side is cut off. `homes` are hosts with room for a node, in the order in
+    are not heard, so that nobody can tell which side is cut off. `free_hosts` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
-    waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node: the last in `homes`, or left alone,
+    waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node: the last in `free_hosts`, or left alone,
     `rejoining` nodes that a generation can go on without until they are back, each with the seconds that it must stay away at least, `ending` those whose launchers end when they fail.
     `change` is what a command could not change, though all hosts that it needs answer by now.
     """
 
     cleared: frozenset[int] = frozenset()
     too_few: bool = False
-    homes: tuple[str, ...] = ()
+    free_hosts: tuple[str, ...] = ()
     planned: Mapping[int, str] = field(default_factory=dict)
     least: int = 1
     waited: float = 0.0

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, failure_words
-from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.launcher.restart_policy import (
     FROM_OUTSIDE,
     delay,

@@ -15,8 +15,8 @@ from jobctl.jobspec.deploy.host.lock import LockLost
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.actions import Actions
 from jobctl.jobspec.supervise.decide import decide, over
 from jobctl.jobspec.supervise.decisions import (
@@ -127,12 +127,12 @@ class Supervisor:
     def _is_behind(self, observed: Observed, feed: Feed) -> bool:
         """Say whether not all of what we have just done was heard of yet."""
         generation, now = observed.control.generation, self.clock.now()
-        if generation is None or generation == feed.vitals.generation:
+        if generation is None or generation == feed.detector.generation:
             self._behind = None
             return False
         self._behind = now if self._behind is None else self._behind
         if now - self._behind > BEHIND and not observed.unreachable:
-            feed.vitals.begin_anew()  # somebody took the job down, and up again
+            feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 
     def _wait(self, decision: Wait) -> None:
@@ -167,7 +167,7 @@ class Supervisor:
         stamp = self.deployer.job.stamp()
         if stamp != self._stamp:
             plan = self.deployer.job.plan()
-            if plan is not None and self.deployer.job.reach() != self.actions.reach:
+            if plan is not None and self.deployer.job.inventory() != self.actions.inventory:
                 raise HostsChanged
             self._stamp, self.deployer.plan, self.actions.pending = stamp, plan, self.deployer.job.pending()
         return self.deployer.plan
@@ -175,13 +175,13 @@ class Supervisor:
     def _world(self, observed: Observed, plan: Plan, feed: Feed, now: float) -> World:
         there = [host for host in self.deployer.where() if host not in observed.unreachable]
         may_move = plan.checkpoint is None or plan.checkpoint.shared
-        homes = self.deployer.homes(observed) if may_move else ()
+        free = self.deployer.free_hosts(observed) if may_move else ()
         pending = self.actions.pending
         whole = pending is not None and {*self.actions.places(pending).values()} <= {*there} & pending.prepared
         return World(
-            cleared=feed.vitals.cleared(),
-            too_few=feed.vitals.too_few(),
-            homes=self.actions.unfit.order(homes, now),
+            cleared=feed.detector.cleared(),
+            too_few=feed.detector.too_few(),
+            free_hosts=self.actions.unfit.order(free, now),
             planned={node.index: node.host.name for node in plan.nodes},
             unfit=self.actions.unfit.hosts(now),
             rejoining={n.index: n.launch.rejoin_after for n in plan.nodes if n.launch.rejoin is not None},
@@ -248,5 +248,5 @@ class Supervisor:
             self.actions.return_moved(now, again)
         outcome = self.actions.apply(again, now)
         if outcome.generation is not None:
-            feed.vitals.expect(outcome.generation)
+            feed.detector.expect(outcome.generation)
         return outcome.complete

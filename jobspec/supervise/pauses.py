@@ -67,10 +67,10 @@ class Unfit:
         self.since = kept
         return frozenset(kept)
 
-    def order(self, homes: Iterable[str], now: float) -> tuple[str, ...]:
-        """Return the hosts of `homes` that may be tried now, the last choice last."""
+    def order(self, hosts: Iterable[str], now: float) -> tuple[str, ...]:
+        """Return those of `hosts` that may be tried now, the last choice last."""
         unfit = self.hosts(now)
-        known = [host for host in homes if host not in unfit or now >= self.since[host] + AWAY_FOR]
+        known = [host for host in hosts if host not in unfit or now >= self.since[host] + AWAY_FOR]
         return tuple(sorted(known, key=lambda host: host in unfit))
 
 

@@ -9,8 +9,8 @@ from jobctl.jobspec.deploy.model.observed import Observed, failure_words
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.types import Generation
+from jobctl.jobspec.supervise.changes import changes, failure_details
 from jobctl.jobspec.supervise.decisions import Restart
-from jobctl.jobspec.supervise.notice import changes, failure_details
 
 PROGRESS = 5.0  # seconds between two records of progress
 

@@ -14,19 +14,19 @@ from jobctl.changed import _Effects
 from jobctl.console import Failed
 from jobctl.counting import devices_of, devices_to_check
 from jobctl.jobs import Compiled, plan_of
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.changes import with_value
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host, parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
-from jobctl.jobspec.supervise.moving import with_moves
+from jobctl.jobspec.supervise.replan import with_moves
 
 AT = Context("ssh", "/specs", "me@here", "1.0")
 
@@ -60,7 +60,7 @@ def job(devices: str, hosts: str, target: str = "ssh") -> Any:
 
 
 def before(devices: str, hosts: str, counted: Mapping[str, int]) -> Plan:
-    plan = planner(spec_of(devices), hosts_of(hosts), None, AT, counted)
+    plan = planner.plan(spec_of(devices), hosts_of(hosts), AT, devices=counted)
     return load_plan(dump_plan(plan))  # as it is kept
 
 
@@ -108,7 +108,7 @@ def test_a_node_that_moves_gets_what_was_counted_on_its_new_host() -> None:
     hosts, counted = "a\nb\nc spare\n", {"a": 4, "b": 4, "c": 2}
     plan = before("gpu", hosts, counted)
     source = {"spec": spec_of("gpu").model_dump(mode="json"), "context": asdict(AT), "count": None}
-    moved = with_moves(plan, source, Reach(hosts_of(hosts)), {1: "c"})
+    moved = with_moves(plan, source, Inventory(hosts_of(hosts)), {1: "c"})
     assert [(node.host.name, node.container.devices.ids) for node in moved.nodes] == [
         ("a", (0, 1, 2, 3)),
         ("c", (0, 1)),

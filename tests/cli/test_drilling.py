@@ -16,7 +16,7 @@ from jobctl.console import Failed
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.plan.types import Generation, Meeting, Member
+from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
 from jobctl.options import Format
 
 
@@ -35,7 +35,7 @@ def broken(index: int, **changes: Any) -> ObservedNode:
 
 def look(*nodes: ObservedNode, number: int = 1) -> Observed:
     members = tuple(Member(n.node, n.node, ("trainer",), n.host, f"10.0.0.{n.node}", 1) for n in nodes)
-    generation = Generation("job", "job-1", number, "run", 0.0, members, Meeting("10.0.0.0", 20000, "m"), None)
+    generation = Generation("job", "job-1", number, "run", 0.0, members, RendezvousPoint("10.0.0.0", 20000, "m"), None)
     return Observed(Control(generation, Ledger(90.0)), nodes, supervised=True)
 
 
@@ -82,7 +82,7 @@ class Told:
         self.looks += 1
         return seen
 
-    def strike(self, node: int, what: str) -> None:
+    def inject_fault(self, node: int, what: str) -> None:
         self.struck = True
         events.record(self.job.events, drilling.time.time(), "failure", f"node {node} failed")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jobctl.console import Failed
-from jobctl.jobspec.plan.context import Context
+from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
 from jobctl.naming import node_number
 
@@ -20,7 +20,7 @@ SPEC = "name: job\nframework: {framework}\nscript: train.py\nnodes: 2\n"
 def plan(framework: str) -> Plan:
     """Return the plan of a job of two trainers."""
     spec: Any = load_text(Path("/specs/job.yaml"), SPEC.format(framework=framework), environ={}).spec
-    return planner(spec, (), None, Context("local", "/specs", "me@here", "1.0"), None)
+    return planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0"))
 
 
 def test_a_number_or_the_name_of_who_serves() -> None:

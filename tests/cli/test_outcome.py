@@ -6,7 +6,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.outcome import Applied
-from tests.deploy.test_carry_out import TWO
+from tests.deploy.test_executor import TWO
 
 NO = DeployError("no")
 

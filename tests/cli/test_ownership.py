@@ -10,15 +10,15 @@ import pytest
 
 from jobctl import running as running_jobs
 from jobctl.console import Failed
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import job_dir
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.ownership import refuse_others
@@ -35,7 +35,7 @@ def plan(name: str, hosts: str, checkpoint: str = "/mnt/ckpt") -> Plan:
     text = SPEC.format(name=name, checkpoint=checkpoint)
     spec: Any = load_text(Path("/specs/job.yaml"), text, environ={}).spec
     target: Any = "ssh" if hosts else "local"
-    return planner(spec, parse_hosts(hosts, "hosts.txt").hosts, None, Context(target, "/specs", "me@here", "1.0"))
+    return planner.plan(spec, parse_hosts(hosts, "hosts.txt").hosts, Context(target, "/specs", "me@here", "1.0"))
 
 
 def running(theirs: Plan) -> Observed:

@@ -12,21 +12,21 @@ from fleet.fleet import Fleet, fleet
 from fleet.jobs import COUNTER
 from fleet.machine import IMAGE, missing
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.clock import SystemClock
-from jobctl.jobspec.deploy.apply.deployer import Deployer, Start, Victim
-from jobctl.jobspec.deploy.apply.executor import carry_out, wanted
+from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget, RuntimeInputs
+from jobctl.jobspec.deploy.apply.executor import execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import reconcile
-from jobctl.jobspec.deploy.model.control import Result
-from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
-from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+from jobctl.jobspec.deploy.model.control import JobResult
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
+from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import phase
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import Locked
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.local import Local
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.load import load_text
 
@@ -47,7 +47,7 @@ def plan_of(directory: Path, target: str, hosts: tuple[Host, ...]) -> Plan:
     text = SPEC.format(image=IMAGE, script=json.dumps(COUNTER), checkpoints=directory / "checkpoints")
     loaded = load_text(directory / "job.yaml", text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
-    return planner(loaded.spec, hosts, None, Context(target, str(directory), "me@here", "0.1.0"))  # type: ignore[arg-type]
+    return planner.plan(loaded.spec, hosts, Context(target, str(directory), "me@here", "0.1.0"))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deploye
     else:
         there = request.getfixturevalue("two_hosts")
         hosts = tuple(Host(host.name, addr=host.address) for host in there.hosts)
-        reach = Reach(hosts, SshOptions(there.ssh_config))
-        made = Hosts(job, request.param, reach, plan_of(tmp_path, request.param, hosts))
+        inventory = Inventory(hosts, SshOptions(there.ssh_config))
+        made = Hosts(job, request.param, inventory, plan_of(tmp_path, request.param, hosts))
     yield made
     assert made.take_down(1.0)[1] == {}
     assert not made.observe().nodes
@@ -93,15 +93,15 @@ def bring_up(deployer: Deployer) -> None:
 
     observed = deployer.observe()
     with deployer.lock("test"):
-        assert deployer.prepare(plan, Start(dict(os.environ), {})) == {}
+        assert deployer.prepare(plan, RuntimeInputs(dict(os.environ), {})) == {}
         want = wanted(deployer, plan, supervise=False)
         steps = reconcile(want, observed)
-        done = carry_out(deployer, want, steps, observed, SystemClock(), lambda step: None)
+        done = execute(deployer, want, steps, observed, SystemClock(), lambda step: None)
         assert done.failed == {}
     eventually(lambda: phase(deployer.observe())[0] == "running")
 
 
-def reading(deployer: Deployer, selection: Selection) -> Reader:
+def reading(deployer: Deployer, selection: LineSelection) -> Reader:
     reader = deployer.logs(selection)
     assert reader is not None
     return reader
@@ -110,7 +110,7 @@ def reading(deployer: Deployer, selection: Selection) -> Reader:
 def test_nothing_is_nothing(deployer: Deployer) -> None:
     observed = deployer.observe()
     assert (observed.nodes, observed.control.generation, observed.supervised) == ((), None, False)
-    assert (deployer.logs(Selection()), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
+    assert (deployer.logs(LineSelection()), deployer.has_files(), dict(deployer.failures)) == (None, False, {})
 
 
 def test_what_was_brought_up_needs_no_steps_and_can_be_looked_into(
@@ -126,8 +126,8 @@ def test_what_was_brought_up_needs_no_steps_and_can_be_looked_into(
     ]
     assert reconcile(wanted(deployer, plan, supervise=False), observed) == ()
 
-    eventually(lambda: len(list(reading(deployer, Selection()).lines())) == 2)
-    lines = list(reading(deployer, Selection(node=1)).lines())
+    eventually(lambda: len(list(reading(deployer, LineSelection()).lines())) == 2)
+    lines = list(reading(deployer, LineSelection(node=1)).lines())
     assert [(line.node, line.rank, line.log, line.text) for line in lines] == [
         (1, 1, "workerlog.0", b"generation 1 from step 0")
     ]
@@ -142,7 +142,7 @@ def test_processes_stop_and_launchers_stay(deployer: Deployer) -> None:
         deployer.stop_processes(60.0)  # as long as it takes, at most
         observed = deployer.observe()
         assert [(node.state, node.alive) for node in observed.nodes] == [("exited", True)] * 2
-        deployer.keep(type(observed.control.ledger)(1.0, result=Result("stopped", "asked for", 2.0)))
+        deployer.keep(type(observed.control.ledger)(1.0, result=JobResult("stopped", "asked for", 2.0)))
         deployer.finish(1.0)
     observed = deployer.observe()
     assert ([node.alive for node in observed.nodes], phase(observed)) == ([False, False], ("stopped", "asked for"))
@@ -178,15 +178,15 @@ def test_a_taken_port_is_not_chosen(deployer: Deployer) -> None:
 
 
 @pytest.mark.parametrize("what", ["process", "container"])
-def test_what_is_struck_fails_and_who_follows_is_told(deployer: Deployer, what: Victim) -> None:
+def test_what_is_struck_fails_and_who_follows_is_told(deployer: Deployer, what: FaultTarget) -> None:
     bring_up(deployer)
     with deployer.follow() as feed:
         eventually(lambda: [node.state for node in feed.observe().nodes] == ["running", "running"])
-        eventually(lambda: set(feed.vitals.progress) == {0, 1})
+        eventually(lambda: set(feed.detector.progress) == {0, 1})
         eventually(lambda: any(process.pid for process in deployer.observe().nodes[1].processes))
-        deployer.strike(1, what)
+        deployer.inject_fault(1, what)
         eventually(lambda: feed.observe().nodes[1].state == "failed")
-        assert feed.vitals.cleared() == frozenset()
-        eventually(lambda: not feed.vitals.too_few())  # as it may be said where this process has stood still
+        assert feed.detector.cleared() == frozenset()
+        eventually(lambda: not feed.detector.too_few())  # as it may be said where this process has stood still
     observed = deployer.observe()
     assert [(node.state, node.alive) for node in observed.nodes] == [("running", True), ("failed", what == "process")]

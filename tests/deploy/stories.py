@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
-from jobctl.jobspec.deploy.store.history import Progress
+from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.report.report import Story, tell
 
 BEGIN = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
@@ -67,5 +67,5 @@ def rich(words: tuple[str, ...] = WORDS) -> Story:
     return story
 
 
-def _steps(begin: int, end: int, generation: int, step: int) -> list[Progress]:
-    return [Progress(BEGIN + at, generation, step + 4 * (at - begin)) for at in range(begin, end, 30)]
+def _steps(begin: int, end: int, generation: int, step: int) -> list[StepProgress]:
+    return [StepProgress(BEGIN + at, generation, step + 4 * (at - begin)) for at in range(begin, end, 30)]

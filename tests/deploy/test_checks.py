@@ -12,15 +12,15 @@ from typing import Any, cast
 
 import pytest
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.check import probe
 from jobctl.jobspec.deploy.check.checks import OF_ONE
 from jobctl.jobspec.deploy.check.comparisons import OF_ALL
-from jobctl.jobspec.deploy.check.survey import Seat, Survey
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Node
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -39,7 +39,7 @@ def reached(**unreached: dict[str, str] | None) -> list[tuple[str, str, str | No
         probe = (
             None if missing is None else {"meet": {"listen": None, "taken": False, "port": 20001, "unreached": missing}}
         )
-        seats.append(Seat(cast(Any, Place(name)), (), probe=probe))
+        seats.append(CheckedHost(cast(Any, Place(name)), (), probe=probe))
     found: list[Finding] = list(OF_ALL[0](Survey(None, seats), seats))
     return [(finding.host, finding.verdict, finding.message if finding.code else None) for finding in found]
 
@@ -91,7 +91,7 @@ def nodes(text: str) -> tuple[Node, ...]:
     loaded = load_text(Path("/specs/job.yaml"), base + text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     hosts = parse_hosts("a slots=8\n", "hosts.txt").hosts
-    return planner(loaded.spec, hosts, None, Context("compose", "/specs", "me@here", "1.0")).nodes
+    return planner.plan(loaded.spec, hosts, Context("compose", "/specs", "me@here", "1.0")).nodes
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def nodes(text: str) -> tuple[Node, ...]:
     ],
 )
 def test_devices_of_a_node_against_what_its_container_got(text: str, seen: int, driver: str | None, said: Any) -> None:
-    seat = Seat(cast(Any, Place("a")), nodes(text), probe={"devices": seen, "driver": driver})
+    seat = CheckedHost(cast(Any, Place("a")), nodes(text), probe={"devices": seen, "driver": driver})
     (check,) = (check for check in OF_ONE if check.__name__ == "_devices")
     found = [(finding.verdict, finding.code, finding.message) for finding in check(Survey(None, [seat]), seat)]
     assert found == ([said] if said else [])
@@ -118,7 +118,7 @@ def host(**values: str) -> Facts:
 
 @pytest.mark.parametrize(("text", "codes"), [("", []), ("resources: {shm_size: 16g}\n", ["shm-large"])])
 def test_only_a_cap_that_was_asked_for_is_too_large_for_a_host(text: str, codes: list[str]) -> None:
-    seat = Seat(cast(Any, Place("a")), nodes(text), facts=host(**{"memory-MemTotal:": str(8 << 20)}))
+    seat = CheckedHost(cast(Any, Place("a")), nodes(text), facts=host(**{"memory-MemTotal:": str(8 << 20)}))
     (check,) = (check for check in OF_ONE if check.__name__ == "_room")
     assert [finding.code for finding in check(Survey(None, [seat]), seat)] == codes
 
@@ -211,7 +211,7 @@ def test_a_port_that_others_keep_is_not_the_fault_of_an_address(ports: list[int]
 
 def verdicts(check: str, probed: dict[str, Any]) -> list[Finding]:
     """Return what a check says of a host whose container has said this."""
-    seat = Seat(cast(Any, Place("a")), nodes("devices: cpu\n"), probe=probed)
+    seat = CheckedHost(cast(Any, Place("a")), nodes("devices: cpu\n"), probe=probed)
     (found,) = (one for one in OF_ONE if one.__name__ == check)
     return list(found(Survey(None, [seat]), seat))
 
@@ -219,7 +219,7 @@ def verdicts(check: str, probed: dict[str, Any]) -> list[Finding]:
 # Hosts against each other.
 
 
-def compared(check: str, seats: list[Seat]) -> list[tuple[str, str | None, str]]:
+def compared(check: str, seats: list[CheckedHost]) -> list[tuple[str, str | None, str]]:
     (found,) = (one for one in OF_ALL if one.__name__ == check)
     return [(finding.host, finding.code, finding.message) for finding in found(Survey(None, seats), seats)]
 
@@ -245,14 +245,14 @@ def facts_of(skew: float = 0.0, **values: str) -> Facts:
     ],
 )
 def test_the_few_whose_clock_differs_are_to_blame(skews: dict[str, float], said: dict[str, str]) -> None:
-    seats = [Seat(cast(Any, Place(name)), (), facts=facts_of(skew)) for name, skew in skews.items()]
+    seats = [CheckedHost(cast(Any, Place(name)), (), facts=facts_of(skew)) for name, skew in skews.items()]
     assert compared("_clocks", seats) == [(name, "clock-skew", text) for name, text in said.items()]
 
 
 def test_two_names_of_one_machine() -> None:
-    def seat(name: str, engine: str | None, boot: str, root: str = "/var/lib/docker") -> Seat:
+    def seat(name: str, engine: str | None, boot: str, root: str = "/var/lib/docker") -> CheckedHost:
         told = {"ID": engine, "DockerRootDir": root}
-        return Seat(cast(Any, Place(name)), (), facts=facts_of(boot=boot), engine=told)
+        return CheckedHost(cast(Any, Place(name)), (), facts=facts_of(boot=boot), engine=told)
 
     # c is a clone of a (the same engine's id), d another engine on the same machine, e and f cannot tell.
     seats = [seat("a", "X", "1"), seat("b", "X", "1"), seat("c", "X", "2"), seat("d", "X", "1", "/other")]
@@ -270,6 +270,6 @@ def test_two_names_of_one_machine() -> None:
     ],
 )
 def test_what_the_engine_is(engine: dict[str, Any], code: str | None) -> None:
-    seat = Seat(cast(Any, Place("a")), (), engine=engine)
+    seat = CheckedHost(cast(Any, Place("a")), (), engine=engine)
     (check,) = (check for check in OF_ONE if check.__name__ == "_engine_version")
     assert [finding.code for finding in check(Survey(None, [seat]), seat)] == [code]

@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
 from jobctl.jobspec.plan.types import Checkpoint, Generation, Plan, Rendezvous
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 KEEPS = replace(TWO, checkpoint=Checkpoint("/ckpt", True, 2))
 

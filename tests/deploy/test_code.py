@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, code_hash, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.types import Code, Plan
 from tests.render.plans import plan as made_plan
 
@@ -209,15 +209,15 @@ def test_a_large_file_is_not_read_where_nothing_is_sent(root: Path, monkeypatch:
 # Sending.
 
 
-def site(work: Path) -> Any:
-    return SimpleNamespace(work=work, transport=Here())
+def host_job(work: Path) -> Any:
+    return SimpleNamespace(work=work, transport=LocalTransport())
 
 
 def send(plan: Plan, work: Path) -> Path:
     """Send the code of `plan` to a host, and return where it lies there."""
     package = pack_code(replace(plan, code=replace(plan.code, version=code_hash(plan))))  # type: ignore[type-var]
     assert package is not None
-    package.send(site(work))
+    package.send(host_job(work))
     return work / "code" / (package.code.version or "")
 
 
@@ -273,7 +273,7 @@ def test_a_file_that_shrinks_while_it_is_sent_is_an_error(root: Path, tmp_path: 
     assert package is not None
     os.truncate(root / "log.txt", 10)
     with pytest.raises(DeployError, match=r"log.txt became shorter"):
-        package.send(site(tmp_path / "host"))
+        package.send(host_job(tmp_path / "host"))
     assert list((tmp_path / "host" / "code").iterdir()) == []
 
 

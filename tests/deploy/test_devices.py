@@ -30,18 +30,18 @@ def labelled(**labels: str) -> dict[str, Any]:
     return {"Id": "f00", "State": "running", "Labels": {f"jobctl.{name}": value for name, value in labels.items()}}
 
 
-def site(*containers: Any) -> Any:
+def host_job(*containers: Any) -> Any:
     return cast(Any, SimpleNamespace(engine=Told(*containers)))
 
 
 def test_nodes_and_services_of_jobs() -> None:
     etcd = labelled(job="a", node="etcd-0", role="etcd", owner="ann@desk")
     node = labelled(job="a", node="1", owner="ann@desk", devices="gpu:0,gpu:1")
-    assert jobs_of(site(etcd, node)) == [
+    assert jobs_of(host_job(etcd, node)) == [
         {"job": "a", "node": 1, "name": None, "owner": "ann@desk", "devices": ["gpu:0", "gpu:1"]},
         {"job": "a", "node": None, "name": "etcd-0", "owner": "ann@desk", "devices": []},
     ]
-    assert devices_in_use(site(etcd, node)) == {"gpu:0": "a of ann@desk", "gpu:1": "a of ann@desk"}
+    assert devices_in_use(host_job(etcd, node)) == {"gpu:0": "a of ann@desk", "gpu:1": "a of ann@desk"}
 
 
 FOREIGN = [
@@ -55,15 +55,15 @@ FOREIGN = [
 
 
 def test_what_names_no_job_is_none_of_ours() -> None:
-    assert jobs_of(site(*FOREIGN)) == []
+    assert jobs_of(host_job(*FOREIGN)) == []
 
 
 @pytest.mark.parametrize("node", ["", "-1", "--1", "²", "٣", "1_0", " 1", "1e3", "9" * 5000, "x", "../../etc"])
 def test_a_label_that_is_no_number_is_nobodys_node(node: str) -> None:
     strange = labelled(job="a", node=node, devices="gpu:3")
-    (job,) = jobs_of(site(strange))
+    (job,) = jobs_of(host_job(strange))
     assert (job["node"], job["name"], job["owner"]) == (None, node, None)
-    assert devices_in_use(site(strange)) == {"gpu:3": "a of somebody"}
+    assert devices_in_use(host_job(strange)) == {"gpu:3": "a of somebody"}
     (seen,) = Containers(cast(Any, Told(strange)), "a").seen()
     assert (seen.node, seen.service) == (-1, None)  # no folder is ever removed in its name
 

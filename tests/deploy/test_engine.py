@@ -18,10 +18,10 @@ from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport import ssh
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 
 
-class Dead(Here):
+class Dead(LocalTransport):
     """A host whose engine does not answer."""
 
     def run(self, *args: Any, **how: Any) -> Result:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jobctl.console import command
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
-from jobctl.jobspec.deploy.host.scripts import LOCK
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.files import append_line, told_of
 from jobctl.jobspec.deploy.transport.base import Result, problem
@@ -45,7 +45,7 @@ def test_the_command_ends_with_place_and_remedy(capsys: pytest.CaptureFixture[st
 
 
 def test_a_lock_that_cannot_be_made_says_why() -> None:
-    done = subprocess.run(["sh", "-c", LOCK, "sh", "/proc/none/lock", "{}", ""], capture_output=True, text=True)
+    done = subprocess.run(SCRIPTS.argv("lock", "/proc/none/lock", "{}", ""), capture_output=True, text=True)
     assert done.stdout.startswith("failed mkdir: cannot create directory")
     with pytest.raises(HostError) as caught:
         check_answer(f"failed mkdir: cannot create directory '/w/job': {FULL}", "h1", "/w/job/lock")
@@ -58,8 +58,8 @@ def test_a_lock_that_cannot_be_made_says_why() -> None:
 @pytest.mark.parametrize("words", [FULL, FULL.lower()])
 def test_engines_and_tools_say_it_in_their_way(words: str) -> None:
     result = Result(1, b"", f"Error response from daemon: mkdir /var/lib/docker/overlay2/x: {words}\n".encode())
-    site = Site(Host("h1"), None, "job", "ssh")  # type: ignore[arg-type]
-    found = site.cannot_start("start node 0", result), problem("h1", "write into /w", result)
+    host_job = HostJob(Host("h1"), None, "job", "ssh")  # type: ignore[arg-type]
+    found = host_job.cannot_start("start node 0", result), problem("h1", "write into /w", result)
     assert [error.code for error in found] == ["disk-full", "disk-full"]
     assert all("/var/lib/docker/overlay2/x" in error.message for error in found)
 

@@ -11,17 +11,17 @@ import pytest
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.host_state import HostState
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.targets.provision import artefacts
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 FIRST = first_generation(TWO)
 DOWN = HostError("h1", "unreachable", "no route to it")
@@ -31,15 +31,15 @@ DOWN = HostError("h1", "unreachable", "no route to it")
 def hosts(tmp_path: Path) -> Hosts:
     """Two hosts and a spare, with folders of their own, and the files of the job on all of them."""
     known = tuple(Host(name, dir=str(tmp_path / name), spare=name == "s0") for name in ("h0", "h1", "s0"))
-    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Reach(known), TWO)
+    made = Hosts(JobDir(tmp_path / "jobs" / "job"), "ssh", Inventory(known), TWO)
     made.job.create()
-    for name, site in made.sites.items():
-        site.transport = Here(name)
-        site.send([], ["run", *([] if name == "s0" else [f"node-{name[1]}"])])
+    for name, host_job in made.host_jobs.items():
+        host_job.transport = LocalTransport(name)
+        host_job.send([], ["run", *([] if name == "s0" else [f"node-{name[1]}"])])
     return made
 
 
-class Unasked(Here):
+class Unasked(LocalTransport):
     """A host that nobody is to ask."""
 
     def run(self, *args: object, **how: object) -> NoReturn:
@@ -48,7 +48,7 @@ class Unasked(Here):
 
 def look(hosts: Hosts, **without: HostError) -> None:
     """See what is on the hosts, as `observe` does; their engines have nothing."""
-    hosts.fleet.seen = {name: site.observe(()) for name, site in hosts.sites.items() if name not in without}
+    hosts.fleet.seen = {name: host_job.observe(()) for name, host_job in hosts.host_jobs.items() if name not in without}
     hosts.fleet.down = without
 
 
@@ -60,18 +60,18 @@ def test_spares_get_the_launcher_and_hosts_their_own_files_only(hosts: Hosts) ->
 def test_a_node_moves_to_a_spare_first_and_never_to_a_host_without_files(hosts: Hosts) -> None:
     nothing = Observed(Control(), (), supervised=False)
     look(hosts)
-    assert hosts.homes(nothing) == ("s0",)
+    assert hosts.free_hosts(nothing) == ("s0",)
     moved = Observed(Control(replace(FIRST, members=FIRST.members[:1])), (), supervised=False)
     hosts.plan = replace(TWO, nodes=TWO.nodes[:1])
-    assert hosts.homes(moved) == ("s0", "h1")
-    hosts.fleet.seen = {**hosts.fleet.seen, "s0": Seen((), Control(), {})}
-    assert hosts.homes(moved) == ("h1",)
+    assert hosts.free_hosts(moved) == ("s0", "h1")
+    hosts.fleet.seen = {**hosts.fleet.seen, "s0": HostState((), Control(), {})}
+    assert hosts.free_hosts(moved) == ("h1",)
 
 
 def test_a_host_with_room_for_two_takes_two(hosts: Hosts) -> None:
     look(hosts)
-    hosts.fleet.reach = Reach(tuple(replace(host, nodes=2) for host in hosts.reach.hosts))
-    assert hosts.homes(Observed(Control(), (), supervised=False)) == ("s0", "s0", "h0", "h1")
+    hosts.fleet.inventory = Inventory(tuple(replace(host, nodes=2) for host in hosts.inventory.hosts))
+    assert hosts.free_hosts(Observed(Control(), (), supervised=False)) == ("s0", "s0", "h0", "h1")
 
 
 def test_a_generation_is_handed_to_all_hosts_and_kept_here(hosts: Hosts) -> None:
@@ -80,8 +80,8 @@ def test_a_generation_is_handed_to_all_hosts_and_kept_here(hosts: Hosts) -> None
     with hosts.lock("up"):
         assert dict(hosts.begin(FIRST, ledger)) == {}
     for name in ("h0", "h1"):
-        assert hosts.sites[name].control() == Control(FIRST, ledger)
-    assert hosts.sites["s0"].control() == Control()
+        assert hosts.host_jobs[name].control() == Control(FIRST, ledger)
+    assert hosts.host_jobs["s0"].control() == Control()
     kept = hosts.job.kept_run()[0]
     assert kept is not None
     assert kept["number"] == FIRST.number
@@ -91,26 +91,26 @@ def test_a_host_that_a_generation_leaves_out_is_told_too(hosts: Hosts) -> None:
     look(hosts)
     with hosts.lock("up"):
         hosts.begin(replace(FIRST, members=FIRST.members[:1]), Ledger(1.0))
-    assert hosts.sites["h1"].control().generation is not None
+    assert hosts.host_jobs["h1"].control().generation is not None
 
 
 def test_a_host_that_missed_a_generation_is_handed_it_later(hosts: Hosts) -> None:
     look(hosts)
     ledger = Ledger(1.0, "code")
     with hosts.lock("up"):
-        hosts.sites["h1"].transport.run(["rm", "-r", str(hosts.sites["h1"].work / "run")])
+        hosts.host_jobs["h1"].transport.run(["rm", "-r", str(hosts.host_jobs["h1"].work / "run")])
         failed = hosts.begin(FIRST, ledger)
         assert sorted(failed) == ["h1"]
-        hosts.sites["h1"].send([], ["run"])
+        hosts.host_jobs["h1"].send([], ["run"])
         step = Step("hand-over", "generation 1 to h1", "it has an older one", host="h1")
         assert dict(hosts.apply([step])) == {}
-    assert hosts.sites["h1"].control() == Control(FIRST, ledger)
+    assert hosts.host_jobs["h1"].control() == Control(FIRST, ledger)
 
 
 def test_secrets_are_taken_from_a_host_that_has_them(hosts: Hosts) -> None:
     look(hosts)
     assert hosts.started_with() is None
-    hosts.sites["h1"].send_secrets({"TOKEN": "s3cr3t"})
+    hosts.host_jobs["h1"].send_secrets({"TOKEN": "s3cr3t"})
     found = hosts.started_with()
     assert found is not None
     assert found.secrets == {"TOKEN": "s3cr3t"}
@@ -122,13 +122,13 @@ def test_the_ledger_is_kept_on_hosts_that_have_a_part(hosts: Hosts) -> None:
     look(hosts, h1=DOWN)
     with hosts.lock("supervisor"):
         hosts.keep(Ledger(7.0))
-    assert [hosts.sites[name].control().ledger.began for name in ("h0", "h1", "s0")] == [7.0, 0.0, 0.0]
+    assert [hosts.host_jobs[name].control().ledger.began for name in ("h0", "h1", "s0")] == [7.0, 0.0, 0.0]
 
 
 def test_where_a_path_is_looked_for_is_a_host_that_answers(hosts: Hosts, tmp_path: Path) -> None:
     look(hosts, h0=HostError("h0", "unreachable", "no route to it"))
     (tmp_path / "there").touch()
-    hosts.sites["h0"].transport = Unasked("h0")
+    hosts.host_jobs["h0"].transport = Unasked("h0")
     assert hosts.exists(str(tmp_path / "there"))
     assert not hosts.exists(str(tmp_path / "not-there"))
 

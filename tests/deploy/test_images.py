@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.deploy.host.images import Progress
+from jobctl.jobspec.deploy.host.images import PullProgress
 
 
 def test_layers_add_up() -> None:
-    progress = Progress()
+    progress = PullProgress()
     said = [
         (progress.add(line), str(progress))
         for line in (

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.host import lock as hostlock
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store import lock
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import Host
 
 
@@ -72,23 +72,23 @@ def test_a_lock_that_its_holder_has_left_behind_names_nobody(tmp_path: Path) -> 
 # On hosts.
 
 
-class Gone(Here):
+class Gone(LocalTransport):
     """A host that does not answer."""
 
     def dial(self, argv: object) -> object:
         raise HostError(self.host, "unreachable", "no route to it")
 
 
-def sites(folder: Path, *names: str, gone: str = "") -> list[Site]:
+def host_jobs(folder: Path, *names: str, gone: str = "") -> list[HostJob]:
     """Hosts with a folder each on this machine."""
     return [
-        Site(Host(name, dir=str(folder / name)), Gone(name) if name == gone else Here(name), "job", "ssh")
+        HostJob(Host(name, dir=str(folder / name)), Gone(name) if name == gone else LocalTransport(name), "job", "ssh")
         for name in names
     ]
 
 
 def test_a_lock_on_hosts_is_held_by_one_and_free_at_once_afterwards(tmp_path: Path) -> None:
-    both = sites(tmp_path, "h1", "h2")
+    both = host_jobs(tmp_path, "h1", "h2")
     with hostlock.hold_on(both, "lock", "up") as held:
         assert sorted(held.channels) == ["h1", "h2"]
         with pytest.raises(Locked) as locked, hostlock.hold_on(both, "lock", "down", wait=0.0):
@@ -100,7 +100,7 @@ def test_a_lock_on_hosts_is_held_by_one_and_free_at_once_afterwards(tmp_path: Pa
 
 
 def test_who_gets_a_lock_on_some_hosts_only_lets_go_of_these(tmp_path: Path) -> None:
-    first, second = sites(tmp_path, "h1", "h2")
+    first, second = host_jobs(tmp_path, "h1", "h2")
     with hostlock.hold_on([second], "lock", "up"):
         with pytest.raises(Locked), hostlock.hold_on([first, second], "lock", "down", wait=0.0):
             pass
@@ -109,7 +109,7 @@ def test_who_gets_a_lock_on_some_hosts_only_lets_go_of_these(tmp_path: Path) -> 
 
 
 def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> None:
-    with hostlock.hold_on(sites(tmp_path, "h1", "h2", gone="h1"), "lock", "up") as held:
+    with hostlock.hold_on(host_jobs(tmp_path, "h1", "h2", gone="h1"), "lock", "up") as held:
         assert (sorted(held.channels), sorted(held.failed)) == (["h2"], ["h1"])
         held.lost.add("h1")  # it was known to be gone
         hostlock.check(held)
@@ -119,7 +119,7 @@ def test_a_host_that_does_not_answer_is_left_out_of_a_lock(tmp_path: Path) -> No
 
 
 def test_where_no_host_answers_there_is_no_lock(tmp_path: Path) -> None:
-    with pytest.raises(HostError), hostlock.hold_on(sites(tmp_path, "h1", gone="h1"), "lock", "up"):
+    with pytest.raises(HostError), hostlock.hold_on(host_jobs(tmp_path, "h1", gone="h1"), "lock", "up"):
         pass
 
 

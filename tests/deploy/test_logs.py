@@ -13,7 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.logs import reader as reading
 from jobctl.jobspec.deploy.logs.files import Folder, Want
 from jobctl.jobspec.deploy.logs.reader import LONGEST, Logs
-from jobctl.jobspec.deploy.model.log_lines import Line, Selection
+from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 
 BEGAN = 1_000_000.0
 
@@ -50,7 +50,7 @@ class Job:
 
     def texts(self, *, last: int | None = None, **chosen: float) -> list[bytes]:
         """Return the lines that `logs` prints."""
-        return [line.text for line in Logs(self.source, Selection(**chosen), last).lines(final=True)]  # type: ignore[arg-type]
+        return [line.text for line in Logs(self.source, LineSelection(**chosen), last).lines(final=True)]  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_lines_of_several_processes_are_merged_by_their_times(job: Job) -> None:
 def test_since_is_no_other_choice_than_that_of_all_lines_by_their_times(job: Job) -> None:
     for number in range(40):
         job.write("workerlog.0", (number, b"a%d " % number), (number + 0.5, b"b\nc%d\n" % number))
-    every = list(Logs(job.source, Selection()).lines(final=True))
+    every = list(Logs(job.source, LineSelection()).lines(final=True))
     for moment in (-1.0, 0.0, 0.5, 7.0, 7.2, 7.5, 39.5, 39.9, 50.0):
         expected = [line.text for line in every if line.time >= BEGAN + moment]
         assert job.texts(since=BEGAN + moment) == expected
@@ -96,7 +96,7 @@ def test_since_is_no_other_choice_than_that_of_all_lines_by_their_times(job: Job
 def test_a_log_that_ended_before_is_not_read_and_read_on(job: Job) -> None:
     job.write("workerlog.0", (0.0, b"old\n"))
     os.utime(job.logs / "workerlog.0", (BEGAN, BEGAN))
-    logs = Logs(job.source, Selection(since=BEGAN + 100))
+    logs = Logs(job.source, LineSelection(since=BEGAN + 100))
     assert list(logs.lines()) == []
     job.write("workerlog.0", (200.0, b"new\n"))
     assert [line.text for line in logs.lines()] == [b"new"]
@@ -119,14 +119,14 @@ def test_the_last_lines_are_the_last_of_all(job: Job, text: bytes, last: int) ->
 
 def test_the_last_lines_have_the_times_that_they_have_among_all(job: Job) -> None:
     job.write("workerlog.0", *((number, b"line %d\n" % number) for number in range(9)))
-    every = list(Logs(job.source, Selection()).lines(final=True))
-    assert list(Logs(job.source, Selection(), 3).lines(final=True)) == every[-3:]
+    every = list(Logs(job.source, LineSelection()).lines(final=True))
+    assert list(Logs(job.source, LineSelection(), 3).lines(final=True)) == every[-3:]
 
 
 def test_a_progress_bar_shows_its_last_state_at_times(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(reading.time, "monotonic", lambda: now)
-    logs = Logs(job.source, Selection())
+    logs = Logs(job.source, LineSelection())
     seen: list[Line] = []
 
     def look() -> list[bytes]:
@@ -150,7 +150,7 @@ def test_a_progress_bar_shows_its_last_state_at_times(job: Job, monkeypatch: pyt
 
 
 def test_a_state_that_was_shown_is_not_shown_again_when_its_line_ends(job: Job) -> None:
-    logs = Logs(job.source, Selection())
+    logs = Logs(job.source, LineSelection())
     job.write("workerlog.0", (0.0, b"\r100%"))
     assert [line.text for line in logs.lines()] == [b"100%"]
     job.write("workerlog.0", (1.0, b"\n"), (2.0, b"100%\nwindows\r\n"))
@@ -158,7 +158,7 @@ def test_a_state_that_was_shown_is_not_shown_again_when_its_line_ends(job: Job) 
 
 
 def test_a_line_without_end_takes_bounded_memory(job: Job) -> None:
-    logs = Logs(job.source, Selection())
+    logs = Logs(job.source, LineSelection())
     job.write("workerlog.0", (0.0, b"x" * (10 << 20)))
     parts = [line.text for line in logs.lines()]
     (tail,) = logs.tails.values()
@@ -176,7 +176,7 @@ def test_logs_are_logs_only(job: Job) -> None:
 
 def test_stacks_are_lines_of_their_ranks_unless_the_rank_has_printed_them_itself(job: Job) -> None:
     (job.logs / "stack.0").write_bytes(b"Process 7: python train.py\n  main\n")
-    found = list(Logs(job.source, Selection(rank=3)).lines(final=True))
+    found = list(Logs(job.source, LineSelection(rank=3)).lines(final=True))
     assert [(line.rank, line.text) for line in found] == [(3, b"Process 7: python train.py"), (3, b"  main")]
     (job.logs / "stack.0").write_bytes(b"Current thread 0x01 (most recent call first):\n  main\n")
     assert job.texts() == []

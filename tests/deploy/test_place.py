@@ -8,39 +8,39 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.host.containers import _seen
-from jobctl.jobspec.deploy.host.host_job import Site, is_full
+from jobctl.jobspec.deploy.host.host_job import HostJob, is_full
 from jobctl.jobspec.deploy.model.control import Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.artefact import Artefact
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 GENERATION = first_generation(TWO)
 FILES = [Artefact("launcher.py", b"launcher", 0o755), Artefact("node-0.sh", b"start", 0o755)]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(Host("h1", dir=str(tmp_path / "dir")), Here("h1"), "job", "ssh")
+def host_job(tmp_path: Path) -> HostJob:
+    return HostJob(Host("h1", dir=str(tmp_path / "dir")), LocalTransport("h1"), "job", "ssh")
 
 
 def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def sent(site: Site) -> Path:
+def sent(host_job: HostJob) -> Path:
     """Send the files of a job; return its work directory."""
-    site.send(FILES, ["run", "node-0"])
-    return Path(site.work)
+    host_job.send(FILES, ["run", "node-0"])
+    return Path(host_job.work)
 
 
-def test_files_are_sent_with_their_modes(site: Site, tmp_path: Path) -> None:
-    work = sent(site)
+def test_files_are_sent_with_their_modes(host_job: HostJob, tmp_path: Path) -> None:
+    work = sent(host_job)
     assert work == tmp_path / "dir" / "h1" / "job"
     assert {path.name: mode(path) for path in work.iterdir() if path.is_file()} == {
         "launcher.py": 0o755,
@@ -50,54 +50,54 @@ def test_files_are_sent_with_their_modes(site: Site, tmp_path: Path) -> None:
     assert mode(tmp_path / "dir") == 0o700
 
 
-def test_secrets_are_readable_by_their_owner_only_and_go_when_there_are_none(site: Site) -> None:
-    work = sent(site)
-    assert site.secrets() is None
-    site.send_secrets({"TOKEN": "s3cr3t"})
+def test_secrets_are_readable_by_their_owner_only_and_go_when_there_are_none(host_job: HostJob) -> None:
+    work = sent(host_job)
+    assert host_job.secrets() is None
+    host_job.send_secrets({"TOKEN": "s3cr3t"})
     assert (mode(work / "secrets"), mode(work / "secrets" / "secrets.json")) == (0o700, 0o600)
-    assert site.secrets() == {"TOKEN": "s3cr3t"}
-    site.send(FILES, [], secrets=True)
-    assert site.secrets() == {"TOKEN": "s3cr3t"}
-    site.leave_secrets({"OTHER": "x"})
-    assert site.secrets() == {"OTHER": "x"}
-    site.send(FILES, [])
-    assert site.secrets() is None
+    assert host_job.secrets() == {"TOKEN": "s3cr3t"}
+    host_job.send(FILES, [], secrets=True)
+    assert host_job.secrets() == {"TOKEN": "s3cr3t"}
+    host_job.leave_secrets({"OTHER": "x"})
+    assert host_job.secrets() == {"OTHER": "x"}
+    host_job.send(FILES, [])
+    assert host_job.secrets() is None
     assert not (work / "secrets").exists()
 
 
-def test_a_generation_is_handed_over_and_seen(site: Site) -> None:
-    work, ledger = sent(site), Ledger(1.0, "code")
-    site.hand_over(ledger_json(ledger), control_json(GENERATION))
-    assert site.control().generation == GENERATION
-    assert site.control().ledger == ledger
+def test_a_generation_is_handed_over_and_seen(host_job: HostJob) -> None:
+    work, ledger = sent(host_job), Ledger(1.0, "code")
+    host_job.hand_over(ledger_json(ledger), control_json(GENERATION))
+    assert host_job.control().generation == GENERATION
+    assert host_job.control().ledger == ledger
     assert (mode(work / "run" / "ledger.json"), mode(work / "run" / "control.json")) == (0o600, 0o644)
     later = Ledger(2.0, "code")
-    site.hand_over(ledger_json(later), b"")
-    assert (site.control().generation, site.control().ledger) == (GENERATION, later)
+    host_job.hand_over(ledger_json(later), b"")
+    assert (host_job.control().generation, host_job.control().ledger) == (GENERATION, later)
 
 
-def test_what_is_there_is_seen_in_one_look(site: Site) -> None:
-    assert not site.observe(()).there
-    work = sent(site)
+def test_what_is_there_is_seen_in_one_look(host_job: HostJob) -> None:
+    assert not host_job.observe(()).there
+    work = sent(host_job)
     (work / "node-0" / "report.json").write_text('{"state": "running", "generation": 1}')
     (work / "node-1").mkdir()
     (work / "node-1" / "report.json").write_text('{"state": "run')  # it is being written
-    site.note_prepared("version")
-    seen = site.observe(())
+    host_job.note_prepared("version")
+    seen = host_job.observe(())
     assert (seen.there, seen.supervised, seen.prepared, seen.unreadable) == (True, False, "version", None)
     assert (seen.reports, seen.directories) == ({0: {"state": "running", "generation": 1}}, frozenset({0, 1}))
     (work / "run" / "control.json").write_text('{"version": 99}')
-    unreadable = site.observe(()).unreadable
+    unreadable = host_job.observe(()).unreadable
     assert unreadable is not None
     assert unreadable.code == "unreadable"
 
 
-def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(site: Site) -> None:
-    work = sent(site)
+def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJob) -> None:
+    work = sent(host_job)
     report = work / "node-0" / "report.json"
-    site.announce(0, None)
+    host_job.announce(0, None)
     assert not report.exists()
-    site.announce(0, {"state": "failed", "generation": 3, "failure": {"kind": "exit"}, "reason": "it failed"})
+    host_job.announce(0, {"state": "failed", "generation": 3, "failure": {"kind": "exit"}, "reason": "it failed"})
     assert json.loads(report.read_text()) == {
         "state": "launching",
         "generation": 3,
@@ -107,14 +107,14 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(site: Site) -> 
     }
 
 
-def test_logs_and_outputs_are_collected(site: Site, tmp_path: Path) -> None:
-    assert site.collect(tmp_path / "none") == 0
-    work = sent(site)
+def test_logs_and_outputs_are_collected(host_job: HostJob, tmp_path: Path) -> None:
+    assert host_job.collect(tmp_path / "none") == 0
+    work = sent(host_job)
     for name in ("node-0/logs/1/workerlog.0", "node-0/processes/1/0.json", "outputs/runs/a", "node-0/progress/0"):
         (work / name).parent.mkdir(parents=True, exist_ok=True)
         (work / name).write_text(name)
     into = tmp_path / "into"
-    assert site.collect(into) == 3
+    assert host_job.collect(into) == 3
     assert sorted(str(path.relative_to(into)) for path in into.rglob("*") if path.is_file()) == [
         "node-0/logs/1/workerlog.0",
         "node-0/processes/1/0.json",
@@ -122,12 +122,12 @@ def test_logs_and_outputs_are_collected(site: Site, tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_erased_leaves_nothing_and_what_is_forgotten_one_node_less(site: Site, tmp_path: Path) -> None:
-    work = sent(site)
+def test_what_is_erased_leaves_nothing_and_what_is_forgotten_one_node_less(host_job: HostJob, tmp_path: Path) -> None:
+    work = sent(host_job)
     (work / "node-1").mkdir()
-    site.forget(0)
+    host_job.forget(0)
     assert sorted(path.name for path in work.iterdir()) == ["launcher.py", "node-1", "run"]
-    site.erase()
+    host_job.erase()
     assert not (tmp_path / "dir").exists()
 
 
@@ -156,8 +156,8 @@ def test_a_disk_is_full_without_blocks_or_inodes(said: str, full: bool) -> None:
         (b"something else", "cannot-start"),
     ],
 )
-def test_what_keeps_a_container_from_starting_has_a_code(site: Site, said: bytes, code: str) -> None:
-    error = site.cannot_start("start node 0", Result(1, b"", said))
+def test_what_keeps_a_container_from_starting_has_a_code(host_job: HostJob, said: bytes, code: str) -> None:
+    error = host_job.cannot_start("start node 0", Result(1, b"", said))
     assert isinstance(error, HostError)
     assert (error.code, error.message.startswith("h1: cannot start node 0: ")) == (code, True)
 

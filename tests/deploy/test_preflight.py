@@ -10,14 +10,14 @@ import pytest
 
 from jobctl.jobspec.deploy.check.preflight import Preflight
 from jobctl.jobspec.deploy.host import facts
-from jobctl.jobspec.deploy.host.host_job import Site
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.spec.hosts import parse_hosts
 
 
-def site(directory: Path) -> Site:
+def host_job(directory: Path) -> HostJob:
     (host,) = parse_hosts(f"localhost dir={directory}\n", "hosts.txt").hosts
-    return Site(host, Here(), "job", "ssh")
+    return HostJob(host, LocalTransport(), "job", "ssh")
 
 
 def left(directory: Path) -> list[str]:
@@ -36,7 +36,7 @@ def test_nothing_is_left_when_it_is_interrupted(
     (tmp_path / "mine").touch()
     monkeypatch.setattr(Preflight, step, interrupt)
     with pytest.raises(error):
-        Preflight([site(tmp_path)], None).run()
+        Preflight([host_job(tmp_path)], None).run()
     assert os.listdir(tmp_path) == ["mine"]
 
 
@@ -44,14 +44,14 @@ def test_what_a_killed_check_has_left_goes_with_the_next(tmp_path: Path) -> None
     for name, age in (("old", 7200), ("young", 60)):
         (tmp_path / f".check-{name}").touch()
         os.utime(tmp_path / f".check-{name}", (time.time() - age,) * 2)
-    facts.ask(site(tmp_path), "mine", [], [])
+    facts.ask(host_job(tmp_path), "mine", [], [])
     assert left(tmp_path) == [".check-mine", ".check-young"]
 
 
 def test_a_token_in_the_checkpoint_directory_goes_too(tmp_path: Path) -> None:
     (tmp_path / ".jobctl-check-old").touch()
     os.utime(tmp_path / ".jobctl-check-old", (time.time() - 7200,) * 2)
-    facts.mark(site(tmp_path), str(tmp_path), "mine")
+    facts.mark(host_job(tmp_path), str(tmp_path), "mine")
     assert left(tmp_path) == [".jobctl-check-mine"]
 
 

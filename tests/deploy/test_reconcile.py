@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
-from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
 
 
@@ -22,7 +22,7 @@ def _plan(nodes: int) -> Plan:
     text = f"name: job\nframework: torch\ncommand: [train]\nper: node\nnodes: {nodes}\nrecovery: {{max_restarts: 3}}\n"
     spec = load_text(Path("/none/job.yaml"), text, environ={}).spec
     assert spec is not None
-    return planner(spec, (), None, Context("local", "/none", "me@here", "0.1.0"))
+    return planner.plan(spec, (), Context("local", "/none", "me@here", "0.1.0"))
 
 
 PLAN = _plan(2)
@@ -180,7 +180,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
     "it failed": (
         WANTED,
         Observed(
-            Control(CONTROL.generation, replace(LEDGER, result=Result("failed", "budget", 2.0))),
+            Control(CONTROL.generation, replace(LEDGER, result=JobResult("failed", "budget", 2.0))),
             tuple(replace(n, state="failed", launcher=None, artefact=None, reason="exit 7") for n in RUNS),
             supervised=False,
         ),
@@ -194,7 +194,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
     "it was stopped": (
         WANTED,
         Observed(
-            Control(CONTROL.generation, replace(LEDGER, result=Result("stopped", "by the user", 2.0))),
+            Control(CONTROL.generation, replace(LEDGER, result=JobResult("stopped", "by the user", 2.0))),
             tuple(replace(n, state="exited") for n in RUNS),
             supervised=False,
         ),

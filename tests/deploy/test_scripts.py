@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import lock as hostlock
-from jobctl.jobspec.deploy.host import scripts
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.liveness import EXPIRY
 
 
 def hand_over(work: Path, ledger: bytes, control: bytes, tries: int) -> subprocess.Popen[bytes]:
     argv = [str(work / "run"), str(len(ledger)), str(len(control)), str(tries)]
-    process = subprocess.Popen(["sh", "-c", scripts.HAND_OVER, "sh", *argv], stdin=-1, stderr=-1)
+    process = subprocess.Popen(SCRIPTS.argv("hand_over", *argv), stdin=-1, stderr=-1)
     assert process.stdin is not None
     process.stdin.write(ledger + control)
     process.stdin.close()
@@ -46,9 +46,7 @@ def test_a_generation_is_handed_over(work: Path) -> None:
 
 def test_a_hand_over_that_breaks_off_changes_nothing(work: Path) -> None:
     assert hand_over(work, b"old", b"old", 0).wait() == 0
-    process = subprocess.Popen(
-        ["sh", "-c", scripts.HAND_OVER, "sh", str(work / "run"), "3", "9", "0"], stdin=-1, stderr=-1
-    )
+    process = subprocess.Popen(SCRIPTS.argv("hand_over", str(work / "run"), "3", "9", "0"), stdin=-1, stderr=-1)
     said = process.communicate(b"newhalf")[1]
     assert (process.returncode, said) == (1, b"the connection broke off\n")
     assert {path.name: path.read_text() for path in (work / "run").iterdir()} == {
@@ -81,7 +79,7 @@ def test_it_stays_until_launchers_have_begun(work: Path, state: str) -> None:
     ],
 )
 def test_the_work_directory_is_found(directory: str, expected: str) -> None:
-    argv = ["sh", "-c", scripts.PLACE, "sh", directory, "h1", "job"]
+    argv = SCRIPTS.argv("place", directory, "h1", "job")
     found = subprocess.run(argv, env={"HOME": "/home/me", "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
     assert found.stdout.decode().splitlines()[0] == expected
 
@@ -115,7 +113,7 @@ def said(environ: dict[str, str], script: str, *argv: str) -> str:
 
 
 def composes(environ: dict[str, str], *argv: str) -> str:
-    return said(environ, scripts.COMPOSE, f"{environ['HOME']}/compose.env", "", *argv)
+    return said(environ, SCRIPTS.text("compose"), f"{environ['HOME']}/compose.env", "", *argv)
 
 
 def test_the_compose_plugin_is_run_without_docker(environ: dict[str, str]) -> None:
@@ -129,7 +127,18 @@ def test_compose_files_are_told_of_the_host_in_a_file() -> None:
     user = "4242:4243" if root else f"{os.getuid()}:{os.getgid()}"
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
-        argv = ["/bin/sh", "-c", scripts.COMPOSE, "sh", f"{folder}/env", "65536", "env", "-i", "cat", f"{folder}/env"]
+        argv = [
+            "/bin/sh",
+            "-c",
+            SCRIPTS.text("compose"),
+            "sh",
+            f"{folder}/env",
+            "65536",
+            "env",
+            "-i",
+            "cat",
+            f"{folder}/env",
+        ]
         done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=True, **other)
     lines = [line for line in done.stdout.splitlines() if "INFINIBAND" not in line]
     assert lines == [f"JOBCTL_USER={user}", "JOBCTL_MEMLOCK=65536"]
@@ -170,7 +179,7 @@ def test_the_socket_of_the_engine_is_found(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{home}/socket")
         given = environ | {name: value.replace("HOME", home) for name, value in variables.items()}
-        found = said(given, scripts.SOCKET, *(word.replace("HOME", home) for word in argv))
+        found = said(given, SCRIPTS.text("socket"), *(word.replace("HOME", home) for word in argv))
     assert found == expected.replace("HOME", home)
 
 
@@ -178,11 +187,11 @@ def test_only_docker_knows_where_the_engine_is(environ: dict[str, str]) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
         there = environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}
-        assert said(there, scripts.SOCKET)
+        assert said(there, SCRIPTS.text("socket"))
         script_instead(environ, "docker")
-        assert said(there, scripts.SOCKET) == ""
+        assert said(there, SCRIPTS.text("socket")) == ""
         (Path(environ["HOME"]) / "bin" / "docker").unlink()
-        assert said(there | {"PATH": f"{environ['HOME']}/bin"}, scripts.SOCKET) == ""
+        assert said(there | {"PATH": f"{environ['HOME']}/bin"}, SCRIPTS.text("socket")) == ""
 
 
 def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, str]) -> None:
@@ -193,7 +202,7 @@ def test_docker_that_is_a_link_to_podman_is_podmans_business(environ: dict[str, 
     docker.symlink_to(podman)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
-        assert said(environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}, scripts.SOCKET) == ""
+        assert said(environ | {"DOCKER_HOST": f"unix://{environ['HOME']}/socket"}, SCRIPTS.text("socket")) == ""
     assert composes(environ, "docker", "compose", "up") == "compose up"
 
 
@@ -202,14 +211,14 @@ def test_a_context_that_is_in_use_is_dockers_business(environ: dict[str, str], c
     Path(environ["DOCKER_CONFIG"], "config.json").write_text(config)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{environ['HOME']}/socket")
-        usual = scripts.SOCKET.replace("/var/run/docker.sock", f"{environ['HOME']}/socket")
-        assert usual != scripts.SOCKET
+        usual = SCRIPTS.text("socket").replace("/var/run/docker.sock", f"{environ['HOME']}/socket")
+        assert usual != SCRIPTS.text("socket")
         assert bool(said(environ, usual)) == found
 
 
-def began(work: Path, script: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
+def began(work: Path, name: str, *argv: str) -> tuple[subprocess.Popen[str], str]:
     """Start a script that stays, and return it and what it says first, less where the directories are."""
-    process = subprocess.Popen(["sh", "-c", script, "sh", *argv], cwd=work, stdin=-1, stdout=-1, stderr=-1, text=True)
+    process = subprocess.Popen(SCRIPTS.argv(name, *argv), cwd=work, stdin=-1, stdout=-1, stderr=-1, text=True)
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
     return process, lines[-1].rstrip("\n")
@@ -217,19 +226,19 @@ def began(work: Path, script: str, *argv: str) -> tuple[subprocess.Popen[str], s
 
 @pytest.fixture
 def place(tmp_path: Path) -> list[str]:
-    """Where the job `job` lies on a host: what FIND has to know. There is a node, and the folder of the feeds."""
+    """Where the job `job` lies on a host: what find.sh has to know. There is a node, and the folder of the feeds."""
     (tmp_path / "dir" / "h1" / "job" / "node-0").mkdir(parents=True)
     (tmp_path / "dir" / "h1" / "job" / "run").mkdir()
     return [str(tmp_path / "dir"), "h1", "job"]
 
 
 def watch(place: list[str]) -> tuple[subprocess.Popen[str], str]:
-    return began(Path("/"), scripts.WATCH, *place, '{"command": "supervise"}', "me")
+    return began(Path("/"), "watch", *place, '{"command": "supervise"}', "me", str(EXPIRY))
 
 
 def lock(place: list[str], command: str, how: str = "") -> tuple[subprocess.Popen[str], str]:
     holder = json.dumps({"command": command, "pid": 1})
-    return began(Path("/"), hostlock.HOLD, *place, "lock", holder, how)
+    return began(Path("/"), "hold", *place, "lock", holder, how, str(EXPIRY))
 
 
 def let_go(*processes: subprocess.Popen[str]) -> None:
@@ -242,7 +251,7 @@ def test_who_follows_a_job_leaves_while_it_is_taken_down(place: list[str]) -> No
     watching, said = watch(place)
     down, locked = lock(place, "down")
     assert (said, locked) == ("held", "held")
-    assert subprocess.run(["sh", "-c", scripts.ERASE, "sh", str(work), str(work)], check=True).returncode == 0
+    assert subprocess.run(SCRIPTS.argv("erase", str(work), str(work)), check=True).returncode == 0
     assert watching.wait(60) is not None
     let_go(watching, down)
     assert not Path(place[0]).exists()
@@ -265,7 +274,7 @@ def test_a_supervisor_creates_no_lock_where_the_job_is_down(place: list[str]) ->
     held, said = lock(place, "supervisor", "stay")
     let_go(held)
     assert (said, (work / "lock").exists()) == ("held", True)
-    subprocess.run(["sh", "-c", scripts.ERASE, "sh", str(work), str(work)], check=True)
+    subprocess.run(SCRIPTS.argv("erase", str(work), str(work)), check=True)
     held, said = lock(place, "supervisor", "stay")
     let_go(held)
     assert (said, Path(place[0]).exists()) == ("gone", False)
@@ -281,5 +290,5 @@ def test_the_lock_is_taken_until_nothing_is_left(place: list[str], tmp_path: Pat
         folder.mkdir(parents=True)
     for file in (own / "lock", own / "supervisor", work / ".hidden", work.parent / ".job.17" / "file"):
         file.write_text("text")
-    subprocess.run(["sh", "-c", scripts.ERASE, "sh", str(work), str(own)], check=True)
+    subprocess.run(SCRIPTS.argv("erase", str(work), str(own)), check=True)
     assert [Path(place[0]).exists(), own.parent.exists()] == [False, False]

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Ledger
-from jobctl.jobspec.deploy.model.host_state import Seen, together
-from jobctl.jobspec.plan.types import Generation, Meeting, Member
+from jobctl.jobspec.deploy.model.host_state import HostState, merge
+from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
 
 HOMES = {0: "a", 1: "b"}
 MEMBERS = tuple(Member(node, node, ("trainer",), host, host, 1) for node, host in HOMES.items())
-CONTROL = Control(Generation("job", "run", 1, "run", 1.0, MEMBERS, Meeting("a", 1, "run-1"), None), Ledger(1.0))
+CONTROL = Control(Generation("job", "run", 1, "run", 1.0, MEMBERS, RendezvousPoint("a", 1, "run-1"), None), Ledger(1.0))
 
 
 def container(node: int, service: str | None = None) -> SeenContainer:
     return SeenContainer(node, "trainer", f"id-{service or node}", True, "hash", "me@here", service=service)
 
 
-def on(*containers: SeenContainer) -> Seen:
+def on(*containers: SeenContainer) -> HostState:
     nodes = frozenset(one.node for one in containers if one.service is None)
-    return Seen(containers, CONTROL, {}, directories=nodes, there=True)
+    return HostState(containers, CONTROL, {}, directories=nodes, there=True)
 
 
 def test_two_names_of_one_machine_make_no_stray_of_a_node() -> None:
     """Both names tell of all containers: taken for two hosts, each node would run where it does not belong too."""
     every = on(container(0), container(1), container(-1, "etcd-0"))
     for control in (CONTROL, Control()):
-        found = together({"a": every, "b": every}, {}, HOMES, supervised=True, before=control, services={"etcd-0": "b"})
+        found = merge({"a": every, "b": every}, {}, HOMES, supervised=True, before=control, services={"etcd-0": "b"})
         assert [(node.node, node.host, node.container) for node in found.nodes] == [(0, "a", "id-0"), (1, "b", "id-1")]
         assert found.strays == ()
         assert [(service.name, service.host) for service in found.services] == [("etcd-0", "b")]
@@ -33,7 +33,7 @@ def test_two_names_of_one_machine_make_no_stray_of_a_node() -> None:
 
 def test_a_node_that_runs_twice_on_two_machines_is_a_stray() -> None:
     other = SeenContainer(0, "trainer", "another", True, "hash", "me@here")
-    found = together({"a": on(container(0)), "b": on(container(1), other)}, {}, HOMES, supervised=True)
+    found = merge({"a": on(container(0)), "b": on(container(1), other)}, {}, HOMES, supervised=True)
     assert [(node.node, node.host) for node in found.strays] == [(0, "b")]
 
 
@@ -41,8 +41,8 @@ def test_what_runs_elsewhere_of_a_node_that_is_lost_is_a_stray() -> None:
     """With etcd it may hold the lease of the node, which could then begin nowhere."""
     back = SeenContainer(1, "trainer", "id-1", True, "hash", "me@here")
     seen, lost = {"a": on(container(0)), "c": on(back)}, {"b": "not heard"}
-    found = together(seen, lost, HOMES, supervised=True, before=CONTROL)
+    found = merge(seen, lost, HOMES, supervised=True, before=CONTROL)
     assert [(node.node, node.host, node.reachable) for node in found.nodes] == [(0, "a", True), (1, "b", False)]
     assert [(node.node, node.host) for node in found.strays] == [(1, "c")]
-    moving = together(seen, lost, {0: "a", 1: "c"}, supervised=True, before=CONTROL)
+    moving = merge(seen, lost, {0: "a", 1: "c"}, supervised=True, before=CONTROL)
     assert moving.strays == ()

@@ -9,7 +9,7 @@ import pytest
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control
-from jobctl.jobspec.deploy.model.host_state import Seen, together
+from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedService
 from jobctl.jobspec.plan.types import HostRef, Service
 
@@ -64,8 +64,8 @@ def test_services_go_before_nodes() -> None:
 
 def test_they_are_seen_by_their_containers() -> None:
     container = SeenContainer(-1, "etcd", "c", True, "x", "me@here", service="etcd-0")
-    one = Seen((container,), Control(), {}, there=True)
-    observed = together({"h0": one}, {"h1": "silent"}, {}, supervised=False, services={"etcd-0": "h0", "etcd-1": "h1"})
+    one = HostState((container,), Control(), {}, there=True)
+    observed = merge({"h0": one}, {"h1": "silent"}, {}, supervised=False, services={"etcd-0": "h0", "etcd-1": "h1"})
     assert observed.services == (
         SEEN[0],
         ObservedService("etcd-1", "etcd", "h1", "lost", reachable=False, reason="h1 cannot be reached"),

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.transport.base import Result
-from jobctl.jobspec.deploy.transport.held_shell import Command, Login
+from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
 
 
 class Shell:
@@ -23,7 +23,7 @@ class Shell:
         self.process = subprocess.Popen(["sh"], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
 
     def run(self, *argv: str) -> Result:
-        command, out, err = Command(argv), bytearray(), bytearray()
+        command, out, err = HeldCommand(argv), bytearray(), bytearray()
         streams = (self.process.stdin, self.process.stdout, self.process.stderr)
         assert all(streams)
         os.write(streams[0].fileno(), os.fsencode(command.text))  # type: ignore[union-attr]
@@ -85,14 +85,14 @@ def test_what_a_login_prints_is_none_of_the_commands(noise: bytes, own: bytes, s
 
 
 def test_a_command_with_input_is_told_from_what_a_login_prints_after_it() -> None:
-    command = Command(["sh", "-c", "cat; echo err >&2; exit 3"], reads=True)
+    command = HeldCommand(["sh", "-c", "cat; echo err >&2; exit 3"], reads=True)
     forced = ["sh", "-c", f"{command.text}\necho bye; echo bye >&2; exit 0"]
     done = subprocess.run(forced, input=b"in", capture_output=True, check=True)
     assert command.result(bytearray(done.stdout), bytearray(done.stderr)) == Result(3, b"in", b"err\n")
 
 
 def test_a_command_goes_on_until_both_marks_are_there() -> None:
-    command = Command(["sh", "-c", "echo out; echo err >&2"])
+    command = HeldCommand(["sh", "-c", "echo out; echo err >&2"])
     done = subprocess.run(["sh"], input=command.text.encode(), capture_output=True, check=True)
     out, err = bytearray(), bytearray()
     for byte in done.stdout:

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.deploy.store.history import Progress, read_progress, record_progress
+from jobctl.jobspec.deploy.store.history import StepProgress, read_progress, record_progress
 from jobctl.jobspec.report.goodput import Share
 from jobctl.jobspec.report.html import page
-from jobctl.jobspec.report.incidents import Failure
+from jobctl.jobspec.report.incidents import Incident
 from jobctl.jobspec.report.report import Story, tell
 from jobctl.jobspec.report.runs import events_of, runs
-from jobctl.jobspec.report.timeline import NodeLine, Span
+from jobctl.jobspec.report.timeline import NodeLine, StateSpan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "story" / "failure-and-recovery.txt"  # renewed with --update-golden
 Line = dict[str, Any]
@@ -80,8 +80,8 @@ LOG = (
     line(300.0, "down", "job taken down", failed=[]),
 )
 STEPS = (
-    *(Progress(110.0 + step, 1, step) for step in range(0, 50, 10)),
-    *(Progress(130.0 + step, 2, step) for step in range(40, 101, 10)),
+    *(StepProgress(110.0 + step, 1, step) for step in range(0, 50, 10)),
+    *(StepProgress(130.0 + step, 2, step) for step in range(40, 101, 10)),
 )
 
 
@@ -119,7 +119,7 @@ def test_without_steps_a_failure_costs_until_all_ran_again() -> None:
 def test_the_next_failure_takes_over_what_was_not_made_up_for() -> None:
     log = (*LOG[:12], node(175.0, 1, "failed", 2), failure(176.0), again(177.0, 3, "node 1 failed"))
     log = (*log, node(178.0, 0, "running", 3), node(178.0, 1, "running", 3))
-    steps = (*STEPS[:6], Progress(190.0, 3, 40), Progress(210.0, 3, 60))
+    steps = (*STEPS[:6], StepProgress(190.0, 3, 40), StepProgress(210.0, 3, 60))
     story = told(log, steps, 220.0)
     assert [(f.at, f.step, f.lost, f.outcome) for f in story.failures] == [
         (160.0, 50, 15.0, "failed again"),
@@ -153,7 +153,7 @@ def test_a_job_that_is_given_up() -> None:
     )
     story = told(log)
     assert story.failures == (
-        Failure(160.0, 1, 1, reason, 50, "workerlog.0", ("boom",), 160.1 - 160.0, None, None, None, 1.0, "ended"),
+        Incident(160.0, 1, 1, reason, 50, "workerlog.0", ("boom",), 160.1 - 160.0, None, None, None, 1.0, "ended"),
     )
     assert [(n.node, n.spans[-1].state) for n in story.nodes] == [(0, "running"), (1, "failed")]
 
@@ -195,12 +195,12 @@ def test_a_node_that_was_lost_and_moves() -> None:
     assert story.nodes[1] == NodeLine(
         1,
         (
-            Span("starting", 0.0, 2.0, "gpu02", 1, "start node 1 on gpu02: not running"),
-            Span("running", 2.0, 50.0, "gpu02", 1, "node 1 on localhost running"),
-            Span("lost", 50.0, 80.0, "gpu02", None, "node 1: gpu02 does not answer"),
-            Span("fenced", 80.0, 81.0, "gpu02", None, "node 1 on localhost fenced"),
-            Span("starting", 81.0, 91.0, "gpu03", 2, "node 1 moves"),
-            Span("running", 91.0, 100.0, "gpu03", 2, "node 1 on localhost running"),
+            StateSpan("starting", 0.0, 2.0, "gpu02", 1, "start node 1 on gpu02: not running"),
+            StateSpan("running", 2.0, 50.0, "gpu02", 1, "node 1 on localhost running"),
+            StateSpan("lost", 50.0, 80.0, "gpu02", None, "node 1: gpu02 does not answer"),
+            StateSpan("fenced", 80.0, 81.0, "gpu02", None, "node 1 on localhost fenced"),
+            StateSpan("starting", 81.0, 91.0, "gpu03", 2, "node 1 moves"),
+            StateSpan("running", 91.0, 100.0, "gpu03", 2, "node 1 on localhost running"),
         ),
     )
     assert [(n.hosts, n.eventful) for n in story.nodes] == [(("gpu01",), False), (("gpu02", "gpu03"), True)]
@@ -223,7 +223,12 @@ def test_a_node_that_leaves_an_elastic_job() -> None:
 def test_a_pause_is_not_counted() -> None:
     stopped = (*LOG[:7], node(130.0, 0, "exited", 1), line(131.0, "stopped", "job stopped by the user"))
     more = (start(9000.0, 0), asked(9001.0, 2, "the job was stopped"), node(9004.0, 0, "running", 2))
-    steps = (Progress(110.0, 1, 0), Progress(130.0, 1, 20), Progress(9011.0, 2, 20), Progress(9031.0, 2, 40))
+    steps = (
+        StepProgress(110.0, 1, 0),
+        StepProgress(130.0, 1, 20),
+        StepProgress(9011.0, 2, 20),
+        StepProgress(9031.0, 2, 40),
+    )
     story = told((*stopped, *more), steps, 9031.0)
     assert story.shares == (
         Share("starting", 100.0, 110.0),
@@ -271,7 +276,7 @@ def test_steps_are_kept(tmp_path: Path) -> None:
     record_progress(path, 2.5, 2, 7)
     assert path.read_text() == '{"at": 1.5, "generation": 1, "step": 10}\n{"at": 2.5, "generation": 2, "step": 7}\n'
     assert path.stat().st_mode & 0o777 == 0o600
-    assert read_progress(path) == (Progress(1.5, 1, 10), Progress(2.5, 2, 7))
+    assert read_progress(path) == (StepProgress(1.5, 1, 10), StepProgress(2.5, 2, 7))
 
 
 def test_what_is_no_record_is_passed_over(tmp_path: Path) -> None:
@@ -281,7 +286,7 @@ def test_what_is_no_record_is_passed_over(tmp_path: Path) -> None:
     path.write_text(
         "\n".join([*bad, '{"at": 3, "generation": 1, "step": 2}', '{"at": 4, "gen']), errors="surrogateescape"
     )
-    assert read_progress(path) == (Progress(3.0, 1, 2),)
+    assert read_progress(path) == (StepProgress(3.0, 1, 2),)
 
 
 # What a log may hold, in any order: the story is told, and what it says of time adds up.
@@ -303,12 +308,12 @@ _LINES = st.lists(
     ),
     max_size=25,
 )
-_RECORDS = st.lists(st.builds(Progress, _AT, _NUMBER, st.integers(0, 100)), max_size=15)
+_RECORDS = st.lists(st.builds(StepProgress, _AT, _NUMBER, st.integers(0, 100)), max_size=15)
 
 
 @settings(max_examples=300)
 @given(_LINES, _RECORDS, st.none() | _AT, st.booleans())
-def test_time_adds_up(lines: list[Line], records: list[Progress], now: float | None, ordered: bool) -> None:
+def test_time_adds_up(lines: list[Line], records: list[StepProgress], now: float | None, ordered: bool) -> None:
     lines = sorted(lines, key=lambda one: one["time"]) if ordered else lines
     story = tell("job", lines, records, now)
     if story is None:

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.transport.base import _PUT, Input, Result, checked, problem, put, quote
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.base import _SCRIPTS, Input, Result, checked, problem, put, quote
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.deploy.transport.streamlocal import STREAMLOCAL, wire
 from jobctl.jobspec.spec.hosts import Host
 
 
-def site(folder: Path) -> Site:
-    made = Site(Host("h1", dir=str(folder)), Here("h1"), "job", "ssh")
+def host_job(folder: Path) -> HostJob:
+    made = HostJob(Host("h1", dir=str(folder)), LocalTransport("h1"), "job", "ssh")
     made.found(str(folder / "h1" / "job"), str(folder / "h1" / "job"))
     return made
 
@@ -67,24 +68,24 @@ def test_a_common_cause_has_a_code_and_a_remedy(words: bytes, code: str) -> None
 
 
 def test_a_command_that_fails_is_an_error_where_it_has_to_succeed() -> None:
-    assert checked(Here(), ["printf", "text"], "print") == b"text"
+    assert checked(LocalTransport(), ["printf", "text"], "print") == b"text"
     with pytest.raises(HostError, match="cannot look: it is dark"):
-        checked(Here(), ["sh", "-c", "echo it is dark >&2; exit 1"], "look")
+        checked(LocalTransport(), ["sh", "-c", "echo it is dark >&2; exit 1"], "look")
 
 
 def test_a_program_that_is_not_there_is_a_result_and_a_signal_a_code() -> None:
-    assert Here().run(["/no/such/program"]).code == 127
-    assert Here().run(["sh", "-c", "kill -9 $$"]).code == 137
+    assert LocalTransport().run(["/no/such/program"]).code == 127
+    assert LocalTransport().run(["sh", "-c", "kill -9 $$"]).code == 137
 
 
 def test_words_of_a_command_stay_words() -> None:
     words = ["printf", "%s|", "two words", "$HOME", "it's", ""]
-    assert Here().run(["sh", "-c", quote(words)]).out == b"two words|$HOME|it's||"
+    assert LocalTransport().run(["sh", "-c", quote(words)]).out == b"two words|$HOME|it's||"
 
 
 def test_a_file_arrives_whole_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "a folder" / "-file"
-    put(Here(), str(path), b"text\n", 0o640)
+    put(LocalTransport(), str(path), b"text\n", 0o640)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"text\n", 0o640)
     assert [one.name for one in path.parent.iterdir()] == ["-file"]
 
@@ -92,7 +93,7 @@ def test_a_file_arrives_whole_with_its_mode(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")
-    done = Here().run(["sh", "-c", _PUT, "sh", str(path), "600", "9"], b"half")
+    done = LocalTransport().run(_SCRIPTS.argv("put", str(path), "600", "9"), b"half")
     assert (done.code, done.words) == (1, "the connection broke off")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("file", "before")]
 
@@ -104,7 +105,24 @@ def test_ports_are_taken_by_who_listens_and_by_other_jobs(tmp_path: Path) -> Non
         control.write_text(f"{{{text}}}")
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # nobody listens there
-        used = used_ports(site(tmp_path))
+        used = used_ports(host_job(tmp_path))
         assert listening.getsockname()[1] in used
         assert bound.getsockname()[1] not in used
     assert {1001, 1002, 1003, 1004} & used == {1002, 1003, 1004}
+
+
+def test_paramiko_sends_where_a_channel_to_a_socket_leads() -> None:
+    """It does so by a method that is its own affair: a new version may call another, and hosts then close the connection."""
+    import paramiko
+
+    here, there = socket.socketpair()
+    with here, there:
+        transport, sent = wire(here), []
+        transport.active = True
+        transport.clear_to_send.set()
+        transport._send_message = lambda message: sent.append(message.asbytes())
+        with pytest.raises(paramiko.SSHException, match="Timeout"):  # nobody answers
+            transport.open_socket("/run/docker.sock", 0.0)
+    (said,) = sent
+    assert said.startswith(b"\x5a\0\0\0\x1e" + STREAMLOCAL.encode())
+    assert said.endswith(b"\0\0\0\x10/run/docker.sock" + 8 * b"\0")

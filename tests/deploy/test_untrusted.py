@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.host import logs as hostlogs
 from jobctl.jobspec.deploy.host import ports
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
 from jobctl.jobspec.deploy.host.watch import _rank
-from jobctl.jobspec.deploy.logs.files import Key, Size
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result, Unreadable, begun_alone, parse_control
+from jobctl.jobspec.deploy.logs.files import LogKey, Size
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger, Unreadable, begun_alone, parse_control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.host_state import Seen, together
-from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.host_state import HostState, merge
+from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import parse_node, phase
 from jobctl.jobspec.deploy.model.untrusted import as_code, as_moment, as_number, as_text, parse_object
 from jobctl.jobspec.deploy.store.control_files import read_control
@@ -33,8 +33,8 @@ from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs
 from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
 from jobctl.jobspec.deploy.transport.base import Result as Done
-from jobctl.jobspec.deploy.transport.local import Here
-from jobctl.jobspec.plan.types import Alone, Failure, Generation, Meeting, Member, Rule
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.types import Alone, Failure, Generation, Member, RendezvousPoint, Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.views.status import _json as status_of
@@ -42,12 +42,12 @@ from jobctl.views.status import _json as status_of
 FAILURE = Failure(1, 5.0, 0, "h0", 3, 1, "process", 7, 2.5, "node-0/logs/1/workerlog.0", ("oh", "no"), None, ((3, 1),))
 MEMBERS = tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 2, 2000 + n, (2100, 2101)) for n in range(2))
 GENERATION = Generation(
-    *("job", "run", 3, "run", 2.0, MEMBERS, Meeting("10.0.0.0", 23456, "run-3"), "/ck"),
+    *("job", "run", 3, "run", 2.0, MEMBERS, RendezvousPoint("10.0.0.0", 23456, "run-3"), "/ck"),
     began=4.0,
     alone=Alone(2, (Rule("oom", 137, "restart"),), (20000, 29999), (FAILURE,)),
 )
 CONTROL = json.loads(control_json(GENERATION))
-LEDGER = json.loads(json.dumps(asdict(Ledger(4.0, "c0de", (FAILURE,), Result("failed", "it failed", 9.0)))))
+LEDGER = json.loads(json.dumps(asdict(Ledger(4.0, "c0de", (FAILURE,), JobResult("failed", "it failed", 9.0)))))
 PROCESS = {
     "rank": 3,
     "local_rank": 1,
@@ -107,13 +107,13 @@ def mutated(draw: st.DrawFn, whole: Any) -> Any:
     return data
 
 
-def seen(control: Control, *reports: Any) -> Seen:
-    return Seen((), control, dict(enumerate(reports)), directories=frozenset(range(len(reports))), there=True)
+def seen(control: Control, *reports: Any) -> HostState:
+    return HostState((), control, dict(enumerate(reports)), directories=frozenset(range(len(reports))), there=True)
 
 
-def shown(*on: Seen) -> Any:
+def shown(*on: HostState) -> Any:
     """Return what `status -o json` says of hosts."""
-    observed = together({f"h{i}": one for i, one in enumerate(on)}, {}, {}, supervised=False)
+    observed = merge({f"h{i}": one for i, one in enumerate(on)}, {}, {}, supervised=False)
     phase(observed)
     handle = SimpleNamespace(plan=None, failures={}, job=SimpleNamespace(name="job"))
     return json.dumps(status_of(cast(Any, handle), observed)).encode()
@@ -123,7 +123,7 @@ WHOLE = parse_control(CONTROL, LEDGER)
 
 
 def test_our_own_files_come_back_whole() -> None:
-    assert Control(GENERATION, Ledger(4.0, "c0de", (FAILURE,), Result("failed", "it failed", 9.0))) == WHOLE
+    assert Control(GENERATION, Ledger(4.0, "c0de", (FAILURE,), JobResult("failed", "it failed", 9.0))) == WHOLE
     assert begun_alone(REPORT) == Control(GENERATION)
 
 
@@ -185,14 +185,14 @@ def test_a_report_of_another_version(report: Any, launcher: int | None) -> None:
 @example({**TICK, "unheard": {"x": 1.0, "1": "x"}})
 def test_a_line_in_the_pipe(line: Any) -> None:
     """A launcher is answered or not; who writes anything else ends nothing."""
-    vitals = Vitals(lambda: 1.0, "me")
-    vitals.hear_host("h0")
-    vitals.expect(GENERATION)
+    detector = FailureDetector(lambda: 1.0, "me")
+    detector.hear_host("h0")
+    detector.expect(GENERATION)
     tick = parse_tick(json.dumps(line))
     if tick is not None:
-        answer = vitals.hear(tick, "h0")
+        answer = detector.hear(tick, "h0")
         assert answer is None or "\n" not in answer
-    vitals.cleared()
+    detector.cleared()
 
 
 @FEW
@@ -215,7 +215,7 @@ def test_what_is_no_json_object(text: str, tmp_path: Path) -> None:
     assert parse_object(text) is None
     (tmp_path / "lock").write_text(text)
     (tmp_path / "job.json").write_text(text)
-    assert (read_holder(tmp_path / "lock"), JobDir(tmp_path).about(), JobDir(tmp_path).reach()) == ({}, None, None)
+    assert (read_holder(tmp_path / "lock"), JobDir(tmp_path).about(), JobDir(tmp_path).inventory()) == ({}, None, None)
 
 
 def test_numbers_that_are_none() -> None:
@@ -258,7 +258,7 @@ def test_what_another_version_has_kept_of_a_job(tmp_path_factory: pytest.TempPat
     said = "cannot read "
     try:
         JobDir(root).about()
-        JobDir(root).reach()
+        JobDir(root).inventory()
     except DeployError as error:
         said = error.message
     assert said.startswith("cannot read ")
@@ -274,7 +274,7 @@ def test_a_job_of_another_version_hides_no_other(tmp_path: Path) -> None:
 # Hosts.
 
 
-class Saying(Here):
+class Saying(LocalTransport):
     """A host whose every answer is given."""
 
     def __init__(self, out: bytes, code: int = 0) -> None:
@@ -285,9 +285,9 @@ class Saying(Here):
         return Done(self.code, self.out, b"")
 
 
-def site(out: bytes, *, found: bool = True) -> Site:
+def host_job(out: bytes, *, found: bool = True) -> HostJob:
     (host,) = parse_hosts("h0\n", "hosts.txt").hosts
-    made = Site(host, Saying(out), "job", "ssh")
+    made = HostJob(host, Saying(out), "job", "ssh")
     if found:
         made.found("/w/h0/job", "/w/h0/job")
     return made
@@ -305,14 +305,14 @@ def packed(**files: Any) -> bytes:
 
 
 def test_a_control_file_that_cannot_be_read_is_the_hosts_error() -> None:
-    bad = site(packed(run__control={**CONTROL, "members": 5}, run__ledger=LEDGER))
+    bad = host_job(packed(run__control={**CONTROL, "members": 5}, run__ledger=LEDGER))
     told = bad.observe(containers=())
     assert told.unreadable is not None
     assert told.unreadable.message == (
         "h0: cannot read /w/h0/job/run/control.json, written by another version of jobctl, or damaged: "
         "`members`: Input should be a valid tuple"
     )
-    observed = together({"h0": told, "h1": seen(WHOLE, REPORT)}, {}, {}, supervised=False)
+    observed = merge({"h0": told, "h1": seen(WHOLE, REPORT)}, {}, {}, supervised=False)
     assert dict(observed.unreachable) == {"h0": told.unreadable.message}
     assert observed.control == WHOLE
     with pytest.raises(HostError) as error:
@@ -331,27 +331,30 @@ def test_one_on_this_machine_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("out", [b"", b"Welcome!\n", b"a\nb\n", b"\xff\n"])
 def test_a_shell_that_does_not_say_where_the_work_directory_is(out: bytes) -> None:
     with pytest.raises(HostError) as error:
-        _ = site(out, found=False).work
+        _ = host_job(out, found=False).work
     assert error.value.code == "command-failed"
 
 
 @given(st.binary() | st.sampled_from([packed(run__control=5), packed(run__prepared={"version": []}), packed()[:700]]))
 def test_any_answer_about_files(out: bytes) -> None:
-    site(out).observe(containers=())
+    host_job(out).observe(containers=())
 
 
 @given(st.binary())
 def test_any_answer_about_ports(out: bytes) -> None:
-    ports.used_ports(site(out))
-    ports.used_ports(site(b"  0: 00000000:" + out + b" x 0A\n\n" + out))
+    ports.used_ports(host_job(out))
+    ports.used_ports(host_job(b"  0: 00000000:" + out + b" x 0A\n\n" + out))
 
 
 def test_any_file_among_the_logs() -> None:
     out = (
         b"5 6 node-0/logs/1/workerlog.0\n7 8 node-0/logs/a\nb c/d\nx y z\n9 9 node-x/logs/1/workerlog.0\n1 1 \xff/\n2\n"
     )
-    first = Key("h0", PurePosixPath("node-0/logs/1/workerlog.0"))
-    assert hostlogs._list(site(out)) == {first: Size(5, 6.0), Key("h0", PurePosixPath("node-0/logs/a")): Size(7, 8.0)}
+    first = LogKey("h0", PurePosixPath("node-0/logs/1/workerlog.0"))
+    assert hostlogs._list(host_job(out)) == {
+        first: Size(5, 6.0),
+        LogKey("h0", PurePosixPath("node-0/logs/a")): Size(7, 8.0),
+    }
 
 
 def test_any_labels() -> None:

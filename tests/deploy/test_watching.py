@@ -12,27 +12,27 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
-from jobctl.jobspec.deploy.model.host_state import Seen, together
-from jobctl.jobspec.deploy.model.liveness import Vitals
+from jobctl.jobspec.deploy.model.host_state import HostState, merge
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.lock import Locked
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import Host
 
-from .test_carry_out import TWO
+from .test_executor import TWO
 
 FIRST = first_generation(replace(TWO, nodes=TWO.nodes[:1]))
 PATIENCE = 60.0  # seconds for what takes one on an idle machine
 
 
-def following(site: Site, me: str = "me") -> Following:
-    vitals = Vitals(time.monotonic, "token")
-    vitals.expect(FIRST)
-    return Following([site], vitals, me)
+def following(host_job: HostJob, me: str = "me") -> Following:
+    detector = FailureDetector(time.monotonic, "token")
+    detector.expect(FIRST)
+    return Following([host_job], detector, me)
 
 
 def eventually(look: Any) -> Any:
@@ -44,85 +44,90 @@ def eventually(look: Any) -> Any:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def host_job(tmp_path: Path) -> HostJob:
     """A host with a job, and without an engine that answers."""
     host = Host("h0", dir=str(tmp_path / "dir"), docker=f"unix://{tmp_path}/no.sock")
-    made = Site(host, Here("h0"), "job", "ssh")
+    made = HostJob(host, LocalTransport("h0"), "job", "ssh")
     made.send([], ["run", "node-0"])
     made.hand_over(b"", control_json(FIRST))
     return made
 
 
 @pytest.fixture
-def followed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Following]:
+def followed(host_job: HostJob, monkeypatch: pytest.MonkeyPatch) -> Iterator[Following]:
     """The host as it is followed, by its channel alone: without its engine nobody has it read again and again."""
     monkeypatch.setattr(HostFollowed, "_hear_engine", lambda self: None)
-    made = following(site)
+    made = following(host_job)
     made.start()
     yield made
     made.close()
 
 
-def say(site: Site, **line: Any) -> None:
+def say(host_job: HostJob, **line: Any) -> None:
     """Write a launcher's line into the pipe, as launchers do."""
-    (feed,) = Path(site.work, "run", "feeds").iterdir()
+    (feed,) = Path(host_job.work, "run", "feeds").iterdir()
     text = {"node": 0, "tick": "t1", "generation": FIRST.rendezvous.id, "report": "1.1", "progress": 5, **line}
     handle = os.open(feed, os.O_WRONLY)
     os.write(handle, json.dumps(text).encode() + b"\n")
     os.close(handle)
 
 
-def report(site: Site, **more: Any) -> None:
-    path = Path(site.work, "node-0", "report.json")
+def report(host_job: HostJob, **more: Any) -> None:
+    path = Path(host_job.work, "node-0", "report.json")
     path.with_suffix(".new").write_text(json.dumps({"state": "running", "generation": 1, **more}))
     path.with_suffix(".new").replace(path)
 
 
-def test_a_launcher_is_answered(followed: Following, site: Site) -> None:
+def test_a_launcher_is_answered(followed: Following, host_job: HostJob) -> None:
     eventually(lambda: not followed.seen()[1])
-    say(site)
-    answer = Path(site.work, "node-0", "answer")
+    say(host_job)
+    answer = Path(host_job.work, "node-0", "answer")
     assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t1 token:")
-    assert followed.vitals.progress == {0: 5}
+    assert followed.detector.progress == {0: 5}
 
 
-def test_what_is_no_tick_ends_nothing(followed: Following, site: Site) -> None:
+def test_what_is_no_tick_ends_nothing(followed: Following, host_job: HostJob) -> None:
     eventually(lambda: not followed.seen()[1])
-    say(site, node="none")
-    say(site, tick="t2")
-    answer = Path(site.work, "node-0", "answer")
+    say(host_job, node="none")
+    say(host_job, tick="t2")
+    answer = Path(host_job.work, "node-0", "answer")
     assert eventually(lambda: answer.exists() and answer.read_text()).startswith("t2 ")
 
 
-def test_a_host_is_read_again_when_a_launcher_says_that_its_report_is_new(followed: Following, site: Site) -> None:
+def test_a_host_is_read_again_when_a_launcher_says_that_its_report_is_new(
+    followed: Following, host_job: HostJob
+) -> None:
     eventually(lambda: not followed.seen()[1])
-    say(site, report="1.1")
-    eventually(lambda: Path(site.work, "node-0", "answer").exists())
-    report(site, progress=7)
-    say(site, report="1.2")
+    say(host_job, report="1.1")
+    eventually(lambda: Path(host_job.work, "node-0", "answer").exists())
+    report(host_job, progress=7)
+    say(host_job, report="1.2")
     eventually(lambda: followed.seen()[0]["h0"].reports.get(0))
 
 
-def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Following, site: Site) -> None:
-    report(site, progress=7)
+def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Following, host_job: HostJob) -> None:
+    report(host_job, progress=7)
     seen = followed.look("h0")
     assert (seen.blind, seen.reports[0]["progress"]) == (True, 7)
 
     def put_together(seen: Any, problems: Any) -> Observed:
         silent = {host: error.message for host, error in problems.items()}
-        return together(seen, silent, {0: "h0"}, supervised=True)
+        return merge(seen, silent, {0: "h0"}, supervised=True)
 
     eventually(lambda: not followed.seen()[1])
     feed = HostFeed(followed, put_together)
     (node,) = feed.observe().nodes
     assert (node.state, node.alive, node.progress) == ("running", True, 7)
-    say(site, progress=9)
-    eventually(lambda: followed.vitals.progress)
+    say(host_job, progress=9)
+    eventually(lambda: followed.detector.progress)
     assert feed.observe().nodes[0].progress == 9  # of steps a launcher's ticks are newer than its report
 
 
-def test_a_job_is_followed_by_one(site: Site) -> None:
-    first, second = following(site), following(Site(site.host, Here("h0"), "job", "ssh"), "another")
+def test_a_job_is_followed_by_one(host_job: HostJob) -> None:
+    first, second = (
+        following(host_job),
+        following(HostJob(host_job.host, LocalTransport("h0"), "job", "ssh"), "another"),
+    )
     first.who = {**first.who, "host": "elsewhere"}
     first.start()
     eventually(lambda: not first.seen()[1])
@@ -132,13 +137,13 @@ def test_a_job_is_followed_by_one(site: Site) -> None:
     first.close()
 
 
-def test_who_takes_over_waits_for_the_leases_of_the_one_before(site: Site) -> None:
-    (Path(site.own) / "supervisor").write_text("me\n")
+def test_who_takes_over_waits_for_the_leases_of_the_one_before(host_job: HostJob) -> None:
+    (Path(host_job.own) / "supervisor").write_text("me\n")
     for me, foreign in (("me", False), ("another", True)):
-        made = following(site, me)
+        made = following(host_job, me)
         made.start()
         eventually(lambda made=made: not made.seen()[1])
-        assert made.vitals._foreign == foreign
+        assert made.detector._foreign == foreign
         made.close()
 
 
@@ -156,9 +161,9 @@ def test_a_supervisor_of_this_machine_that_has_ended_is_gone(followed: Following
 
 
 def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:
-    made = following(Site(Host("h0", dir=str(tmp_path / "dir")), Here("h0"), "job", "ssh"))
+    made = following(HostJob(Host("h0", dir=str(tmp_path / "dir")), LocalTransport("h0"), "job", "ssh"))
     made.start()
     seen, problems = made.seen()
     made.close()
     assert (seen["h0"].there, dict(problems)) == (False, {})
-    assert isinstance(seen["h0"], Seen)
+    assert isinstance(seen["h0"], HostState)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.spec.codes import CODES
+from jobctl.jobspec.spec.checks.codes import CODES
 from jobctl.main import main
 
 CASES = Path(__file__).parent / "cases"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import hold_on
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.store.lock import Locked
@@ -252,21 +252,21 @@ def test_two_ups_at_once(jobs: Jobs) -> None:
 def test_a_held_lock_names_its_holder(jobs: Jobs) -> None:
     """A holder on another machine that does not let go: it is waited for, then named; its lock can be broken."""
     line = HostLine("h1", addr=jobs.fleet[0].address)
-    site = Site(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose")
-    with hold_on([site], "lock", "up elsewhere"):
+    host_job = HostJob(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose")
+    with hold_on([host_job], "lock", "up elsewhere"):
         named = r"locked on h1 by `up elsewhere` \(pid \d+ of .* on .*\) for \d+ s"
-        with pytest.raises(Locked, match=named), hold_on([site], "lock", "up", wait=0.3):
+        with pytest.raises(Locked, match=named), hold_on([host_job], "lock", "up", wait=0.3):
             pass
         assert jobs.up("--break-lock").returncode == 0
-    with hold_on([site], "lock", "up", wait=10.0):  # sooner than it would expire
+    with hold_on([host_job], "lock", "up", wait=10.0):  # sooner than it would expire
         pass
-    site.transport.close()
+    host_job.transport.close()
 
 
 def test_a_lock_expires_when_its_holder_is_cut_off(jobs: Jobs) -> None:
     line = HostLine("h1", addr=jobs.fleet[0].address)
     cut, free = (
-        Site(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose") for _ in range(2)
+        HostJob(line, transport_to(line, SshOptions(jobs.fleet.ssh_config)), "counter", "compose") for _ in range(2)
     )
     with hold_on([cut], "lock", "up elsewhere") as held:
         held._end.set()  # no more ticks: what a cut cable looks like from the host
@@ -274,5 +274,5 @@ def test_a_lock_expires_when_its_holder_is_cut_off(jobs: Jobs) -> None:
         with hold_on([free], "lock", "up", wait=60.0):
             assert time.monotonic() - began > 2  # the last tick may have been sent long before
     free.erase()
-    for site in (cut, free):
-        site.transport.close()
+    for host_job in (cut, free):
+        host_job.transport.close()

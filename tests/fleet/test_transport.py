@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.host.engine import Engine
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.base import Result, Transport, put
 from jobctl.jobspec.deploy.transport.connecting import connect
 from jobctl.jobspec.deploy.transport.fanout import fan_out
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.spec.hosts import Host
 
@@ -39,7 +39,7 @@ def ssh(fleet: Fleet, name: str = "h1", **how: Any) -> Ssh:
 
 @pytest.fixture(params=["here", "ssh"])
 def transport(request: pytest.FixtureRequest, hosts: Fleet) -> Iterator[Transport]:
-    made: Transport = Here() if request.param == "here" else ssh(hosts)
+    made: Transport = LocalTransport() if request.param == "here" else ssh(hosts)
     yield made
     made.close()
 
@@ -528,7 +528,7 @@ def test_events_arrive_at_once(hosts: Fleet) -> None:
 
 def no_engine(transport: Transport, setting: str | None = None) -> tuple[str, str]:
     with pytest.raises(HostError) as caught:
-        Site(Host("h1", docker=setting), transport, "job", "ssh").containers.seen()
+        HostJob(Host("h1", docker=setting), transport, "job", "ssh").containers.seen()
     assert caught.value.hint
     transport.close()
     return caught.value.code, caught.value.message
@@ -568,6 +568,6 @@ def test_a_user_who_may_not_talk_to_the_engine(hosts: Fleet) -> None:
 
 def test_the_engine_of_this_machine(hosts: Fleet) -> None:
     url = f"unix://{hosts[0].socket}"
-    with Engine(Here(), url).asked() as client:
+    with Engine(LocalTransport(), url).asked() as client:
         assert client.ping()
-    assert no_engine(Here(), "unix:///no/such/socket")[0] == "docker-down"
+    assert no_engine(LocalTransport(), "unix:///no/such/socket")[0] == "docker-down"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from jobctl.jobspec.deploy.kubernetes.job_state import observe
 from jobctl.jobspec.deploy.kubernetes.kinds import JOB, PADDLE_JOB, PYTORCH_JOB, Kind
 from jobctl.jobspec.deploy.kubernetes.pods import number_of, parse_pod, role_of
-from jobctl.jobspec.deploy.kubernetes.quantity import quantity
 from jobctl.jobspec.deploy.model.observed import phase
 
 Object = dict[str, Any]
@@ -155,30 +153,3 @@ def test_without_its_objects_a_job_is_stopped() -> None:
         "starting",
         "no pod has been made yet: does its operator run, and watch this namespace?",
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("8", "8"),
-        ("500m", "0.5"),
-        ("16Gi", "17179869184"),
-        ("2k", "2000"),
-        ("2Ki", "2048"),
-        ("2M", "2000000"),
-        ("2Mi", "2097152"),
-        ("1e3", "1000"),
-        ("1.5G", "1500000000"),
-        ("2E", "2000000000000000000"),
-        ("1Ei", "1152921504606846976"),
-        (3, "3"),
-    ],
-)
-def test_quantities(text: object, number: str) -> None:
-    assert quantity(text) == Decimal(number)
-
-
-@pytest.mark.parametrize("text", ["many", "1.2.3", ".", "1ki"])
-def test_what_is_no_quantity(text: str) -> None:
-    with pytest.raises(ValueError, match=f"`{text}` is no quantity"):
-        quantity(text)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.plan.context import Context, PlanError
+from jobctl.jobspec import planner
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Etcd, HostRef, Mount, Plan, Tls
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -32,7 +32,9 @@ def make(text: str, hosts: str = HOSTS, services: Any = None, nodes: int = 2) ->
     assert loaded.spec is not None, loaded.diagnostics
     target: Any = "compose" if hosts else "local"
     known = parse_hosts(hosts, "hosts.txt").hosts
-    return planner(loaded.spec, known, None, Context(target, "/specs", "me@here", "1.0"), services=services)
+    return planner.plan(
+        loaded.spec, known, Context(target, "/specs", "me@here", "1.0"), placement=Placement(services=services or {})
+    )
 
 
 def test_one_that_exists() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.plan.context import Context, PlanError
+from jobctl.jobspec import planner
 from jobctl.jobspec.plan.generation import first_generation, next_generation, port_of
 from jobctl.jobspec.plan.types import Plan, Slot
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -24,7 +24,7 @@ def make(text: str = "", hosts: str = "", placement: Any = None) -> Plan:
     assert loaded.spec is not None, loaded.diagnostics
     target: Any = "compose" if hosts else "local"
     known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
-    return planner(loaded.spec, known, placement, Context(target, "/specs", "me@here", "1.0"))
+    return planner.plan(loaded.spec, known, Context(target, "/specs", "me@here", "1.0"), Placement(placement or {}))
 
 
 def summary(plan: Plan) -> list[tuple[int, str, str, int]]:
@@ -166,7 +166,7 @@ def test_a_command_once_per_node_starts_the_cluster_itself() -> None:
         Path("/specs/job.yaml"), f"{text}nodes: 2\ndevices: cpu:2\nmindspore: {{node_timeout: 20s}}\n", environ={}
     )
     assert loaded.spec is not None, loaded.diagnostics
-    plan = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"))
+    plan = planner.plan(loaded.spec, (), Context("local", "/specs", "me@here", "1.0"))
     assert summary(plan) == [(0, "trainer", "localhost", 1), (1, "trainer", "localhost", 1)]
     first = plan.nodes[0].launch
     assert dict(first.env) == {

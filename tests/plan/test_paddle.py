@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec import planner
 from jobctl.jobspec.launcher.control import etcd_name
-from jobctl.jobspec.plan.context import Context, PlanError
 from jobctl.jobspec.plan.generation import first_generation, next_generation
 from jobctl.jobspec.plan.types import Plan, Slot
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -24,7 +24,9 @@ def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = 
     assert loaded.spec is not None, loaded.diagnostics
     target: Any = "compose" if hosts else "local"
     known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
-    return planner(loaded.spec, known, placement, Context(target, "/specs", "me@here", "1.0"), devices)
+    return planner.plan(
+        loaded.spec, known, Context(target, "/specs", "me@here", "1.0"), Placement(placement or {}), devices
+    )
 
 
 def launcher(*devices: str) -> tuple[object, ...]:
@@ -76,7 +78,7 @@ def test_once_per_node_there_is_no_launcher() -> None:
     text = BASE.replace("script: train.py", "command: [bash, run.sh]\nper: node")
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None
-    (node,) = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0")).nodes
+    (node,) = planner.plan(loaded.spec, (), Context("local", "/specs", "me@here", "1.0")).nodes
     assert (node.launch.start, node.launch.nproc, node.launch.command) == ((), 1, ("bash", "run.sh"))
 
 

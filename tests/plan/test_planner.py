@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.plan.context import Context, PlanError, local_hosts
+from jobctl.jobspec import planner
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,
@@ -17,10 +17,11 @@ from jobctl.jobspec.plan.generation import (
     next_port,
     port_of,
 )
-from jobctl.jobspec.plan.memory import SHM_SIZE
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
-from jobctl.jobspec.plan.types import HostRef, Meeting, Member, Plan, Slot
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.plan.types import HostRef, Member, Plan, RendezvousPoint, Slot
+from jobctl.jobspec.planner.context import Context, Placement, PlanError
+from jobctl.jobspec.planner.memory import SHM_SIZE
+from jobctl.jobspec.planner.placement import local_hosts
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -37,7 +38,9 @@ def make(text: str = "", hosts: str = "", placement: Any = None, devices: Any = 
     """Plan a job on hosts, or on this machine where there are none."""
     target: Any = "compose" if hosts else "local"
     known = parse_hosts(hosts, "hosts.txt").hosts if hosts else ()
-    return planner(spec_of(text), known, placement, Context(target, "/specs", "me@here", "1.0"), devices)
+    return planner.plan(
+        spec_of(text), known, Context(target, "/specs", "me@here", "1.0"), Placement(placement or {}), devices
+    )
 
 
 def test_the_same_input_gives_the_same_plan() -> None:
@@ -49,7 +52,7 @@ def test_two_runs_of_one_name_do_not_meet() -> None:
 
     def run_id(owner: str, folder: str, target: Any) -> str:
         at = Context(target, folder, owner, "1.0")
-        return planner(spec_of(""), (), None, at, None).run_id
+        return planner.plan(spec_of(""), (), at).run_id
 
     local = {run_id(owner, folder, "local") for owner in ("me@here", "you@here") for folder in ("/specs", "/other")}
     assert len(local) == len({port_of(one, 1) for one in local}) == 4
@@ -108,7 +111,9 @@ def test_a_command_once_per_node_gets_what_torchrun_would_be_told() -> None:
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None
     launch = (
-        planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0"), {"localhost": 16}).nodes[1].launch
+        planner.plan(loaded.spec, (), Context("local", "/specs", "me@here", "1.0"), devices={"localhost": 16})
+        .nodes[1]
+        .launch
     )
     assert (launch.start, launch.command, launch.nproc) == ((), ("deepspeed", "t.py"), 1)
     assert launch.env == (
@@ -192,7 +197,7 @@ def test_devices_that_were_counted_are_dealt(hosts: str, counted: Any, ids: list
     spec = load_text(Path("/specs/job.yaml"), text, environ={}).spec
     assert spec is not None
     known = parse_hosts(hosts, "hosts.txt").hosts
-    plan = planner(spec, known, None, Context("ssh", "/specs", "me@here", "1.0"), counted)
+    plan = planner.plan(spec, known, Context("ssh", "/specs", "me@here", "1.0"), devices=counted)
     assert [node.container.devices.ids for node in plan.nodes] == ids
     assert dict(plan.counted) == counted  # and kept, so that a move is planned with the same
 
@@ -289,7 +294,7 @@ def test_shared_memory_where_no_engine_gives_too_little() -> None:
 def test_generations() -> None:
     plan = make("nodes: 2\nrendezvous: {port: 29500}\ncheckpoint: /c", "a addr=10.0.0.1\nb addr=10.0.0.2\n")
     first = first_generation(plan)
-    assert first.rendezvous == Meeting("10.0.0.1", 29500, "job-1")
+    assert first.rendezvous == RendezvousPoint("10.0.0.1", 29500, "job-1")
     assert first.members == (
         Member(0, 0, ("trainer",), "a", "10.0.0.1", 1),
         Member(1, 1, ("trainer",), "b", "10.0.0.2", 1),
@@ -298,7 +303,7 @@ def test_generations() -> None:
     second = next_generation(first, plan.nodes[1:], grace=0.0, free=lambda address, port: port != taken)
     assert (second.number, second.run_id, second.checkpoint_dir) == (2, first.run_id, "/c")
     assert second.members == (Member(1, 0, ("trainer",), "b", "10.0.0.2", 1),)
-    assert second.rendezvous == Meeting("10.0.0.2", taken + 1, "job-2")
+    assert second.rendezvous == RendezvousPoint("10.0.0.2", taken + 1, "job-2")
 
 
 def test_ports_stay_clear_of_the_ephemeral_range() -> None:
@@ -343,6 +348,6 @@ def test_trainers_of_torch_that_can_join_again() -> None:
         text = f"mode: ps\nps: {{servers: 1, trainers: 1, sync: {sync}}}\ntorch: {{rejoin: true}}\nrecovery: {{max_restarts: 4}}\n"
         loaded = load_text(Path("/specs/job.yaml"), BASE + text, environ={})
         assert loaded.spec is not None, loaded.diagnostics
-        trainer, server = planner(loaded.spec, (), None, Context("local", "/specs", "me@here", "1.0")).nodes
+        trainer, server = planner.plan(loaded.spec, (), Context("local", "/specs", "me@here", "1.0")).nodes
         assert (trainer.launch.after, trainer.launch.until, trainer.launch.rejoin) == ("server", "", rejoin)
         assert (server.launch.after, server.launch.until, server.launch.rejoin) == ("", "trainer", None)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from jobctl.jobspec.plan.context import Context
+from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import Plan
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context
+from jobctl.jobspec.spec.checks.targets import check_target
 from jobctl.jobspec.spec.load import Loaded, load_spec, load_text
-from jobctl.jobspec.spec.target_checks import check_target
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in (ROOT / "examples").glob("*/job.yaml"))
@@ -29,7 +29,7 @@ def planned(loaded: Loaded) -> Plan | None:
     """Return the plan of a spec for a cluster, None where `validate` refuses it. Its code is said to be empty."""
     if loaded.spec is None or refusals(loaded):
         return None
-    plan = planner(loaded.spec, (), None, Context("kubernetes", "/home/ada/job", "ada@desk", "0.1.0"))
+    plan = planner.plan(loaded.spec, (), Context("kubernetes", "/home/ada/job", "ada@desk", "0.1.0"))
     return plan if plan.code is None else replace(plan, code=replace(plan.code, version="0" * 16, archive="H4sIAA=="))
 
 

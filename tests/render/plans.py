@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobctl.jobspec.plan.context import Context, Target
+from jobctl.jobspec import planner
 from jobctl.jobspec.plan.types import (
     Checkpoint,
     Code,
@@ -25,7 +25,7 @@ from jobctl.jobspec.plan.types import (
     Ulimit,
     Value,
 )
-from jobctl.jobspec.planner import planner
+from jobctl.jobspec.planner.context import Context, Target
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -276,7 +276,7 @@ def planned(text: str, target: Target) -> Plan:
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
     hosts = parse_hosts("gpu01 addr=10.0.0.1 slots=2\ngpu02 addr=10.0.0.2 slots=2\n", "hosts.txt").hosts
-    return planner(loaded.spec, hosts, None, Context(target, "/specs", "ada@desk", "1.0"))
+    return planner.plan(loaded.spec, hosts, Context(target, "/specs", "ada@desk", "1.0"))
 
 
 def _with_etcd(target: str) -> Plan:

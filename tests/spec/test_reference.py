@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from jobctl.jobspec.spec import pod_parts
-from jobctl.jobspec.spec.codes import CODES, LATER
+from jobctl.jobspec.spec.checks.codes import CODES, LATER
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.reference import codes_page, models_in, spec_page

@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.supervise.loop import Supervisor, is_over
-from tests.deploy.test_carry_out import RUNNING, TWO, Now
+from tests.deploy.test_executor import RUNNING, TWO, Now
 
 
 def on(*hosts: str) -> Plan:
@@ -35,7 +35,7 @@ def job(tmp_path: Path) -> JobDir:
 def watching(job: JobDir, hosts: tuple[str, ...] = ("h0", "h1", "h2")) -> Supervisor:
     """A supervisor of the job, which these hosts may run."""
     deployer: Any = SimpleNamespace(
-        job=job, plan=job.plan(), reach=job.reach(), where=lambda: hosts, homes=lambda observed: ()
+        job=job, plan=job.plan(), inventory=job.inventory(), where=lambda: hosts, free_hosts=lambda observed: ()
     )
     made = Supervisor(deployer, Now(), lambda text: None)
     made._plan()
@@ -44,7 +44,7 @@ def watching(job: JobDir, hosts: tuple[str, ...] = ("h0", "h1", "h2")) -> Superv
 
 def change_of(supervisor: Supervisor, observed: Observed = RUNNING) -> str | None:
     """What the supervisor knows of a change that can be made now."""
-    feed: Any = SimpleNamespace(vitals=SimpleNamespace(cleared=frozenset, too_few=bool))
+    feed: Any = SimpleNamespace(detector=SimpleNamespace(cleared=frozenset, too_few=bool))
     assert supervisor.deployer.plan is not None
     return supervisor._world(observed, supervisor.deployer.plan, feed, 5.0).change
 
@@ -98,7 +98,7 @@ def test_a_supervisor_whose_job_is_forgotten_ends_though_no_host_answers(job: Jo
         shutil.rmtree(job.root)
         raise silent
 
-    feed: Any = SimpleNamespace(vitals=None, observe=hear, wait=lambda seconds: None)
+    feed: Any = SimpleNamespace(detector=None, observe=hear, wait=lambda seconds: None)
     supervisor = watching(job)
     assert supervisor.run(feed) == "the job is down"
     assert is_over(supervisor.deployer)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobctl.jobspec.deploy.model.control import Control, Ledger, Result
+from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
-from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint, Rule
+from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (
     Change,
@@ -26,7 +27,6 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.failures import MUSTER, SETTLE, first_failure, judge
-from jobctl.jobspec.supervise.notice import failure_details
 
 NOW = 1000.0
 POLICY = Recovery(
@@ -55,7 +55,7 @@ def node(index: int, state: str = "running", **changes: object) -> ObservedNode:
 def job(*nodes: ObservedNode, number: int = 1, command: str = "run", ledger: Ledger | None = None) -> Observed:
     """A job of these nodes, all of them members of generation `number`."""
     members = tuple(Member(n.node, n.node, ("trainer",), n.host, f"127.0.0.{n.node + 2}", 1) for n in nodes)
-    meeting = Meeting("127.0.0.2", 20000, f"job-{number}")
+    meeting = RendezvousPoint("127.0.0.2", 20000, f"job-{number}")
     generation = Generation("job", "job-1", number, command, 0.0, members, meeting, None)  # type: ignore[arg-type]
     return Observed(Control(generation, ledger or Ledger(900.0)), nodes, supervised=True)
 
@@ -138,15 +138,15 @@ def test_a_launcher_that_was_never_started() -> None:
     ("seen", "why"),
     [
         (Observed(Control(), (), True), "the job is not up"),
-        (job(node(0), command="stop", ledger=Ledger(1.0, result=Result("stopped", "x", 2.0))), "the job stopped"),
-        (job(node(0), ledger=Ledger(1.0, result=Result("failed", "x", 2.0))), "the job failed"),
+        (job(node(0), command="stop", ledger=Ledger(1.0, result=JobResult("stopped", "x", 2.0))), "the job stopped"),
+        (job(node(0), ledger=Ledger(1.0, result=JobResult("failed", "x", 2.0))), "the job failed"),
     ],
 )
 def test_nothing_to_supervise(seen: Observed, why: str) -> None:
     assert decide(seen, POLICY, NOW) == Leave(why)
 
 
-STOPPED = job(node(0), node(1), command="stop", ledger=Ledger(1.0, result=Result("stopped", "x", 2.0)))
+STOPPED = job(node(0), node(1), command="stop", ledger=Ledger(1.0, result=JobResult("stopped", "x", 2.0)))
 
 
 def test_a_host_that_does_not_know_that_the_job_is_over_is_told_before_the_supervisor_leaves() -> None:

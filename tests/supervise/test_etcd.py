@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_alone, newest, parse_control
-from jobctl.jobspec.deploy.model.liveness import MARGIN, Vitals, tick_of
+from jobctl.jobspec.deploy.model.liveness import MARGIN, FailureDetector, tick_of
 from jobctl.jobspec.plan.types import Alone, Generation, Rule
 from jobctl.jobspec.render.payload import control_json
 
@@ -21,15 +21,15 @@ class Heard:
 
     def __init__(self, generation: Generation = WITH) -> None:
         self.now = 100.0
-        self.vitals = Vitals(lambda: self.now, "me")
-        self.vitals.expect(generation)
+        self.detector = FailureDetector(lambda: self.now, "me")
+        self.detector.expect(generation)
         self.stamp = ""
 
     def line(self, node: int, *gone: int) -> str | None:
         """Hear a launcher's tick, which says that others have no lease."""
         line: dict[str, Any] = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1}
         line |= {"echo": self.stamp or None, "unheard": {str(other): 1.0 for other in gone}}
-        answer = self.vitals.hear(tick_of(line), f"h{node}")
+        answer = self.detector.hear(tick_of(line), f"h{node}")
         self.stamp = answer.split()[1] if answer else self.stamp
         return answer
 
@@ -38,7 +38,7 @@ class Heard:
         for _ in range(round(seconds)):
             self.now += 1.0
             for node in nodes:
-                self.vitals.hear_host(f"h{node}")
+                self.detector.hear_host(f"h{node}")
                 self.line(node, *gone)
 
 
@@ -46,38 +46,38 @@ def test_a_node_is_dead_once_etcd_says_so() -> None:
     heard = Heard()
     heard.later(3, 0, 1, 2)
     heard.later(10 + MARGIN + 1, 0, 1)
-    assert heard.vitals.cleared() == frozenset()  # only we cannot hear it
+    assert heard.detector.cleared() == frozenset()  # only we cannot hear it
     heard.later(2, 0, 1, gone=(2,))
-    assert heard.vitals.cleared() == frozenset({2})
+    assert heard.detector.cleared() == frozenset({2})
 
 
 def test_whom_we_hear_is_not_dead_whatever_etcd_says() -> None:
     heard = Heard()
     heard.later(20, 0, 1, 2, gone=(2,))
-    assert heard.vitals.cleared() == frozenset()
+    assert heard.detector.cleared() == frozenset()
 
 
 def test_most_may_be_dead() -> None:
     heard = Heard()
     heard.later(3, 0, 1, 2)
     heard.later(10 + MARGIN + 1, 0, gone=(1, 2))
-    assert (heard.vitals.cleared(), heard.vitals.too_few()) == (frozenset({1, 2}), False)
+    assert (heard.detector.cleared(), heard.detector.too_few()) == (frozenset({1, 2}), False)
 
 
 def test_where_nobody_is_heard_the_new_launchers_ask_etcd() -> None:
     heard = Heard()
     heard.later(3, 0, 1, 2)
     heard.later(10 + MARGIN - 1)
-    assert heard.vitals.cleared() == frozenset()
+    assert heard.detector.cleared() == frozenset()
     heard.later(2)
-    assert heard.vitals.cleared() == frozenset({0, 1, 2})
+    assert heard.detector.cleared() == frozenset({0, 1, 2})
 
 
 def test_without_etcd_half_have_to_be_heard() -> None:
     heard = Heard(replace(WITH, alone=None))
     heard.later(3, 0, 1, 2)
     heard.later(40)
-    assert (heard.vitals.cleared(), heard.vitals.too_few()) == (frozenset(), True)
+    assert (heard.detector.cleared(), heard.detector.too_few()) == (frozenset(), True)
 
 
 def test_what_launchers_began_is_the_newest_and_counts() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery, Rule
+from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint, Rule
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Grow, Repair, Restart, Wait, World
 
@@ -22,7 +22,7 @@ GENERATION = Generation(
     "run",
     0.0,
     tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 1) for n in range(3)),
-    Meeting("10.0.0.0", 20000, "job-4"),
+    RendezvousPoint("10.0.0.0", 20000, "job-4"),
     None,
 )
 HOMES = {0: "h0", 1: "h1", 2: "h2"}
@@ -56,17 +56,19 @@ HOST_FAILURE = Failure(4, NOW, 1, "h1", None, None, "host", 7, 0.0, reason="h1 i
 
 
 def test_a_lost_node_moves_to_a_spare() -> None:
-    decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, world(cleared=frozenset({1}), homes=("s1", "s2")))
+    decision = decide(
+        job(node(0), lost(1), node(2)), POLICY, NOW, world(cleared=frozenset({1}), free_hosts=("s1", "s2"))
+    )
     assert decision == Restart("node 1: h1 is lost", HOST_FAILURE, 0.0, {1: "s1"})
 
 
 def test_not_before_it_is_certain_that_it_cannot_run() -> None:
-    decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, world(homes=("s1",)))
+    decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, world(free_hosts=("s1",)))
     assert decision == Wait("node 1: h1 is not heard; moves once it cannot run there any more (30 s)", lasting=False)
 
 
 def test_nothing_moves_when_half_is_gone() -> None:
-    decision = decide(job(node(0), lost(1), lost(2)), POLICY, NOW, world(homes=("s1", "s2"), too_few=True))
+    decision = decide(job(node(0), lost(1), lost(2)), POLICY, NOW, world(free_hosts=("s1", "s2"), too_few=True))
     assert isinstance(decision, Wait)
     assert "nobody can tell who is cut off" in decision.reason
 
@@ -74,7 +76,7 @@ def test_nothing_moves_when_half_is_gone() -> None:
 def test_what_fails_meanwhile_waits_too() -> None:
     """Its peers fail when a host goes: they begin again together with its node, wherever that will be."""
     broken = node(0, state="failed", failure=failed(node=0, host="h0"))
-    assert isinstance(decide(job(broken, lost(1), node(2)), POLICY, NOW, world(homes=("s1",))), Wait)
+    assert isinstance(decide(job(broken, lost(1), node(2)), POLICY, NOW, world(free_hosts=("s1",))), Wait)
 
 
 @pytest.mark.parametrize("how", ["replace", "shrink"])
@@ -89,7 +91,7 @@ def test_without_a_spare_the_job_shrinks_if_it_can(how: Any) -> None:
 
 
 def test_of_two_one_moves_and_one_is_left_out() -> None:
-    around = world(cleared=frozenset({1, 2}), homes=("s1",), least=2)
+    around = world(cleared=frozenset({1, 2}), free_hosts=("s1",), least=2)
     decision = decide(job(node(0), lost(1), lost(2)), POLICY, NOW, around)
     assert isinstance(decision, Restart)
     assert (decision.moves, decision.without) == ({1: "s1"}, {2})
@@ -97,7 +99,7 @@ def test_of_two_one_moves_and_one_is_left_out() -> None:
 
 def test_it_waits_where_it_is_to_wait_and_not_for_ever() -> None:
     policy = replace(POLICY, on_host_loss="wait", wait_timeout=60.0)
-    around = world(cleared=frozenset({1}), homes=("s1",), least=1)
+    around = world(cleared=frozenset({1}), free_hosts=("s1",), least=1)
     assert isinstance(decide(job(node(0), lost(1), node(2)), policy, NOW, around), Wait)
     late = decide(job(node(0), lost(1), node(2)), policy, NOW, replace(around, waited=61.0))
     assert late == GiveUp(
@@ -108,7 +110,7 @@ def test_it_waits_where_it_is_to_wait_and_not_for_ever() -> None:
 
 def test_it_fails_where_it_is_to_fail() -> None:
     policy = replace(POLICY, on_host_loss="fail")
-    decision = decide(job(node(0), lost(1), node(2)), policy, NOW, world(cleared=frozenset({1}), homes=("s1",)))
+    decision = decide(job(node(0), lost(1), node(2)), policy, NOW, world(cleared=frozenset({1}), free_hosts=("s1",)))
     assert decision == GiveUp("node 1: h1 is not heard; `recovery.on_host_loss` is `fail`", HOST_FAILURE)
 
 
@@ -116,20 +118,20 @@ def test_a_launcher_that_belongs_elsewhere_is_removed_while_a_node_is_waited_for
     """With etcd it may hold the lease of the lost node: then the node could never begin anywhere."""
     stray = node(1, host="s1", generation=3)
     seen = job(node(0), lost(1), node(2), strays=(stray,))
-    assert decide(seen, POLICY, NOW, world(homes=("s2",))) == Repair("node 1 on s1 belongs elsewhere now")
-    assert isinstance(decide(seen, POLICY, NOW, world(cleared=frozenset({1}), homes=("s2",))), Restart)
+    assert decide(seen, POLICY, NOW, world(free_hosts=("s2",))) == Repair("node 1 on s1 belongs elsewhere now")
+    assert isinstance(decide(seen, POLICY, NOW, world(cleared=frozenset({1}), free_hosts=("s2",))), Restart)
 
 
 def test_a_lost_host_counts_as_a_failure() -> None:
     ledger = Ledger(900.0, failures=tuple(failed(generation=n) for n in (1, 2, 3)))
     decision = decide(
-        job(node(0), lost(1), node(2), ledger=ledger), POLICY, NOW, world(cleared=frozenset({1}), homes=("s1",))
+        job(node(0), lost(1), node(2), ledger=ledger), POLICY, NOW, world(cleared=frozenset({1}), free_hosts=("s1",))
     )
     assert isinstance(decision, GiveUp)
 
 
 def test_it_goes_where_up_has_planned_it_already() -> None:
-    around = world(cleared=frozenset({1}), homes=("s1", "s2"), planned={**HOMES, 1: "s2"})
+    around = world(cleared=frozenset({1}), free_hosts=("s1", "s2"), planned={**HOMES, 1: "s2"})
     decision = decide(job(node(0), lost(1), node(2)), POLICY, NOW, around)
     assert isinstance(decision, Restart)
     assert decision.moves == {1: "s2"}
@@ -137,12 +139,12 @@ def test_it_goes_where_up_has_planned_it_already() -> None:
 
 def test_a_node_that_is_seen_elsewhere_is_lost_all_the_same() -> None:
     """Whoever moved it was killed before the next generation began."""
-    decision = decide(job(node(0), node(1, host="s1"), node(2)), POLICY, NOW, world(homes=("s1",)))
+    decision = decide(job(node(0), node(1, host="s1"), node(2)), POLICY, NOW, world(free_hosts=("s1",)))
     assert isinstance(decision, Wait)
 
 
 def test_no_node_moves_to_a_host_that_was_excluded() -> None:
-    spares = world(cleared=frozenset({1}), homes=("s1", "s2"))
+    spares = world(cleared=frozenset({1}), free_hosts=("s1", "s2"))
     ledger = Ledger(900.0, excluded=("s1",))
     assert decide(job(node(0), lost(1), node(2), ledger=ledger), POLICY, NOW, spares).moves == {1: "s2"}
 
@@ -189,7 +191,7 @@ def failing(**how: Any) -> Observed:
     ],
 )
 def test_a_broken_host_is_left(line: str) -> None:
-    decision = decide(failing(tail=(line,), kind="exit", exit_code=1), POLICY, NOW, world(homes=("s1",)))
+    decision = decide(failing(tail=(line,), kind="exit", exit_code=1), POLICY, NOW, world(free_hosts=("s1",)))
     assert isinstance(decision, Restart)
     assert (decision.moves, decision.exclude) == ({1: "s1"}, {"h1"})
 
@@ -202,7 +204,7 @@ def test_where_there_is_no_other_host_it_stays() -> None:
 
 
 def test_an_address_that_looks_like_a_fault_is_none() -> None:
-    decision = decide(failing(tail=("NVRM: Xid (PCI:0000:79:00): 13, pid=1",)), POLICY, NOW, world(homes=("s1",)))
+    decision = decide(failing(tail=("NVRM: Xid (PCI:0000:79:00): 13, pid=1",)), POLICY, NOW, world(free_hosts=("s1",)))
     assert isinstance(decision, Restart)
     assert decision.exclude == frozenset()
 
@@ -242,12 +244,12 @@ def test_the_specs_rules_go_first() -> None:
 def test_a_node_that_fails_on_one_host_time_and_again_moves() -> None:
     before = tuple(failed(generation=n) for n in (2, 3))
     observed = replace(failing(), control=Control(GENERATION, Ledger(900.0, failures=before)))
-    decision = decide(observed, POLICY, NOW, world(homes=("s1",)))
+    decision = decide(observed, POLICY, NOW, world(free_hosts=("s1",)))
     assert isinstance(decision, Restart)
     assert (decision.moves, decision.exclude) == ({1: "s1"}, {"h1"})
     progressed = tuple(replace(f, progress=f.generation) for f in before)
     observed = replace(observed, control=Control(GENERATION, Ledger(900.0, failures=progressed)))
-    decision = decide(observed, POLICY, NOW, world(homes=("s1",)))
+    decision = decide(observed, POLICY, NOW, world(free_hosts=("s1",)))
     assert isinstance(decision, Restart)
     assert decision.moves == {}
 
@@ -258,7 +260,7 @@ def test_the_nodes_of_a_host_move_to_one_spare() -> None:
     generation = replace(GENERATION, members=members)
     server = replace(lost(3), role="server", host="h1")
     seen = Observed(Control(generation, Ledger(900.0)), (node(0), lost(1), node(2), server), supervised=True)
-    world = World(cleared=frozenset({1, 3}), homes=("spare", "other"), planned=HOMES | {3: "h1"}, least=4)
+    world = World(cleared=frozenset({1, 3}), free_hosts=("spare", "other"), planned=HOMES | {3: "h1"}, least=4)
     decision = decide(seen, POLICY, NOW, world)
     assert isinstance(decision, Restart)
     assert (decision.moves, decision.without) == ({1: "spare", 3: "spare"}, frozenset())

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.context import PlanError
 from jobctl.jobspec.plan.types import Failure, HostRef, Plan
+from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
-from tests.deploy.test_carry_out import RUNNING, TWO, Now
+from tests.deploy.test_executor import RUNNING, TWO, Now
 
 LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
 NO_CODE = HostError("s1", "not-prepared", "the code that runs is not there")
 
 
-def moved(plan: Plan, source: object, reach: object, moves: Mapping[int, str]) -> Plan:
+def moved(plan: Plan, source: object, inventory: object, moves: Mapping[int, str]) -> Plan:
     """The plan with nodes on other hosts, as the planner makes it."""
     return replace(
         plan,
@@ -39,11 +39,11 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     monkeypatch.setattr(actions, "with_moves", moved)
     job = JobDir(tmp_path / "jobs" / "job")
     job.create()
-    reach = Reach(tuple(Host(name) for name in ("h0", "h1", "s1", "s2")))
+    inventory = Inventory(tuple(Host(name) for name in ("h0", "h1", "s1", "s2")))
     job.remember({"reach": None, "job": "job"}, TWO, {"spec": {}})
-    monkeypatch.setattr(JobDir, "reach", lambda self: reach)
-    deployer: Any = SimpleNamespace(job=job, plan=TWO, reach=reach)
-    deployer.settle_in = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
+    monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
+    deployer: Any = SimpleNamespace(job=job, plan=TWO, inventory=inventory)
+    deployer.provision = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
     return Supervisor(deployer, Now(), lambda text: None)
 
 
@@ -78,8 +78,8 @@ def test_hosts_that_come_while_the_supervisor_begins_are_not_missed(
 ) -> None:
     """It follows the hosts that it was started with, and that takes seconds: a spare of that moment would never be used."""
     supervisor._plan()
-    more = Reach((*supervisor.deployer.reach.hosts, Host("s3")))  # type: ignore[union-attr]
-    monkeypatch.setattr(JobDir, "reach", lambda self: more)
+    more = Inventory((*supervisor.deployer.inventory.hosts, Host("s3")))  # type: ignore[union-attr]
+    monkeypatch.setattr(JobDir, "inventory", lambda self: more)
     late = Supervisor(supervisor.deployer, Now(), lambda text: None)
     with pytest.raises(HostsChanged):
         late._plan()
@@ -118,7 +118,7 @@ def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_mo
     supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     supervisor.actions.return_moved(replace(RUNNING, unreachable={"h1": "not heard"}), Repair(""))
-    monkeypatch.setattr(JobDir, "reach", lambda self: Reach((Host("h0"), Host("h1")), left=("h1",)))
+    monkeypatch.setattr(JobDir, "inventory", lambda self: Inventory((Host("h0"), Host("h1")), left=("h1",)))
     supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy.model import liveness as vitals
-from jobctl.jobspec.deploy.model.liveness import Vitals
+from jobctl.jobspec.deploy.model import liveness as detector
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.launcher.lease import Lease
 
 from .world import POLICY, Bugs, Sim, Twice
@@ -152,7 +152,7 @@ def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
     sim.run(sim.timeout + 12.0)
     generation = sim.newest().generation
     assert generation is not None
-    assert (generation.number, sim.newest().homes[3], sim.all_train()) == (2, "h4", True)
+    assert (generation.number, sim.newest().placement[3], sim.all_train()) == (2, "h4", True)
 
 
 class CountsFromArrival(Lease):
@@ -185,21 +185,21 @@ class CountsHalf(Lease):
         return max(found) if found else None
 
 
-class ListensToNobody(Vitals):
+class ListensToNobody(FailureDetector):
     """What launchers say of others is not asked."""
 
     def _is_clear(self, node, said, generation, now):  # type: ignore[no-untyped-def]
-        return now >= self._heard.get(node, self._began) + generation.host_timeout + vitals.MARGIN
+        return now >= self._heard.get(node, self._began) + generation.host_timeout + detector.MARGIN
 
 
-class Impatient(Vitals):
+class Impatient(FailureDetector):
     """Does not wait until leases are over."""
 
     def _is_clear(self, node, said, generation, now):  # type: ignore[no-untyped-def]
         return now >= self._heard.get(node, self._began) + generation.host_timeout / 2
 
 
-class TrustsHeirs(Vitals):
+class TrustsHeirs(FailureDetector):
     """Whoever supervised before, elsewhere, is taken for dead."""
 
     def succeed(self) -> None:
@@ -209,21 +209,21 @@ class TrustsHeirs(Vitals):
         return True
 
 
-class TakesTheMissingForSilent(Vitals):
+class TakesTheMissingForSilent(FailureDetector):
     """Whoever does not run now is taken for one that never did."""
 
     def miss(self, looked: Mapping[int, float]) -> None:
         self._missed = {node: (at - 60.0, at) for node, at in looked.items()}
 
 
-class MovesForAFew(Vitals):
+class MovesForAFew(FailureDetector):
     """Moves although less than half are heard."""
 
     def cleared(self) -> frozenset[int]:
         generation, now = self.generation, self.now()
         if generation is None:
             return frozenset()
-        said = {node: s for node, s in self._said.items() if s.after >= now - vitals.RECENT}
+        said = {node: s for node, s in self._said.items() if s.after >= now - detector.RECENT}
         nodes = {member.node for member in generation.members}
         return frozenset(node for node in nodes - set(said) if self._is_clear(node, said, generation, now))
 
@@ -263,14 +263,14 @@ def shows_twice(live: Callable[[int], object]) -> Callable[[int], bool]:
         (Bugs(lease=CountsFromArrival), 829),
         (Bugs(lease=StartsUnasked), 332),
         (Bugs(lease=CountsHalf), 4),
-        (Bugs(vitals=ListensToNobody), 8),
-        (Bugs(vitals=Impatient), 4),
-        (Bugs(vitals=TrustsHeirs), 29),
-        (Bugs(vitals=TakesTheMissingForSilent), 1682),
-        (Bugs(vitals=MovesForAFew), 11),
+        (Bugs(detector=ListensToNobody), 8),
+        (Bugs(detector=Impatient), 4),
+        (Bugs(detector=TrustsHeirs), 29),
+        (Bugs(detector=TakesTheMissingForSilent), 1682),
+        (Bugs(detector=MovesForAFew), 11),
     ],
     ids=lambda value: (
-        (value.vitals if value.lease is Lease else value.lease).__name__ if isinstance(value, Bugs) else None
+        (value.detector if value.lease is Lease else value.lease).__name__ if isinstance(value, Bugs) else None
     ),
 )
 def test_bugs_put_there_on_purpose_are_found(bugs: Bugs, first: int) -> None:

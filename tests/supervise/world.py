@@ -14,11 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
-from jobctl.jobspec.deploy.model.control import NOTHING, Control, Ledger, Result, age, newest
-from jobctl.jobspec.deploy.model.liveness import EXPIRY, Vitals, tick_of
+from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.plan.types import Failure, Generation, Meeting, Member, Recovery
+from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.pauses import UNFIT
@@ -38,7 +38,7 @@ class Bugs:
     """What is broken on purpose, so that it can be seen that it would be found."""
 
     lease: type[Lease] = Lease
-    vitals: type[Vitals] = Vitals
+    detector: type[FailureDetector] = FailureDetector
     forgets: bool = False  # failures are not handed on with the generation that begins because of them
     once: bool = False  # a generation that did not reach a host is not handed to it again
 
@@ -174,7 +174,7 @@ class Supervisor:
 
     def __init__(self, sim: Sim, machine: str) -> None:
         self.sim, self.machine, self.alive, self.paused = sim, machine, True, False
-        self.vitals = sim.bugs.vitals(lambda: self.sim.now, f"{machine}{sim.count()}")
+        self.detector = sim.bugs.detector(lambda: self.sim.now, f"{machine}{sim.count()}")
         self.links = {name: Link(whole=sim.is_whole(machine, name)) for name in sim.hosts}
         self.control = NOTHING
         self.reached: dict[str, bool] = {}  # hosts, and whether they can be reached, as this look has found them
@@ -219,17 +219,17 @@ class Supervisor:
                 self.sim.end(self)
             return
         if host.followed_by not in ("", self.machine):
-            self.vitals.succeed()
+            self.detector.succeed()
         host.follower, host.followed_by, host.follower_heard = self, self.machine, self.sim.now
         link.open, link.heard = True, self.sim.now
 
     def hear(self, host: Host, link: Link, line: Any) -> None:
         link.heard = self.sim.now
-        self.vitals.hear_host(host.name)
+        self.detector.hear_host(host.name)
         if line == "t":
             link.down.append((self.sim.later(host.name, 1), (-1, "", "")))
             return
-        answer = self.vitals.hear(tick_of(line), host.name)
+        answer = self.detector.hear(tick_of(line), host.name)
         if answer is not None:
             link.down.append((self.sim.later(host.name, 1), (line["node"], *answer.split())))
 
@@ -239,7 +239,7 @@ class Supervisor:
     def tries(self, name: str) -> bool:
         """Say whether a host can be reached now."""
         link, host = self.links[name], self.sim.hosts[name]
-        return link.whole and link.open and host.acts and self.vitals.silent(name) is None
+        return link.whole and link.open and host.acts and self.detector.silent(name) is None
 
     def look(self) -> None:
         self.reached = {name: self.tries(name) for name in self.sim.hosts}
@@ -249,16 +249,16 @@ class Supervisor:
         generation = self.control.generation
         if generation is None:
             return
-        self.vitals.expect(generation)
+        self.detector.expect(generation)
         self.unfit = {host: at for host, at in self.unfit.items() if self.sim.now - at < UNFIT}
-        homes = self.control.homes
+        homes = self.control.placement
         there = {node: name for node, name in homes.items() if self.reaches(name)}
         missing = [n for n, name in there.items() if all(x.node != n for x in self.sim.hosts[name].launchers)]
-        self.vitals.miss(dict.fromkeys(missing, self.sim.now))
+        self.detector.miss(dict.fromkeys(missing, self.sim.now))
         taken = {*homes.values(), *self.sim.plan.values(), *self.unfit}
         world = World(
-            self.vitals.cleared(),
-            self.vitals.too_few(),
+            self.detector.cleared(),
+            self.detector.too_few(),
             tuple(host.name for host in reached if host.name not in taken),
             self.sim.plan,
             self.sim.least,
@@ -282,9 +282,9 @@ class Supervisor:
         elif isinstance(decision, GiveUp):
             ledger = self.control.ledger
             ledger = ledger.with_failure(decision.failure) if decision.failure else ledger
-            self.end_as(Result("failed", decision.reason, self.sim.now), ledger)
+            self.end_as(JobResult("failed", decision.reason, self.sim.now), ledger)
         elif isinstance(decision, Succeed):
-            self.end_as(Result("succeeded", "all nodes ended with code 0", self.sim.now), self.control.ledger)
+            self.end_as(JobResult("succeeded", "all nodes ended with code 0", self.sim.now), self.control.ledger)
         elif isinstance(decision, Leave):
             self.sim.end(self)
 
@@ -313,7 +313,7 @@ class Supervisor:
 
     def homes(self, generation: Generation) -> dict[int, str]:
         """Where nodes belong: one that is left out stays where it is planned."""
-        return self.sim.plan | Control(generation).homes
+        return self.sim.plan | Control(generation).placement
 
     def begin(self, homes: dict[int, str], without: frozenset[int], ledger: Ledger, cause: str) -> None:
         """Begin a generation, if enough nodes stand ready, and more than before where that is what it is for."""
@@ -326,7 +326,7 @@ class Supervisor:
         self.control = Control(generation, self.control.ledger if self.sim.bugs.forgets else ledger)
         self.sim.restarts += 1
         self.sim.causes.setdefault(generation.number, set()).add(cause)
-        self.vitals.expect(generation)
+        self.detector.expect(generation)
         self.tidy()
 
     def can_start(self, node: int, name: str) -> bool:
@@ -339,7 +339,7 @@ class Supervisor:
         self.unfit[name] = self.sim.now
         return False
 
-    def end_as(self, result: Result, ledger: Ledger) -> None:
+    def end_as(self, result: JobResult, ledger: Ledger) -> None:
         """End the job, on all hosts that can be reached."""
         assert self.control.generation is not None
         generation = replace(self.control.generation, command="finish")
@@ -349,7 +349,7 @@ class Supervisor:
     def tidy(self) -> None:
         """Start what is missing, remove what belongs elsewhere, hand out the generation."""
         assert self.control.generation is not None
-        homes = self.control.homes
+        homes = self.control.placement
         for name, host in self.sim.hosts.items():
             if not self.reaches(name):
                 continue
@@ -454,7 +454,7 @@ class Sim:
 
     def generation(self, homes: dict[int, str], number: int) -> Generation:
         members = tuple(Member(n, r, ("trainer",), h, h, 1) for r, (n, h) in enumerate(sorted(homes.items())))
-        meeting = Meeting("h0", 1, f"g{number}-{self.count()}")
+        meeting = RendezvousPoint("h0", 1, f"g{number}-{self.count()}")
         return Generation("sim", "sim", number, "run", 0.0, members, meeting, None, self.timeout)
 
     def datagram(self, sender: Host, to: Host, deliver: Callable[[Launcher], None]) -> None:

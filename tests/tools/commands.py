@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 T = TypeVar("T")
-HEAVY = ("docker", "fabric", "jinja2", "paramiko", "psutil", "yaml")  # imported by commands when they need them
+HEAVY = ("docker", "fabric", "jinja2", "paramiko", "yaml")  # imported by commands when they need them
 
 
 def run(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -23,16 +23,16 @@ from jobctl.jobspec.plan.types import Generation, Node, Plan
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
-    from jobctl.jobspec.deploy.model.liveness import Vitals
-    from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+    from jobctl.jobspec.deploy.model.liveness import FailureDetector
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 
-Victim = Literal["process", "container", "host"]  # what `strike` kills, or plays the loss of
-PLAYED = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
+FaultTarget = Literal["process", "container", "host"]  # what `inject_fault` kills, or plays the loss of
+BLACKOUT = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
 Failures = Mapping[str, DeployError]  # by the names of the hosts that could not do it
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RuntimeInputs:
     """What processes get at run time only: `up`'s environment, and the values of secrets by name."""
 
     environ: Mapping[str, str]
@@ -40,9 +40,9 @@ class Start:
 
 
 class Feed(Protocol):
-    """What the hosts of a job tell its supervisor by themselves; `vitals` knows who was heard, and answers launchers."""
+    """What the hosts of a job tell its supervisor by themselves; `detector` knows who was heard, and answers launchers."""
 
-    vitals: Vitals
+    detector: FailureDetector
 
     def wait(self, seconds: float) -> None:
         """Return when something changed, or after `seconds`."""
@@ -98,7 +98,7 @@ class Handle(Protocol):
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job (None: for any); finds everything that is wrong, and changes nothing."""
 
-    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Reader | None:
         """Return what reads the chosen logs (with `last` so many lines of each), None if the job has none any more."""
 
     def events(self) -> Events:
@@ -123,7 +123,7 @@ class Deployer(Handle, Protocol):
     image: Image | None
 
     @property
-    def reach(self) -> Reach | None:
+    def inventory(self) -> Inventory | None:
         """Return the hosts that it was made for, and how they are reached; None on this machine."""
 
     def reach_out(self) -> None:
@@ -147,19 +147,19 @@ class Deployer(Handle, Protocol):
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
 
-    def prepare(self, plan: Plan, start: Start) -> Failures:
+    def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these where the job runs: while a job changes, `prepare` keeps those it had."""
 
-    def started_with(self) -> Start | None:
+    def started_with(self) -> RuntimeInputs | None:
         """Return what processes got at the last `prepare`, as far as it is kept; None where nobody can tell."""
 
-    def homes(self, observed: Observed) -> tuple[str, ...]:
+    def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first; one with room for two is there twice."""
 
-    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+    def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
 
     def engines(self, hosts: Iterable[str], patience: float) -> Failures:
@@ -195,13 +195,13 @@ class Deployer(Handle, Protocol):
     def make_directory(self, path: str) -> None:
         """Make a directory where the job runs."""
 
-    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""
 
-    def strike(self, node: int, what: Victim) -> None:
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or all of it at once, as a fault would. Raises DeployError.
 
         A `host` is lost for a while: neither its launchers nor it itself are heard, for PLAYED seconds beyond `host_timeout`.

@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.errors import AWAY
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
-from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
 from jobctl.jobspec.plan.types import Alone, Failure, Generation, Node, Plan
 
@@ -55,7 +55,7 @@ class Execution:
 class Done:
     """What came of steps: the generation that began, if one did, and the hosts that could not do their part.
 
-    `at` is when it was handed out, by the clock of `carry_out`. `held`: a change was not made, since too few of the
+    `at` is when it was handed out, by the clock of `execute`. `held`: a change was not made, since too few of the
     hosts that it needs were ready; what ran before runs on.
     """
 
@@ -71,7 +71,7 @@ def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
     return Wanted(plan, deployer.hashes(plan), code, services=deployer.service_hashes(plan), **how)  # type: ignore[arg-type]
 
 
-def carry_out(
+def execute(
     deployer: Deployer,
     want: Wanted,
     steps: Sequence[Step],

@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.check.survey import Found, Seat, Survey, binds
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey, binds
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding, Verdict
 from jobctl.jobspec.frameworks.base import framework
-from jobctl.jobspec.plan.memory import SHM_SIZE
 from jobctl.jobspec.plan.types import Node
+from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.render.container import is_address
 
 LITTLE, TOO_LITTLE = 2 << 20, 100 << 10  # KiB of disk
@@ -25,10 +25,10 @@ OLDEST_ENGINE = (20, 10)  # host-gateway, device requests, API 1.41
 # Each check yields one finding at least, where it can tell anything.
 
 
-def _ssh(run: Survey, seat: Seat) -> Found:
+def _ssh(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
-    yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.site.host.local else "answers")
+    yield Finding(seat.name, "ssh", "ok", "on this machine" if seat.host_job.host.local else "answers")
     if "tools" not in seat.facts.values:
         yield Finding(
             seat.name,
@@ -43,13 +43,13 @@ def _ssh(run: Survey, seat: Seat) -> Found:
             seat.name,
             "work-directory",
             "error",
-            f"cannot write into {seat.site.work.parent.parent}",
+            f"cannot write into {seat.host_job.work.parent.parent}",
             "dir-not-writable",
             "choose another directory with `dir=` in the hosts file",
         )
 
 
-def _engine_version(run: Survey, seat: Seat) -> Found:
+def _engine_version(run: Survey, seat: CheckedHost) -> Found:
     if seat.engine is None:
         return
     version = str(seat.engine.get("Version", "?"))
@@ -74,10 +74,10 @@ def _engine_version(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "engine", "ok", f"Docker Engine {version}")
 
 
-def _compose(run: Survey, seat: Seat) -> Found:
-    if seat.engine is None or seat.site.target != "compose":
+def _compose(run: Survey, seat: CheckedHost) -> Found:
+    if seat.engine is None or seat.host_job.target != "compose":
         return
-    result = seat.site.transport.run([*seat.site.docker, "compose", "version", "--short"])
+    result = seat.host_job.transport.run([*seat.host_job.docker, "compose", "version", "--short"])
     if result.code == 0:
         yield Finding(seat.name, "compose", "ok", f"Compose {result.out.decode().strip()}")
     else:
@@ -85,13 +85,13 @@ def _compose(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "compose", "error", "its docker has no Compose plugin", "compose-missing", hint)
 
 
-def _image_there(run: Survey, seat: Seat) -> Found:
+def _image_there(run: Survey, seat: CheckedHost) -> Found:
     if seat.nodes and seat.engine is not None and not run.failed(seat, "image"):
         image = seat.nodes[0].container.image
         yield Finding(seat.name, "image", "ok", f"{image} {'is there' if seat.image else 'can be pulled'}")
 
 
-def _mounts(run: Survey, seat: Seat) -> Found:
+def _mounts(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     for path in dict.fromkeys(mount.source for mount in binds(run.plan, seat.nodes)):
@@ -110,7 +110,7 @@ def _mounts(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, check, "error", f"{path} {problem} in the container", "path-no-permission", hint)
 
 
-def _devices(run: Survey, seat: Seat) -> Found:
+def _devices(run: Survey, seat: CheckedHost) -> Found:
     for node in seat.nodes[:1]:
         wanted = node.container.devices
         if wanted.kind == "cpu" or seat.probe is None:
@@ -127,7 +127,7 @@ def _devices(run: Survey, seat: Seat) -> Found:
             yield Finding(seat.name, "devices", "ok", f"{has} of kind `{wanted.kind}` in a container")
 
 
-def _idle(run: Survey, seat: Seat) -> Found:
+def _idle(run: Survey, seat: CheckedHost) -> Found:
     used = {**(seat.busy or {})}
     mine = {f"{node.container.devices.kind}:{i}" for node in seat.nodes for i in node.container.devices.ids or ()}
     for index, process in (seat.facts.busy if seat.facts else {}).items():
@@ -146,7 +146,7 @@ def _idle(run: Survey, seat: Seat) -> Found:
     )
 
 
-def _ports(run: Survey, seat: Seat) -> Found:
+def _ports(run: Survey, seat: CheckedHost) -> Found:
     plan = run.plan
     if plan is None or plan.rendezvous.port is None:
         return
@@ -154,25 +154,25 @@ def _ports(run: Survey, seat: Seat) -> Found:
     if meeting.index not in [node.index for node in seat.nodes]:
         return
     with contextlib.suppress(HostError):
-        if plan.rendezvous.port in used_ports(seat.site) and not seat.site.containers.seen():
+        if plan.rendezvous.port in used_ports(seat.host_job) and not seat.host_job.containers.seen():
             text = f"port {plan.rendezvous.port} of `rendezvous.port` is taken"
             hint = "choose another, or leave `rendezvous.port` out: a free one is found for each generation"
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
 
 
-def _service_ports(run: Survey, seat: Seat) -> Found:
+def _service_ports(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None or not seat.services:
         return
     with contextlib.suppress(HostError):
-        running = {container.service for container in seat.site.containers.seen() if container.running}
+        running = {container.service for container in seat.host_job.containers.seen() if container.running}
         wanted = {port for s in seat.services if s.name not in running for port in (s.port, s.port + 1)}
-        for port in sorted(wanted & used_ports(seat.site)):
+        for port in sorted(wanted & used_ports(seat.host_job)):
             text = f"port {port} of the managed etcd is taken"
             hint = "choose others: `etcd: {managed: {port: …}}`; members use that port and the next"
             yield Finding(seat.name, "ports", "error", text, "port-taken", hint)
 
 
-def _listens(run: Survey, seat: Seat) -> Found:
+def _listens(run: Survey, seat: CheckedHost) -> Found:
     meeting = (seat.probe or {}).get("meet")
     if meeting is not None and meeting["taken"]:
         text = "the ports at which hosts try to reach each other were taken all the while: that was not tried"
@@ -184,7 +184,7 @@ def _listens(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "network", "error", text, "address-wrong", hint)
 
 
-def _interface(run: Survey, seat: Seat) -> Found:
+def _interface(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None or not seat.nodes:
         return
     wanted = seat.nodes[0].launch.interface
@@ -199,7 +199,7 @@ def _interface(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "interface", "error", text, "address-wrong", hint)
 
 
-def _names_resolve(run: Survey, seat: Seat) -> Found:
+def _names_resolve(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     for name, address in seat.facts.names.items():
@@ -223,12 +223,12 @@ def _names_resolve(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "names", "warning", text, "dns-silent", hint)
 
 
-def _room(run: Survey, seat: Seat) -> Found:
+def _room(run: Survey, seat: CheckedHost) -> Found:
     if seat.facts is None:
         return
     free = seat.facts.number("free")
     if free is not None and free < LITTLE:
-        text = f"{free >> 10} MiB of disk left where {seat.site.work.parent} lies"
+        text = f"{free >> 10} MiB of disk left where {seat.host_job.work.parent} lies"
         hint = "make room there, or choose another directory with `dir=` in the hosts file"
         verdict: Verdict = "error" if free < TOO_LITTLE else "warning"
         yield Finding(seat.name, "disk", verdict, text, "disk-low", hint)
@@ -244,7 +244,7 @@ def _room(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "shm", "warning", text, "shm-large", "shared memory is memory: lower it")
 
 
-def _limits(run: Survey, seat: Seat) -> Found:
+def _limits(run: Survey, seat: CheckedHost) -> Found:
     if seat.probe is None or not seat.nodes:
         return
     if "infiniband" in (seat.facts.values if seat.facts else {}) and 0 <= seat.probe["memlock"] < 1 << 30:
@@ -256,7 +256,7 @@ def _limits(run: Survey, seat: Seat) -> Found:
         yield Finding(seat.name, "image", "error", text, "python-old", hint)
 
 
-def _framework(run: Survey, seat: Seat) -> Found:
+def _framework(run: Survey, seat: CheckedHost) -> Found:
     if seat.probe is not None and run.plan is not None:
         yield from framework_findings(run, seat.name, seat.nodes[0], seat.probe)
 
@@ -287,7 +287,7 @@ def _or_setup(node: Node, finding: Finding) -> Finding:
     return replace(finding, verdict="warning", message=f"{finding.message} (unless `setup` brings it)")
 
 
-OF_ONE: tuple[Callable[[Survey, Seat], Found], ...] = (
+OF_ONE: tuple[Callable[[Survey, CheckedHost], Found], ...] = (
     _ssh,
     _engine_version,
     _compose,

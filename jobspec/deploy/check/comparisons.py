@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from jobctl.jobspec.deploy.check.survey import Found, Seat, Survey
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Found, Survey
 from jobctl.jobspec.deploy.model.finding import Finding
 
 SKEW = 0.5  # seconds between the clocks of two hosts
 
 
-def _reach(run: Survey, seats: Sequence[Seat]) -> Found:
+def _reachability(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     """Say who is cut off. A link has two ends: the host that most others have no link with is to blame, then the next.
 
     A host that has an error of its own explains its missing links.
@@ -40,7 +40,7 @@ def _reach(run: Survey, seats: Sequence[Seat]) -> Found:
             yield Finding(host, "network", "error", ", ".join(inward + outward), "unreachable-peers", hint)
 
 
-def _same_machine(run: Survey, seats: Sequence[Seat]) -> Found:
+def _same_machine(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     """Find hosts that are one machine under two names.
 
     Machines that were cloned may share the id of their engine, but not a boot; one machine can have several engines.
@@ -55,7 +55,7 @@ def _same_machine(run: Survey, seats: Sequence[Seat]) -> Found:
             yield Finding(seat.name, "engine", "error", text, "same-machine", hint)
 
 
-def _clocks(run: Survey, seats: Sequence[Seat]) -> Found:
+def _clocks(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     """Say whose clock differs from what most have; of two groups of a size, the one that agrees with this machine is right."""
     skews = {seat.name: seat.facts.skew for seat in seats if seat.facts}
 
@@ -78,7 +78,7 @@ def _usual_clock(skews: Mapping[str, float], usual: float) -> str:
     return "this machine's" if abs(usual) <= SKEW else "that of others"
 
 
-def _images_alike(run: Survey, seats: Sequence[Seat]) -> Found:
+def _images_alike(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     found = {seat.name: seat.image for seat in seats if seat.image}
     ids = sorted(set(found.values()), key=lambda image: -sum(1 for other in found.values() if other == image))
     if len(ids) < 2:
@@ -91,7 +91,7 @@ def _images_alike(run: Survey, seats: Sequence[Seat]) -> Found:
             )
 
 
-def _mtus(run: Survey, seats: Sequence[Seat]) -> Found:
+def _mtus(run: Survey, seats: Sequence[CheckedHost]) -> Found:
     found: dict[str, int] = {}
     for seat in seats:
         if seat.facts and seat.nodes:
@@ -109,4 +109,10 @@ def _mtus(run: Survey, seats: Sequence[Seat]) -> Found:
             )
 
 
-OF_ALL: tuple[Callable[[Survey, Sequence[Seat]], Found], ...] = (_reach, _same_machine, _clocks, _images_alike, _mtus)
+OF_ALL: tuple[Callable[[Survey, Sequence[CheckedHost]], Found], ...] = (
+    _reachability,
+    _same_machine,
+    _clocks,
+    _images_alike,
+    _mtus,
+)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from jobctl.jobspec.deploy.check import checks, comparisons
-from jobctl.jobspec.deploy.check.survey import Seat, Survey, binds, of_error
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, binds, of_error
 from jobctl.jobspec.deploy.host import facts, images
 from jobctl.jobspec.deploy.host.devices import devices_in_use
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
@@ -36,28 +36,28 @@ PATIENCE = 20.0  # seconds between the first container that stands ready for tha
 class Preflight:
     """The checks of one job (or, with no plan, of bare hosts)."""
 
-    def __init__(self, sites: Sequence[Site], plan: Plan | None, *, deep: bool = False) -> None:
+    def __init__(self, host_jobs: Sequence[HostJob], plan: Plan | None, *, deep: bool = False) -> None:
         nodes, services = (plan.nodes, plan.services) if plan else ((), ())
         self.plan = plan
         self.seats = [
-            Seat(
-                site,
-                tuple(node for node in nodes if node.host.name == site.host.name),
-                tuple(service for service in services if service.host.name == site.host.name),
+            CheckedHost(
+                host_job,
+                tuple(node for node in nodes if node.host.name == host_job.host.name),
+                tuple(service for service in services if service.host.name == host_job.host.name),
             )
-            for site in sites
+            for host_job in host_jobs
         ]
         self.survey = Survey(plan, self.seats, deep)
         self.token = secrets.token_hex(4)
         self.ports: tuple[int, ...] = ()
-        self._asked: list[Seat] = []  # hosts on which something may have been left
+        self._asked: list[CheckedHost] = []  # hosts on which something may have been left
 
     def run(self) -> list[Finding]:
         """Look at all hosts; return the findings, by host in the order of the hosts file."""
         try:
             self._look()
         finally:  # also when somebody has pressed Ctrl-C
-            fan_out(self._asked, lambda seat: facts.forget(seat.site, self._mine(seat)))
+            fan_out(self._asked, lambda seat: facts.forget(seat.host_job, self._mine(seat)))
         for seat in self.seats:
             for check in checks.OF_ONE:
                 self.survey.findings += check(self.survey, seat)
@@ -78,57 +78,58 @@ class Preflight:
             self.ports = self._meeting_ports(self.plan)
             self._everywhere("container", self._container)
 
-    def _mine(self, seat: Seat) -> str:
-        return f"{self.token}-{seat.site.folder}"
+    def _mine(self, seat: CheckedHost) -> str:
+        return f"{self.token}-{seat.host_job.folder}"
 
-    def _everywhere(self, check: str, task: Callable[[Seat], None]) -> None:
+    def _everywhere(self, check: str, task: Callable[[CheckedHost], None]) -> None:
         """Do something on all hosts that have not failed yet; an error of a host is its finding."""
         outcome = fan_out(self._here, task)
         for seat, error in outcome.failed.items():
             self.survey.findings.append(of_error(seat.name, check, error))
 
     @property
-    def _here(self) -> list[Seat]:
+    def _here(self) -> list[CheckedHost]:
         """The hosts that answer, and whose engines do."""
         return [seat for seat in self.seats if not self.survey.failed(seat, "ssh", "engine")]
 
     # Looking.
 
-    def _meet(self, seat: Seat) -> None:
+    def _meet(self, seat: CheckedHost) -> None:
         paths = sorted({mount.source for mount in binds(None, seat.nodes)})
         names = sorted({node.host.address for node in self.plan.nodes} if self.plan else ())
-        checked(seat.site.transport, ["true"], "run a command")  # a host that does not answer has nothing to clean up
+        # A host that does not answer has nothing to clean up.
+        checked(seat.host_job.transport, ["true"], "run a command")
         self._asked.append(seat)
-        seat.facts = facts.ask(seat.site, self._mine(seat), paths, [name for name in names if not is_address(name)])
+        seat.facts = facts.ask(seat.host_job, self._mine(seat), paths, [name for name in names if not is_address(name)])
 
-    def _engine(self, seat: Seat) -> None:
-        engine = seat.site.engine
+    def _engine(self, seat: CheckedHost) -> None:
+        engine = seat.host_job.engine
         with engine.asked() as client:
             seat.engine = {**engine.answer(client.info(), dict), **engine.answer(client.version(), dict)}
 
-    def _image(self, seat: Seat) -> None:
+    def _image(self, seat: CheckedHost) -> None:
         if seat.nodes:
             seat.image = self._can_be_had(seat, seat.nodes[0].container)
         for service in seat.services:
             self._can_be_had(seat, service.container)
 
-    def _can_be_had(self, seat: Seat, container: Container) -> str | None:
+    def _can_be_had(self, seat: CheckedHost, container: Container) -> str | None:
         """Return the id of the container's image on a host, None if it is not there yet. Raises HostError if it cannot be had."""
-        found = images.look(seat.site, container.image)
+        found = images.look(seat.host_job, container.image)
         if container.pull == "never" and found is None:
-            images.ensure(seat.site, container)
+            images.ensure(seat.host_job, container)
         if container.pull == "always" or (container.pull == "missing" and found is None):
-            images.can_be_pulled(seat.site, container.image)
+            images.can_be_pulled(seat.host_job, container.image)
         return found.ids[0] if found else None
 
-    def _in_use(self, seat: Seat) -> None:
-        seat.busy = devices_in_use(seat.site) if seat.nodes else {}
+    def _in_use(self, seat: CheckedHost) -> None:
+        seat.busy = devices_in_use(seat.host_job) if seat.nodes else {}
 
     def _sharing(self) -> None:
         """Have every host look for the tokens of all others."""
         there = [seat for seat in self._here if seat.facts]
         tokens = {self._mine(seat): seat.name for seat in there}
-        outcome = fan_out(there, lambda seat: facts.visible(seat.site, list(tokens)))
+        outcome = fan_out(there, lambda seat: facts.visible(seat.host_job, list(tokens)))
         for seat, seen in outcome.done.items():
             others = sorted(tokens[token] for token in seen if tokens[token] != seat.name)
             if others:
@@ -144,12 +145,12 @@ class Preflight:
                     self.survey.findings.append(Finding(seat.name, "work-directory", "ok", text))
         self._checkpoint(there)
 
-    def _checkpoint(self, there: Sequence[Seat]) -> None:
+    def _checkpoint(self, there: Sequence[CheckedHost]) -> None:
         """Write a token into the checkpoint directory on each host, and read all of them on each."""
         if self.plan is None or self.plan.checkpoint is None:
             return
         where, homes = self.plan.checkpoint.dir, [seat for seat in there if seat.nodes]
-        outcome = fan_out(homes, lambda seat: facts.mark(seat.site, where, self._mine(seat)))
+        outcome = fan_out(homes, lambda seat: facts.mark(seat.host_job, where, self._mine(seat)))
         for seat, error in outcome.failed.items():
             self.survey.findings.append(of_error(seat.name, "checkpoint", error))
         marked = [seat for seat in homes if seat in outcome.done]
@@ -157,7 +158,7 @@ class Preflight:
             if not self.plan.checkpoint.shared or len(marked) < 2:
                 return
             tokens = {self._mine(seat): seat.name for seat in marked}
-            seen = fan_out(marked, lambda seat: facts.marks(seat.site, where, list(tokens)))
+            seen = fan_out(marked, lambda seat: facts.marks(seat.host_job, where, list(tokens)))
             for seat, found in seen.done.items():
                 missing = sorted(name for token, name in tokens.items() if token not in found)
                 if missing:
@@ -172,34 +173,34 @@ class Preflight:
                         )
                     )
         finally:
-            fan_out(marked, lambda seat: facts.unmark(seat.site, where, self._mine(seat)))
+            fan_out(marked, lambda seat: facts.unmark(seat.host_job, where, self._mine(seat)))
 
     # Inside of a container.
 
-    def _container(self, seat: Seat) -> None:
+    def _container(self, seat: CheckedHost) -> None:
         plan = self.plan
         if plan is None or not self._can_be_probed(seat):
             return
         node = seat.nodes[0]
         command = (node.container.python, "-c", probe_source(), json.dumps(self._task(seat, node)))
         name = f"jobctl-{plan.job}-look-{self.token}-{self.seats.index(seat)}"
-        script = look_script(plan, node, name, str(seat.site.work), command, Look())
-        result = seat.site.run_script(script)
+        script = look_script(plan, node, name, str(seat.host_job.work), command, Look())
+        result = seat.host_job.run_script(script)
         if result.code != 0:
-            raise seat.site.cannot_start("start a container like the job's", result)
+            raise seat.host_job.cannot_start("start a container like the job's", result)
         seat.probe = probe_said(result.out, self.token)
         if seat.probe is None:
             text = f"a container like the job's ran, and what it said cannot be read: {result.words}"
             hint = "does something in the image end its Python early? `jobctl run -- true` shows what it prints"
             self.survey.findings.append(Finding(seat.name, "container", "warning", text, "probe-unreadable", hint))
 
-    def _can_be_probed(self, seat: Seat) -> bool:
+    def _can_be_probed(self, seat: CheckedHost) -> bool:
         """Say whether a container like the job's can be started on a host, as far as is known."""
         there = seat.facts.there if seat.facts else frozenset()
         missing = any(mount.source not in there for mount in binds(self.plan, seat.nodes))
         return bool(seat.nodes) and seat.image is not None and not missing
 
-    def _task(self, seat: Seat, node: Node) -> Json:
+    def _task(self, seat: CheckedHost, node: Node) -> Json:
         plan = self.plan
         assert plan is not None
         peers = [
@@ -227,7 +228,7 @@ class Preflight:
         They differ from check to check: two at once must not take each other's.
         """
         homes = [seat for seat in self._here if seat.nodes]
-        taken = list(fan_out(homes, lambda seat: used_ports(seat.site)).done.values())
+        taken = list(fan_out(homes, lambda seat: used_ports(seat.host_job)).done.values())
 
         def free(port: int) -> bool:
             return not any(port in ports for ports in taken)

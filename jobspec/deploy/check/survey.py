@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobctl.jobspec.deploy.host.facts import Facts
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
@@ -17,10 +17,10 @@ Json = dict[str, Any]
 
 
 @dataclass(eq=False)
-class Seat:
+class CheckedHost:
     """A host, what it is needed for, and what was found out about it so far."""
 
-    site: Site
+    host_job: HostJob
     nodes: tuple[Node, ...]
     services: tuple[Service, ...] = ()
     facts: Facts | None = None
@@ -32,7 +32,7 @@ class Seat:
     @property
     def name(self) -> str:
         """The host's name."""
-        return self.site.host.name
+        return self.host_job.host.name
 
 
 Found = Iterator[Finding]
@@ -43,7 +43,7 @@ class Survey:
     """One run of all checks: for which job (None: bare hosts), of which hosts, and what was found so far."""
 
     plan: Plan | None
-    seats: Sequence[Seat]
+    seats: Sequence[CheckedHost]
     deep: bool = False
     findings: list[Finding] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class Survey:
         """What is looked for in the image."""
         return tuple(need for need in (self.plan.needs if self.plan else ()) if self.deep or not need.deep)
 
-    def failed(self, seat: Seat, *checks: str) -> bool:
+    def failed(self, seat: CheckedHost, *checks: str) -> bool:
         """Say whether one of these checks found an error on a host."""
         return any(f.host == seat.name and f.check in checks and f.verdict == "error" for f in self.findings)
 

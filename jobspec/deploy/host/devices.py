@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.host.containers import labels_of
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.host_job import Site
+    from jobctl.jobspec.deploy.host.host_job import HostJob
 
 # The device nodes of each kind's driver, one for each device (AMD's DCU shows as a DRM render node).
 _NODES = {
@@ -26,10 +27,6 @@ _NODES = {
 _BUS = re.compile(
     r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.I
 )  # a GPU's place, as NVIDIA's driver names it
-
-
-# What the kernel has of each kind. A host that has just booted has no device nodes of NVIDIA's before somebody asks for one.
-_LIST = "cd /dev && ls -d * dri/* 2>/dev/null; cd /proc/driver/nvidia/gpus 2>/dev/null && ls -d *:*"
 
 
 def count_devices(kind: str) -> int | None:
@@ -53,9 +50,9 @@ def _told_by_driver() -> int | None:
     return done.stdout.count(b"GPU ") if done.returncode == 0 else None
 
 
-def devices_on(site: Site) -> Mapping[str, int]:
+def devices_on(host_job: HostJob) -> Mapping[str, int]:
     """Return how many devices a host has, by kind; kinds of which it has none are left out."""
-    listing = checked(site.transport, ["sh", "-c", f"{_LIST}; :"], "list its devices")
+    listing = checked(host_job.transport, SCRIPTS.argv("list_devices"), "list its devices")
     return _counts(listing.decode("utf-8", "replace").split())
 
 
@@ -65,20 +62,22 @@ def _counts(names: Sequence[str]) -> Mapping[str, int]:
     return {kind: count for kind, count in found.items() if count and not (kind == "dcu" and found["gpu"])}
 
 
-def devices_in_use(site: Site) -> Mapping[str, str]:
+def devices_in_use(host_job: HostJob) -> Mapping[str, str]:
     """Return the devices (`gpu:0`) that running containers of jobs use on a host, and whose they are (`JOB of OWNER`)."""
     return {
-        device: f"{job['job']} of {job['owner'] or 'somebody'}" for job in jobs_of(site) for device in job["devices"]
+        device: f"{job['job']} of {job['owner'] or 'somebody'}"
+        for job in jobs_of(host_job)
+        for device in job["devices"]
     }
 
 
-def jobs_of(site: Site) -> list[dict[str, Any]]:
+def jobs_of(host_job: HostJob) -> list[dict[str, Any]]:
     """Return what runs of all jobs on a host: job, node (None for a service, which has a name), owner, devices.
 
     Whoever else labels containers may use our words; what names no job is none of ours.
     """
-    with site.engine.asked() as client:
-        found = site.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
+    with host_job.engine.asked() as client:
+        found = host_job.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
     jobs = [_job(labels) for labels in map(labels_of, found) if labels.get("jobctl.job")]
     return sorted(jobs, key=lambda job: (job["job"], job["node"] is None, job["node"] or 0, job["name"] or ""))
 
@@ -94,9 +93,9 @@ def _job(labels: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def all_devices(site: Site, known: Sequence[int] | None) -> list[str]:
+def all_devices(host_job: HostJob, known: Sequence[int] | None) -> list[str]:
     """Return the devices of a host: those of the hosts file, by the kind that is there, or else what /dev has."""
-    counts = devices_on(site)
+    counts = devices_on(host_job)
     if known is not None:
         kind = next(iter(counts), "device")
         return [f"{kind}:{index}" for index in known]

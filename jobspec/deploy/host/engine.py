@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobctl.jobspec.deploy.host import scripts
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import AWAY, HostError
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport
 
@@ -103,7 +103,7 @@ class Engine:
     def _find_socket(self) -> str:
         if self.command[0] != "docker":
             return ""  # sudo: who logs in may not use it
-        argv = ["sh", "-c", scripts.SOCKET, "sh", *self.command[2:]]
+        argv = SCRIPTS.argv("socket", *self.command[2:])
         lines = self.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").splitlines()
         return lines[-1] if lines and lines[-1].startswith("/") else ""
 

@@ -19,13 +19,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from jobctl.jobspec.deploy.host import scripts
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, parse_control
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
+from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.observed import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import told_of
@@ -37,10 +37,11 @@ from jobctl.jobspec.spec.hosts import Host
 PREPARED = "prepared.json"  # in `run`: what a spare has
 LEAST_MEMLOCK = 65536  # bytes, which every engine may give
 _NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
+SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
 STARTING = 600.0  # seconds of silence that starting a container may take
 
 
-class Site:
+class HostJob:
     """One host of one job. Every method raises HostError, and says what the host could not do."""
 
     def __init__(
@@ -77,7 +78,7 @@ class Site:
 
     @property
     def place(self) -> list[str]:
-        """What FIND has to know."""
+        """What find.sh has to know."""
         return [self.host.dir, self.folder, self.job]
 
     def found(self, work: str, own: str) -> None:
@@ -85,7 +86,7 @@ class Site:
         self._directories = PurePosixPath(work), PurePosixPath(own)
 
     def _find(self) -> tuple[PurePosixPath, PurePosixPath]:
-        argv = ["sh", "-c", scripts.PLACE, "sh", *self.place]
+        argv = SCRIPTS.argv("place", *self.place)
         lines = checked(self.transport, argv, "find the work directory", timeout=FIRST_ANSWER)
         found = [PurePosixPath(os.fsdecode(line)) for line in lines.splitlines()[-2:]]
         if len(found) < 2 or not all(path.is_absolute() for path in found):
@@ -106,7 +107,7 @@ class Site:
 
     # Looking.
 
-    def observe(self, containers: tuple[SeenContainer, ...] | None = None) -> Seen:
+    def observe(self, containers: tuple[SeenContainer, ...] | None = None) -> HostState:
         """Read what is there: one command for the files, one request to the engine, unless its `containers` are given."""
         # The engine first: a report that was read before its container ended would look like a launcher that was killed.
         containers = self.containers.seen() if containers is None else containers
@@ -120,7 +121,7 @@ class Site:
         run = PurePosixPath("run")
         prepared = as_text((files.get(run / PREPARED) or {}).get("version"))
         there = PurePosixPath() in files
-        seen = Seen(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
+        seen = HostState(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
         try:
             return replace(seen, control=self._control(files))
         except HostError as error:
@@ -132,11 +133,11 @@ class Site:
         A file that is being replaced just now is left out, as are all if there are none.
         """
         if self._directories is None:
-            argv = ["sh", "-c", scripts.FIND_AND_OBSERVE, "sh", *self.place]
+            argv = SCRIPTS.argv("find_and_observe", *self.place)
         else:
-            argv = ["sh", "-c", scripts.OBSERVE, "sh", *map(str, self._directories)]
+            argv = SCRIPTS.argv("observe", *map(str, self._directories))
         packed = self.transport.run(argv, timeout=FIRST_ANSWER)
-        if packed.code not in (0, scripts.SUPERVISED):
+        if packed.code not in (0, SUPERVISED):
             raise problem(self.host.name, "read the work directory", packed)
         found: dict[PurePosixPath, Json | None] = {}
         with suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=io.BytesIO(packed.out)) as archive:
@@ -147,7 +148,7 @@ class Site:
                 data = parse_object(file.read()) if file else None
                 if data is not None:
                     found[PurePosixPath(member.name)] = data
-        return found, packed.code == scripts.SUPERVISED, is_full(packed.err.decode("utf-8", "replace"))
+        return found, packed.code == SUPERVISED, is_full(packed.err.decode("utf-8", "replace"))
 
     def control(self) -> Control:
         """Read control file and ledger only; the engine is not asked."""
@@ -171,7 +172,7 @@ class Site:
         """
         packed = _pack(artefacts)
         stale = "" if secrets else str(self.own / "secrets")
-        argv = ["sh", "-c", scripts.SEND, "sh", str(self.work), str(len(packed)), stale, *directories]
+        argv = SCRIPTS.argv("send", str(self.work), str(len(packed)), stale, *directories)
         checked(self.transport, argv, f"write into {self.work}", packed)
 
     def has(self, path: str) -> bool:
@@ -183,9 +184,7 @@ class Site:
         if secrets:
             path = self.own / "secrets" / "secrets.json"
             put(self.transport, str(path), json.dumps(dict(secrets)).encode(), 0o600)
-            checked(
-                self.transport, ["sh", "-c", scripts.LINK_SECRETS, "sh", str(self.own), str(self.work)], f"write {path}"
-            )
+            checked(self.transport, SCRIPTS.argv("link_secrets", str(self.own), str(self.work)), f"write {path}")
 
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets there than these."""
@@ -208,7 +207,7 @@ class Site:
         if not uid.isdigit() or uid == "0":
             return
         folders = list(dict.fromkeys([str(self.work), str(self.own)]))
-        if not self.containers.as_root(scripts.GIVE, folders, container.image, container.python, uid, gid or "0"):
+        if not self.containers.as_root(python("give"), folders, container.image, container.python, uid, gid or "0"):
             message = f"cannot let user {container.user} of `container.user` write into {self.work}"
             raise HostError(self.host.name, "cannot-give", message, "`container.user: self` needs no such thing")
 
@@ -218,7 +217,7 @@ class Site:
         Returns once launchers have started what they run, after `patience` seconds at the latest.
         """
         numbers = [str(len(ledger)), str(len(control)), str(round(20 * patience))]
-        argv = ["sh", "-c", scripts.HAND_OVER, "sh", str(self.work / "run"), *numbers]
+        argv = SCRIPTS.argv("hand_over", str(self.work / "run"), *numbers)
         checked(self.transport, argv, f"write into {self.work / 'run'}", ledger + control)
 
     def note_prepared(self, version: str) -> None:
@@ -240,7 +239,7 @@ class Site:
 
         def start() -> Result:
             argv, other = self._start(f"node-{node}", image)
-            wait = ["sh", "-c", scripts.START, "sh", report, *argv]
+            wait = SCRIPTS.argv("start", report, *argv)
             return self.transport.run(wait, other, timeout=STARTING)
 
         result = start()
@@ -279,7 +278,7 @@ class Site:
             files += ["-f", "-"]
             other = json.dumps({"services": {name: {"image": image}}}).encode()
         words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
-        return ["sh", "-c", scripts.COMPOSE, "sh", given, self._memlock, *words], other
+        return SCRIPTS.argv("compose", given, self._memlock, *words), other
 
     def _variables(self) -> list[str]:
         """Return what a script of ours asks of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
@@ -329,7 +328,7 @@ class Site:
         Containers write into it, as root often: where the user may not remove that, a container of one of `images` does.
         """
         folders = [str(self.work), str(self.own)]
-        self._remove(["sh", "-c", scripts.ERASE, "sh", *folders], folders, images)
+        self._remove(SCRIPTS.argv("erase", *folders), folders, images)
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files and folders."""
@@ -341,7 +340,7 @@ class Site:
             return
         for image in dict.fromkeys(images):
             folders = [path for path in dict.fromkeys(paths) if self.transport.run(["test", "-d", path]).code == 0]
-            if self.containers.as_root(scripts.EMPTY, folders, image, "python3"):
+            if self.containers.as_root(python("empty"), folders, image, "python3"):
                 result = self.transport.run(argv)
                 if result.code == 0:
                     return
@@ -354,7 +353,7 @@ class Site:
 
     def collect(self, into: Path) -> int:
         """Copy the nodes' logs, which rank wrote which, and the outputs below `into`; return how many files that were."""
-        argv = ["sh", "-c", scripts.COLLECT, "sh", str(self.work)]
+        argv = SCRIPTS.argv("collect", str(self.work))
         channel = self.transport.dial(argv)
         try:
             channel.settimeout(STARTING)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
@@ -15,16 +15,16 @@ from jobctl.jobspec.plan.types import Container
 SILENCE = 600.0  # seconds without progress after which a pull is given up
 
 
-def ensure(site: Site, container: Container) -> Image:
+def ensure(host_job: HostJob, container: Container) -> Image:
     """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError."""
     image = container.image
-    found = look(site, image)
+    found = look(host_job, image)
     if container.pull == "always" or (found is None and container.pull == "missing"):
-        _pull(site, image)
-        found = look(site, image)
+        _pull(host_job, image)
+        found = look(host_job, image)
     if found is None:
         raise HostError(
-            site.host.name,
+            host_job.host.name,
             "image-missing",
             f"it has no image `{image}`",
             "`docker load` it there, or let jobctl pull it: `pull: missing`",
@@ -32,7 +32,7 @@ def ensure(site: Site, container: Container) -> Image:
     return found
 
 
-def together(found: Iterable[Image]) -> Image | None:
+def common_image(found: Iterable[Image]) -> Image | None:
     """Return what an image's name means on several hosts, None for no host."""
     every = list(found)
     if not every:
@@ -41,7 +41,7 @@ def together(found: Iterable[Image]) -> Image | None:
     return Image(every[0].name, tuple(ids), tuple(sorted({digest for image in every for digest in image.digests})))
 
 
-def instead(site: Site, container: Container, pinned: Image | None) -> str | None:
+def instead(host_job: HostJob, container: Container, pinned: Image | None) -> str | None:
     """Return what to start instead of the container's image so that it is the `pinned` one, None if it is as it is.
 
     The name may mean something newer on the host by now, or nothing; the image is pulled by its digest where it is not
@@ -49,45 +49,45 @@ def instead(site: Site, container: Container, pinned: Image | None) -> str | Non
     """
     if pinned is None or pinned.name != container.image:
         return None
-    now = look(site, container.image)
+    now = look(host_job, container.image)
     if now is not None and set(now.ids) & set(pinned.ids):
         return None
     for reference in (*pinned.ids, *pinned.digests):
-        if look(site, reference) is not None:
+        if look(host_job, reference) is not None:
             return reference
     for digest in pinned.digests if container.pull != "never" else ():
-        _pull(site, digest)
+        _pull(host_job, digest)
         return digest
     raise HostError(
-        site.host.name,
+        host_job.host.name,
         "image-missing",
         f"it has not the image that `{container.image}` meant at `up`",
         "`docker load` it there, or `jobctl up` with the image that the name means now",
     )
 
 
-def look(site: Site, image: str) -> Image | None:
+def look(host_job: HostJob, image: str) -> Image | None:
     """Return what a name (or id, or digest) of an image means on the host, None if nothing."""
     from docker.errors import ImageNotFound
 
     def refused(words: str) -> HostError:
-        return HostError(site.host.name, "bad-image", f"`{image}`: {words}")
+        return HostError(host_job.host.name, "bad-image", f"`{image}`: {words}")
 
-    with site.engine.asked(refused) as client:
+    with host_job.engine.asked(refused) as client:
         try:
-            data = site.engine.answer(client.inspect_image(image), dict)
+            data = host_job.engine.answer(client.inspect_image(image), dict)
         except ImageNotFound:
             return None
     return Image(image, (str(data.get("Id")),), texts(data.get("RepoDigests")))
 
 
-def can_be_pulled(site: Site, image: str) -> None:
+def can_be_pulled(host_job: HostJob, image: str) -> None:
     """Ask the registry, through the host's engine, whether it would give the image. Raises HostError if not."""
-    with site.engine.asked(partial(_refused, site, image)) as client:
-        client.inspect_distribution(image, auth_config=_credentials(site, image))
+    with host_job.engine.asked(partial(_refused, host_job, image)) as client:
+        client.inspect_distribution(image, auth_config=_credentials(host_job, image))
 
 
-def _credentials(site: Site, image: str) -> dict[str, str] | None:
+def _credentials(host_job: HostJob, image: str) -> dict[str, str] | None:
     """Return the user's own credentials for the image's registry, None if there are none."""
     from docker.auth import load_config, resolve_repository_name
     from docker.errors import DockerException
@@ -98,7 +98,7 @@ def _credentials(site: Site, image: str) -> dict[str, str] | None:
         found: dict[str, str] | None = load_config().resolve_authconfig(registry)
     except DockerException as error:
         raise HostError(
-            site.host.name,
+            host_job.host.name,
             "bad-credentials",
             f"cannot use your Docker credentials for `{image}`: {error}",
             "`docker login` here",
@@ -106,25 +106,25 @@ def _credentials(site: Site, image: str) -> dict[str, str] | None:
     return found or None
 
 
-def _pull(site: Site, image: str) -> None:
+def _pull(host_job: HostJob, image: str) -> None:
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(image)
-    credentials = _credentials(site, image)
-    progress = Progress()
-    with site.engine.asked(partial(_refused, site, image)) as client:
+    credentials = _credentials(host_job, image)
+    progress = PullProgress()
+    with host_job.engine.asked(partial(_refused, host_job, image)) as client:
         timeout, client.timeout = client.timeout, SILENCE
         try:
             for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
                 if "error" in line:
-                    raise _refused(site, image, str(line["error"]))
+                    raise _refused(host_job, image, str(line["error"]))
                 if progress.add(line):
-                    site.tell(f"{site.host.name} pulls {image}: {progress}")
+                    host_job.tell(f"{host_job.host.name} pulls {image}: {progress}")
         finally:
             client.timeout = timeout
 
 
-class Progress:
+class PullProgress:
     """How far a pull is, added up over the layers that the engine has told of."""
 
     def __init__(self) -> None:
@@ -172,10 +172,10 @@ _CAUSES = (
 )
 
 
-def _refused(site: Site, image: str, text: str) -> HostError:
+def _refused(host_job: HostJob, image: str, text: str) -> HostError:
     """Return what an engine's words about an image mean; the image's own name in them is no sign of anything."""
     words = text.replace(image, "").lower()
     for sign, code, hint in _CAUSES:
         if sign in words:
-            return HostError(site.host.name, code, f"cannot pull `{image}`: {text}", hint)
-    return HostError(site.host.name, "cannot-pull", f"cannot pull `{image}`: {text}", "try `docker pull` there")
+            return HostError(host_job.host.name, code, f"cannot pull `{image}`: {text}", hint)
+    return HostError(host_job.host.name, "cannot-pull", f"cannot pull `{image}`: {text}", "try `docker pull` there")

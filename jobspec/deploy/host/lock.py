@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from jobctl.jobspec.deploy.host.host_job import Site
-from jobctl.jobspec.deploy.host.scripts import FIND, LOCK
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.liveness import EXPIRY
 from jobctl.jobspec.deploy.model.untrusted import number_in, parse_object
@@ -29,21 +29,6 @@ ANSWER = 20.0  # seconds within which a host says whether the lock is free
 RETRY = 0.2  # seconds between two attempts at a lock that is taken
 SUPERVISOR = "supervisor"  # the command in whose name a supervisor holds the lock
 FREED = 2.0  # seconds within which hosts that are still there free a lock
-
-# Says where the work directory is, then what LOCK says. $1-$3: as for FIND, $4: the file's name, $5: who wants it, $6:
-# `break` to take it from whoever holds it, `stay` to create nothing where the job is down.
-HOLD = (
-    FIND
-    + """\
-printf '%s\\n' "$work" "$own"
-set -- "$own/$4" "$5" "$6"
-"""
-    + LOCK
-    + """\
-while timeout EXPIRY sh -c 'read -r tick' 9>&-; do :; done
-unlock
-""".replace("EXPIRY", str(EXPIRY))
-)
 
 
 class Held:
@@ -82,9 +67,9 @@ class Held:
 
 @contextlib.contextmanager
 def hold_on(
-    sites: Sequence[Site], name: str, command: str, wait: float = WAIT, *, break_it: bool = False
+    host_jobs: Sequence[HostJob], name: str, command: str, wait: float = WAIT, *, break_it: bool = False
 ) -> Iterator[Held]:
-    """Hold the lock `name` of a job on all of its `sites` that can be reached.
+    """Hold the lock `name` of a job on all of its `host_jobs` that can be reached.
 
     The first host decides between two who want it at the same time. Waits up to `wait` seconds; raises Locked after
     that, and HostError if no host can be reached. A supervisor holds nothing where the job is down: it would leave the
@@ -96,7 +81,7 @@ def hold_on(
     while True:
         held = Held()
         try:
-            _acquire(held, sites, name, me, how)
+            _acquire(held, host_jobs, name, me, how)
             break
         except Locked:
             held.release()
@@ -112,54 +97,54 @@ def hold_on(
         held.release()
 
 
-def _acquire(held: Held, sites: Sequence[Site], name: str, me: str, how: str) -> None:
+def _acquire(held: Held, host_jobs: Sequence[HostJob], name: str, me: str, how: str) -> None:
     """Take the lock on all hosts that answer. Raises Locked, or HostError if none does."""
-    rest = list(sites)
+    rest = list(host_jobs)
     failed: HostError | None = None
     while rest and not held.channels:
-        site = rest.pop(0)
+        host_job = rest.pop(0)
         try:
-            _acquire_one(held, site, name, me, how)
+            _acquire_one(held, host_job, name, me, how)
         except HostError as error:
             failed = failed or error
-            held.failed[site.host.name] = error
+            held.failed[host_job.host.name] = error
     if not held.channels and failed is not None:
         raise failed
     taken: list[Locked] = []
 
-    def acquire(site: Site) -> None:
+    def acquire(host_job: HostJob) -> None:
         try:
-            _acquire_one(held, site, name, me, how)
+            _acquire_one(held, host_job, name, me, how)
         except Locked as locked:
             taken.append(locked)
 
     outcome = fan_out(rest, acquire)
-    held.failed |= {site.host.name: error for site, error in outcome.failed.items()}
+    held.failed |= {host_job.host.name: error for host_job, error in outcome.failed.items()}
     if taken:
         raise taken[0]
 
 
-def _acquire_one(held: Held, site: Site, name: str, me: str, how: str) -> None:
+def _acquire_one(held: Held, host_job: HostJob, name: str, me: str, how: str) -> None:
     """Take the lock on one host, unless there is nothing to lock. Raises Locked or HostError."""
     path = name
-    channel = site.transport.dial(["sh", "-c", HOLD, "sh", *site.place, name, me, how])
+    channel = host_job.transport.dial(SCRIPTS.argv("hold", *host_job.place, name, me, how, str(EXPIRY)))
     try:
         channel.settimeout(ANSWER)
         work, own, answer = _lines(channel, 3)
         path = f"{own}/{name}"
-        site.found(work, own)
+        host_job.found(work, own)
         if answer == "gone":
             channel.close()
             return
-        check_answer(answer, site.host.name, path)
+        check_answer(answer, host_job.host.name, path)
     except (OSError, EOFError, ValueError) as error:
         channel.close()
-        raise HostError(site.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
+        raise HostError(host_job.host.name, "silent", f"cannot lock {path}: {error or 'no answer'}") from error
     except (Locked, HostError):
         channel.close()
         raise
     channel.settimeout(TICK)
-    held.channels[site.host.name] = channel
+    held.channels[host_job.host.name] = channel
 
 
 def check_answer(answer: str, host: str, path: str) -> None:

@@ -1,4 +1,7 @@
-"""The logs of a job on its hosts, read over the connections that are open anyway."""
+"""The logs of a job on its hosts, read over the connections that are open anyway.
+
+By hand, as rsync or a log shipper would have to be installed on each host, and read whole files.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.deploy.host.host_job import Site
-from jobctl.jobspec.deploy.logs.files import Key, Size, Want, is_of_node
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.logs.files import LogKey, Size, Want, is_of_node
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.untrusted import number_in
 from jobctl.jobspec.deploy.transport.base import checked
@@ -15,43 +19,27 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 
 AGAIN = 5.0  # seconds after which a host that fell silent is asked again
 
-_LIST = """\
-cd -- "$1" 2>/dev/null || exit 0
-for node in node-*; do
-  find "$node/logs" "$node/processes" -type f -exec stat -c '%s %Y %n' -- {} + 2>/dev/null
-done; :
-"""
-
-# Prints parts of files one after the other: PATH OFFSET COUNT, each whole or (a file that is gone) not at all.
-_READ = """\
-cd -- "$1" || exit 0; shift
-while [ $# -gt 2 ]; do
-  if [ -f "$1" ]; then tail -c "+$(($2 + 1))" -- "$1" | head -c "$3"; else head -c "$3" /dev/zero; fi
-  shift 3
-done
-"""
-
 
 class HostLogs:
     """Where the logs of a job on hosts are read. `problems` says why the last read of a host failed."""
 
     interval = 0.3
 
-    def __init__(self, sites: Sequence[Site]) -> None:
-        self.sites = {site.host.name: site for site in sites}
+    def __init__(self, host_jobs: Sequence[HostJob]) -> None:
+        self.host_jobs = {host_job.host.name: host_job for host_job in host_jobs}
         self.problems: dict[str, DeployError] = {}
         self._again: dict[str, float] = {}
-        self._files: dict[str, dict[Key, Size]] = {}
+        self._files: dict[str, dict[LogKey, Size]] = {}
 
-    def files(self) -> Mapping[Key, Size]:
+    def files(self) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes` on all hosts that answer."""
         now = time.monotonic()
-        asked = [site for host, site in self.sites.items() if self._again.get(host, 0.0) <= now]
+        asked = [host_job for host, host_job in self.host_jobs.items() if self._again.get(host, 0.0) <= now]
         outcome = fan_out(asked, _list)
-        for site, found in outcome.done.items():
-            self._files[site.host.name] = found
-            self.problems.pop(site.host.name, None)
-        self._failed({site.host.name: error for site, error in outcome.failed.items()})
+        for host_job, found in outcome.done.items():
+            self._files[host_job.host.name] = found
+            self.problems.pop(host_job.host.name, None)
+        self._failed({host_job.host.name: error for host_job, error in outcome.failed.items()})
         return {
             key: size for host, found in self._files.items() if host not in self.problems for key, size in found.items()
         }
@@ -61,9 +49,10 @@ class HostLogs:
         hosts = {want.key.host for want in wants}
         parts = {host: [want for want in wants if want.key.host == host and want.count > 0] for host in hosts}
         outcome = fan_out(
-            [self.sites[host] for host in sorted(hosts) if parts[host]], lambda site: _read(site, parts[site.host.name])
+            [self.host_jobs[host] for host in sorted(hosts) if parts[host]],
+            lambda host_job: _read(host_job, parts[host_job.host.name]),
         )
-        self._failed({site.host.name: error for site, error in outcome.failed.items()})
+        self._failed({host_job.host.name: error for host_job, error in outcome.failed.items()})
         return {want: data for found in outcome.done.values() for want, data in found.items()}
 
     def _failed(self, failures: Mapping[str, DeployError]) -> None:
@@ -72,8 +61,8 @@ class HostLogs:
             self._again[host] = time.monotonic() + AGAIN
 
 
-def _list(site: Site) -> dict[Key, Size]:
-    text = checked(site.transport, ["sh", "-c", _LIST, "sh", str(site.work)], "list its logs")
+def _list(host_job: HostJob) -> dict[LogKey, Size]:
+    text = checked(host_job.transport, SCRIPTS.argv("list_logs", str(host_job.work)), "list its logs")
     found = {}
     for line in text.decode(errors="surrogateescape").split("\n"):
         size, _, rest = line.partition(" ")
@@ -81,13 +70,13 @@ def _list(site: Site) -> dict[Key, Size]:
         count, seconds, path = number_in(size), number_in(written), PurePosixPath(name)
         # A file whose name has several lines is none that a launcher has made; nor is one beside the nodes' folders.
         if count is not None and seconds is not None and is_of_node(path):
-            found[Key(site.host.name, path)] = Size(count, float(seconds))
+            found[LogKey(host_job.host.name, path)] = Size(count, float(seconds))
     return found
 
 
-def _read(site: Site, wants: Sequence[Want]) -> dict[Want, bytes]:
+def _read(host_job: HostJob, wants: Sequence[Want]) -> dict[Want, bytes]:
     words = [word for want in wants for word in (str(want.key.path), str(want.offset), str(want.count))]
-    data = checked(site.transport, ["sh", "-c", _READ, "sh", str(site.work), *words], "read its logs")
+    data = checked(host_job.transport, SCRIPTS.argv("read_logs", str(host_job.work), *words), "read its logs")
     found, at = {}, 0
     for want in wants:
         part = data[at : at + want.count]

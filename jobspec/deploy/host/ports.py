@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.transport.base import checked
 
 _LISTEN = b"0A"  # the state in /proc/net/tcp (include/net/tcp_states.h)
@@ -12,17 +13,11 @@ _AT = re.compile(rb"[0-9A-F]+:([0-9A-F]{1,4})")
 _NUMBER = re.compile(rb"\b\d{1,5}\b")
 _PORT = re.compile(rb'"ports?": ([\d\[\],\s]+)')  # of a rendezvous, or of processes
 
-# The tables of the kernel, then the control files of the other jobs below the same folder.
-_LOOK = """\
-cat /proc/net/tcp /proc/net/tcp6 2>/dev/null; echo; cd -- "$1" 2>/dev/null || exit 0
-for job in */; do [ "$job" = "$2/" ] || cat -- "$job/run/control.json" 2>/dev/null; done; :
-"""
 
-
-def used_ports(site: Site) -> frozenset[int]:
+def used_ports(host_job: HostJob) -> frozenset[int]:
     """Return the ports of a host that are taken. Raises HostError."""
-    argv = ["sh", "-c", _LOOK, "sh", str(site.work.parent), site.job]
-    found = checked(site.transport, argv, "see which ports are in use")
+    argv = SCRIPTS.argv("used_ports", str(host_job.work.parent), host_job.job)
+    found = checked(host_job.transport, argv, "see which ports are in use")
     table, _, controls = found.partition(b"\n\n")
     columns = (line.split() for line in table.splitlines())
     listening = {

@@ -17,13 +17,14 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.code import File, code_of, digest_of, kind_of
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
 from jobctl.jobspec.plan.types import Code, Plan
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.host.host_job import Site
+    from jobctl.jobspec.deploy.host.host_job import HostJob
 
 _CHUNK = 1 << 18  # bytes of a file that are in memory at a time, for each host
 _SLOW = 10_000_000  # bytes that the slowest disk writes in a second
@@ -42,12 +43,12 @@ class Package:
         plain = ((file, digest_of(file)) for file in self.files if not file.is_link)
         return {os.fsencode(file.name): (file.kind, digest) for file, digest in plain if digest is not None}
 
-    def send(self, site: Site) -> None:
+    def send(self, host_job: HostJob) -> None:
         """Put this version beside those that the host has; what it has of them already is copied there, not sent."""
-        top = str(site.work / "code")
+        top = str(host_job.work / "code")
         version = self.code.version or ""
-        argv = ["sh", "-c", _ASK, "sh", top, version]
-        answer = checked(site.transport, argv, f"look for code in {top}")
+        argv = SCRIPTS.argv("list_code", top, version)
+        answer = checked(host_job.transport, argv, f"look for code in {top}")
         if answer.startswith(b"here"):
             return
         base, _, listing = answer.partition(b"\n")
@@ -58,9 +59,9 @@ class Package:
         folders = [f"./{path}" for path in self.code.outputs]
         sizes = [str(len(kept)), str(tar.size), str(len(folders))]
         results = [f"./{path}" for path in self.code.results]
-        argv = ["sh", "-c", _SEND, "sh", top, version, os.fsdecode(base), *sizes, *folders, *results]
+        argv = SCRIPTS.argv("send_code", top, version, os.fsdecode(base), *sizes, *folders, *results)
         timeout = TIMEOUT + sum(file.size for file in self.files) / _SLOW
-        checked(site.transport, argv, f"write code into {top}", chain([kept], tar), timeout=timeout)
+        checked(host_job.transport, argv, f"write code into {top}", chain([kept], tar), timeout=timeout)
 
     def compressed(self) -> bytes:
         """Return all of it as a compressed tar file: the same bytes for the same names, kinds and contents.
@@ -154,42 +155,3 @@ def _listing(text: bytes) -> dict[bytes, tuple[int, str]]:
         if space and len(mode) <= 4 and mode.isdigit():
             kinds[name] = kind_of(int(mode, 8))
     return {name: (kinds[name], digest) for name, digest in digests.items() if name in kinds}
-
-
-# Answers `here` if version $2 is below $1; else the name of the newest other one, and digests and modes of its files.
-_ASK = """\
-cd -- "$1" 2>/dev/null || exit 0
-if [ -d "$2" ]; then touch -- "$2"; echo here; exit 0; fi
-base=$(ls -t | head -n 1); [ -n "$base" ] && cd -- "$base" || exit 0
-printf '%s\\n' "$base"
-find . -type f -exec sha256sum -- {} + 2>/dev/null
-find . -type f -exec stat -c '%a %n' {} + 2>/dev/null; :
-"""
-
-# Makes version $2 below $1 from files of version $3, named by the first $4 bytes of stdin, and the tar of $5 bytes
-# behind them. It has its name when it is whole. Older versions than $3 are removed: nothing runs from them any more.
-# Of the other arguments $6 are folders to make, the rest files that version $3 may have written, and this one keeps.
-_SEND = """\
-set -eu; umask 022
-top=$1 version=$2 base=$3 names=$4 size=$5 folders=$6; shift 6
-mkdir -p -- "$top"; cd -- "$top"
-new=$(mktemp -d "$top/../.code.XXXXXX"); trap 'rm -rf -- "$new"' EXIT
-mkdir "$new/files"
-head -c "$names" > "$new/names"; cat > "$new/tar"
-[ "$(wc -c < "$new/tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
-[ "$names" -eq 0 ] || tar -C "$base" --null --no-recursion -T "$new/names" -cf - | tar -xpf - -C "$new/files"
-tar -xpf "$new/tar" -C "$new/files"
-while [ "$folders" -gt 0 ]; do mkdir -p -- "$new/files/$1"; shift; folders=$((folders - 1)); done
-: > "$new/results"
-for path do
-  printf '%s\\0' "$path" >> "$new/results"
-  if [ -n "$base" ] && [ -f "$base/$path" ] && mkdir -p -- "$(dirname -- "$new/files/$path")"; then
-    cp -p -- "$base/$path" "$new/files/$path" || :
-  fi
-done
-mv -f -- "$new/results" "$top/../.results"
-touch "$new/files"; mv -T -- "$new/files" "$top/$version"
-for old in *; do
-  case $old in "$version"|"$base") ;; *) rm -rf -- "$old" 2>/dev/null || : ;; esac
-done
-"""

@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jobctl.jobspec.deploy.host import scripts
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import ANSWER, check_answer
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
-from jobctl.jobspec.deploy.model.host_state import Seen
-from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.host_state import HostState
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import as_moment, as_number
 from jobctl.jobspec.deploy.store.lock import Locked, who
@@ -36,17 +36,17 @@ FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
 STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
 AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
-NOTHING = Seen((), Control(), {})
+NOTHING = HostState((), Control(), {})
 
 
 class Following:
-    """All hosts of one job, followed until `close`. `vitals` knows who was heard."""
+    """All hosts of one job, followed until `close`. `detector` knows who was heard."""
 
-    def __init__(self, sites: Sequence[Site], vitals: Vitals, me: str) -> None:
-        self.vitals = vitals
+    def __init__(self, host_jobs: Sequence[HostJob], detector: FailureDetector, me: str) -> None:
+        self.detector = detector
         self.woken = threading.Event()
         self.readers = threading.BoundedSemaphore(READERS)
-        self.hosts = [HostFollowed(site, self, me) for site in sites]
+        self.hosts = [HostFollowed(host_job, self, me) for host_job in host_jobs]
         self.who = who("supervise")
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class Following:
         self.woken.wait(seconds)
         self.woken.clear()
 
-    def seen(self) -> tuple[Mapping[str, Seen], Mapping[str, DeployError]]:
+    def seen(self) -> tuple[Mapping[str, HostState], Mapping[str, DeployError]]:
         """Return what is on the hosts that are heard, and why others are not."""
         problems = {host.name: problem for host in self.hosts if (problem := host.problem()) is not None}
         return {host.name: host.seen for host in self.hosts if host.name not in problems}, problems
@@ -85,7 +85,7 @@ class Following:
             if host.name in hosts and time.monotonic() - host.looked > age:
                 host.read_soon()
 
-    def look(self, host: str) -> Seen:
+    def look(self, host: str) -> HostState:
         """Read a host now. Raises HostError."""
         return next(one for one in self.hosts if one.name == host).look()
 
@@ -98,8 +98,8 @@ class Following:
 class HostFollowed:
     """One host that is followed."""
 
-    def __init__(self, site: Site, all_: Following, me: str) -> None:
-        self.site, self.name, self.all, self.me = site, site.host.name, all_, me
+    def __init__(self, host_job: HostJob, all_: Following, me: str) -> None:
+        self.host_job, self.name, self.all, self.me = host_job, host_job.host.name, all_, me
         self.seen = NOTHING
         self.met = threading.Event()  # it has answered once, or cannot
         self.taken: Locked | None = None
@@ -134,7 +134,7 @@ class HostFollowed:
             return self._problem
         if not self.met.is_set() or (self.seen is NOTHING and not self._idle):
             return DeployError(f"{self.name}: not read yet")
-        silent = self.all.vitals.silent(self.name)
+        silent = self.all.detector.silent(self.name)
         return None if silent is None else HostError(self.name, "silent", f"not heard of for {silent:.0f} s")
 
     # The channel.
@@ -167,8 +167,8 @@ class HostFollowed:
 
     def _lines(self) -> Iterator[bytes]:
         """Yield what the host sends. Raises Locked, HostError, and what a channel raises."""
-        argv = ["sh", "-c", scripts.WATCH, "sh", *self.site.place, json.dumps(self.all.who), self.me]
-        channel = self._channel = self.site.transport.dial(argv)
+        argv = SCRIPTS.argv("watch", *self.host_job.place, json.dumps(self.all.who), self.me, str(EXPIRY))
+        channel = self._channel = self.host_job.transport.dial(argv)
         with contextlib.closing(channel):
             if self._over.is_set():
                 return
@@ -194,7 +194,7 @@ class HostFollowed:
     def _is_idle(self, heading: Sequence[str]) -> bool:
         """Read the first lines; say whether there is nothing of the job. Raises Locked or HostError."""
         if len(heading) == 2:
-            self.site.found(heading[0], heading[1])
+            self.host_job.found(heading[0], heading[1])
         if len(heading) != 3:
             return False
         if heading[2] != "gone":
@@ -208,15 +208,15 @@ class HostFollowed:
     def _begin_to_hear(self, before: str) -> None:
         previous = before.partition(" ")[2]
         if previous not in ("", self.me):
-            self.all.vitals.succeed()
+            self.all.detector.succeed()
         self._versions.clear()
         self._idle, self._problem = False, None
-        self.all.vitals.hear_host(self.name)
+        self.all.detector.hear_host(self.name)
         self.read_soon()
 
     def _hear(self, line: bytes) -> None:
         self.taken = None
-        self.all.vitals.hear_host(self.name)
+        self.all.detector.hear_host(self.name)
         if self._problem is not None:
             self._problem = None
             self.all.woken.set()
@@ -230,7 +230,7 @@ class HostFollowed:
         tick = parse_tick(line)
         if tick is None:
             return  # whatever wrote that into the pipe, it was no launcher
-        answer = self.all.vitals.hear(tick, self.name)
+        answer = self.all.detector.hear(tick, self.name)
         if answer is not None:
             self._say(f"{tick.node} {answer}")
         if self._versions.get(tick.node) != tick.report:
@@ -245,13 +245,13 @@ class HostFollowed:
 
     def _hear_engine(self) -> None:
         """Read the host whenever its engine says that something became of a container of the job."""
-        wanted = {"label": f"jobctl.job={self.site.job}", "type": "container", "event": list(_EVENTS)}
+        wanted = {"label": f"jobctl.job={self.host_job.job}", "type": "container", "event": list(_EVENTS)}
         pause = FIRST
         while not self._over.wait(pause * random.uniform(0.5, 1.0)):
             if not self.met.is_set() or self.seen is NOTHING or self._problem is not None:
                 continue
             try:
-                with self.site.engine.asked() as client:
+                with self.host_job.engine.asked() as client:
                     events = client.events(filters=wanted, decode=True)
                     self.read_soon()
                     pause = FIRST
@@ -289,17 +289,17 @@ class HostFollowed:
             self.met.set()
             self.all.woken.set()
 
-    def look(self) -> Seen:
+    def look(self) -> HostState:
         """Read it now. Raises HostError."""
         with self._lock:  # what was read later is what counts
             began = time.monotonic()
             try:
-                containers = self.site.containers.seen()
+                containers = self.host_job.containers.seen()
             except HostError:  # its engine does not answer; its launchers are heard all the same
-                self.seen = replace(self.site.observe(self.seen.containers), blind=True)
+                self.seen = replace(self.host_job.observe(self.seen.containers), blind=True)
             else:
                 known = tuple(replace(c, running=c.running and c.id not in self._dead) for c in containers)
-                self.seen = self.site.observe(known)
+                self.seen = self.host_job.observe(known)
             self.looked, self._read_at = began, time.monotonic()
             return self.seen
 
@@ -324,9 +324,9 @@ class HostFeed:
     def __init__(
         self,
         following: Following,
-        put_together: Callable[[Mapping[str, Seen], Mapping[str, DeployError]], Observed],
+        put_together: Callable[[Mapping[str, HostState], Mapping[str, DeployError]], Observed],
     ) -> None:
-        self.following, self.vitals, self._put_together = following, following.vitals, put_together
+        self.following, self.detector, self._put_together = following, following.detector, put_together
 
     def wait(self, seconds: float) -> None:
         """Return when something changed, or after `seconds`."""
@@ -344,7 +344,7 @@ class HostFeed:
         other = self.following.outranked()
         if other is not None:
             raise other
-        progress = self.vitals.progress
+        progress = self.detector.progress
         fresh = {
             host: replace(
                 one,
@@ -356,20 +356,20 @@ class HostFeed:
             for host, one in seen.items()
         }
         observed = self._put_together(fresh, problems)
-        self.vitals.expect(observed.control.generation)
+        self.detector.expect(observed.control.generation)
         self._tell_of_the_missing(
             observed, {host: at for host, at in looked.items() if host in seen and not seen[host].blind}
         )
         return observed
 
     def _tell_of_the_missing(self, observed: Observed, looked: Mapping[str, float]) -> None:
-        """Tell `vitals` of launchers that do not run."""
-        homes = observed.control.homes
+        """Tell `detector` of launchers that do not run."""
+        homes = observed.control.placement
         missing = {
             node.node: node.host
             for node in observed.members
             if not node.alive and node.host in looked and node.host == homes[node.node]
         }
-        self.vitals.miss({node: looked[host] for node, host in missing.items()})
+        self.detector.miss({node: looked[host] for node, host in missing.items()})
         if observed.unreachable:  # then it matters that they are still not there
             self.following.look_again({*missing.values()}, STILL)

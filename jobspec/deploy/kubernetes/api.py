@@ -2,6 +2,7 @@
 
 Requests are made here and nowhere else: each waits as the server asks it to (429 with Retry-After), and is made again
 where the connection broke. All of them may be: apply says what should be, and deletions name the object's uid.
+The client's own repetitions leave out PATCH, which apply is.
 """
 
 from __future__ import annotations

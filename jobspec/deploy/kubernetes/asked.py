@@ -9,7 +9,6 @@ from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.kinds import TRAINING_RUNTIME, Object
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
-from jobctl.jobspec.deploy.kubernetes.quantity import quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,10 @@ def pods_there(pods: Sequence[Object]) -> list[Pods]:
 
 
 def _add(sums: dict[str, Decimal], more: Mapping[str, Any]) -> None:
+    from kubernetes.utils.quantity import parse_quantity
+
     for name, amount in more.items():
-        sums[name] = sums.get(name, Decimal(0)) + quantity(amount)
+        sums[name] = sums.get(name, Decimal(0)) + parse_quantity(amount)
 
 
 def totals(pods: Sequence[Pods]) -> dict[str, Decimal]:

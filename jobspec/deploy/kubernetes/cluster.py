@@ -26,9 +26,9 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
     MAIN,
     POD,
     QUEUE_LABEL,
-    Key,
     Kind,
     Object,
+    ObjectKey,
     is_made_by_another,
     is_suspended,
     key_of,
@@ -40,15 +40,15 @@ from jobctl.jobspec.deploy.kubernetes.kinds import JOB as PLAIN_JOB
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.kubernetes.mirror import JobMirror, Mirror, find_all_of
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod, seconds
-from jobctl.jobspec.deploy.kubernetes.preflight import Preflight
+from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.kubernetes.removal import GONE, LOOK, Removal
-from jobctl.jobspec.deploy.kubernetes.session import Session
+from jobctl.jobspec.deploy.kubernetes.session import PodSession
 from jobctl.jobspec.deploy.kubernetes.steps import There, steps
 from jobctl.jobspec.deploy.model.control import NOTHING, Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.deploy.model.log_lines import Reader, Selection
+from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
 from jobctl.jobspec.deploy.model.observed import Observed, phase
 from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.events import Events
@@ -65,7 +65,7 @@ class Foreign(DeployError):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """What `up` is about to do."""
 
     want: tuple[Object, ...]
@@ -179,7 +179,7 @@ class Cluster:
         """Return the job's pods."""
         return [parse_pod(pod) for pod in self._mirrored(POD)]
 
-    def objects(self) -> dict[Key, Object]:
+    def objects(self) -> dict[ObjectKey, Object]:
         """Return what the job consists of, without what controllers made."""
         return {
             key_of(thing): thing
@@ -190,7 +190,9 @@ class Cluster:
 
     # Bringing up.
 
-    def change(self, plan: Plan, secrets: Mapping[str, str], *, anew: str | None = None, force: bool = False) -> Change:
+    def change(
+        self, plan: Plan, secrets: Mapping[str, str], *, anew: str | None = None, force: bool = False
+    ) -> ObjectChange:
         """Look at what is there, and return what there is to do. `secrets` are the values known here. Raises Foreign."""
         want = self._manifests(plan)
         self.plan = plan
@@ -208,7 +210,7 @@ class Cluster:
             if (key := key_of(thing)) in there and not is_main(thing)
         }
         seen = There(there, would, phase(self.observe())[0], self.unchanged)
-        return Change(tuple(want), seen, steps(want, seen, anew))
+        return ObjectChange(tuple(want), seen, steps(want, seen, anew))
 
     def _manifests(self, plan: Plan) -> list[Object]:
         """Return the objects of a plan, made once for all looks at them."""
@@ -226,12 +228,12 @@ class Cluster:
             "give the job another `name`, or `--take-over` if it is yours nevertheless",
         )
 
-    def owners(self, change: Change) -> frozenset[str]:
+    def owners(self, change: ObjectChange) -> frozenset[str]:
         """Return whose the objects are that a change is about."""
         return frozenset(filter(None, (annotation_of(o, OWNER) for o in change.there.objects.values())))
 
-    def carry_out(
-        self, change: Change, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
+    def execute(
+        self, change: ObjectChange, secrets: Mapping[str, str], note: Callable[[Step], None], *, force: bool = False
     ) -> None:
         """Do what `change` says, telling `note` of each step before it is done. Raises DeployError."""
         todo = {step.target: step for step in change.steps}
@@ -327,9 +329,9 @@ class Cluster:
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether the cluster can take the job (None: any)."""
-        return Preflight(self.api, self.where()[0], plan, None if plan is None else self._manifests(plan)).run()
+        return ClusterPreflight(self.api, self.where()[0], plan, None if plan is None else self._manifests(plan)).run()
 
-    def logs(self, selection: Selection, last: int | None = None) -> Reader | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Reader | None:
         """Return what reads the logs of the pods, None if there are none."""
         if not self.pods():
             return None
@@ -346,7 +348,7 @@ class Cluster:
         if pod is None or pod.state != "running":
             kind = DeployError if found is None else NothingToEnter
             raise kind(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
-        return Session(self.api, pod.name, pod.container).run(argv)
+        return PodSession(self.api, pod.name, pod.container).run(argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""
@@ -360,7 +362,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterReach:
+class ClusterAccess:
     """How the cluster of a job is reached: kept with the job, so that later commands need only its name."""
 
     context: str | None = None
@@ -374,9 +376,9 @@ def dump_cluster(cluster: Cluster) -> dict[str, Any]:
     return {"context": cluster.api.context, "namespace": cluster.api.namespace, "kinds": kinds}
 
 
-def load_cluster(data: Mapping[str, Any]) -> ClusterReach:
+def load_cluster(data: Mapping[str, Any]) -> ClusterAccess:
     """Return what `dump_cluster` wrote."""
     kinds = [
         known_kind(f"{g}/{v}" if g else v, kind) or Kind(g, v, kind, plural) for g, v, kind, plural in data["kinds"]
     ]
-    return ClusterReach(data["context"], data["namespace"], tuple(kinds))
+    return ClusterAccess(data["context"], data["namespace"], tuple(kinds))

@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.kinds import EVENT, Object
 from jobctl.jobspec.deploy.kubernetes.mirror import Mirror
 from jobctl.jobspec.deploy.kubernetes.pods import seconds
-from jobctl.jobspec.deploy.store.events import Written
+from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 
 # How controllers name what they make for a job: by role or replica, by number, and with five random characters.
@@ -35,7 +35,7 @@ class ClusterEvents:
     """The events of this machine's history, and those in the cluster, which forgets them after an hour."""
 
     def __init__(self, api: Api, job: JobDir) -> None:
-        self._written = Written(job.events)
+        self._written = EventFile(job.events)
         self._mirror = Mirror(api, EVENT, "")
         self._job = job.name
         self._told: set[tuple[str, int]] = set()

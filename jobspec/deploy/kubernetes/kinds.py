@@ -99,7 +99,7 @@ def known_kind(api_version: str, kind: str) -> Kind | None:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class ObjectKey:
     """An object's place in its namespace."""
 
     api_version: str
@@ -110,9 +110,9 @@ class Key:
         return f"{self.kind} {self.name}"
 
 
-def key_of(thing: Mapping[str, Any]) -> Key:
+def key_of(thing: Mapping[str, Any]) -> ObjectKey:
     """Return the key of an object or a manifest."""
-    return Key(thing["apiVersion"], thing["kind"], thing["metadata"]["name"])
+    return ObjectKey(thing["apiVersion"], thing["kind"], thing["metadata"]["name"])
 
 
 def labels_of(thing: Mapping[str, Any]) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 A watch goes on from the last resourceVersion that it heard of, whatever broke it off; where the server has forgotten
 that (410 Gone), all is listed anew (https://kubernetes.io/docs/reference/using-api/api-concepts/#410-gone-responses).
+By hand, as the client's SharedInformer does not tell how old is what it knows, and asks a server that fails without a pause.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.kubernetes.pod_log_writers import Writer, writers
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call, Cut
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.model.log_lines import Line, Selection
+from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.plan.types import Plan
 
 AGAIN = 1.0  # seconds before a log is asked for again that could not be read
@@ -32,7 +32,7 @@ LAST = 10.0  # seconds that the logs of pods that have ended may take to come
 
 
 @dataclass(slots=True)
-class Place:
+class PodLogOffset:
     """How far the log of one run of a container was read."""
 
     second: int = 0  # of the last line, since the epoch; 0 for none
@@ -77,7 +77,7 @@ class PodLog:
 
     def __init__(self, api: Api, pod: Pod, writer: Writer, since: float | None = None, last: int | None = None) -> None:
         self.api, self.pod, self.writer, self.since, self.last = api, pod, writer, since, last
-        self.place = Place()
+        self.place = PodLogOffset()
         self.run = pod.restarts  # which run of the container `place` is in
         self.over = False
         self.thread: threading.Thread | None = None
@@ -88,10 +88,10 @@ class PodLog:
             yield from _last(list(self._whole(self.place)), self.last)
             return
         if self.pod.restarts:
-            yield from self._whole(Place(), previous="true")
+            yield from self._whole(PodLogOffset(), previous="true")
         yield from self._whole(self.place)
 
-    def _whole(self, place: Place, **how: str) -> Iterator[Line]:
+    def _whole(self, place: PodLogOffset, **how: str) -> Iterator[Line]:
         """Yield what there is now, over cut connections. Raises Cut if there is no end to them."""
         for pause in (*_PAUSES, None):
             try:
@@ -137,7 +137,7 @@ class PodLog:
         if pod.restarts > self.run:
             for line in self._whole(self.place, previous="true"):
                 tell(line)
-            self.place, self.run = Place(), pod.restarts
+            self.place, self.run = PodLogOffset(), pod.restarts
         if (found.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             for line in self._whole(self.place):
                 tell(line)
@@ -158,7 +158,7 @@ class PodLog:
             return
         yield from self._lines(self.place, self.api.lines(answer, call))
 
-    def _read(self, place: Place, **how: str) -> Iterator[Line]:
+    def _read(self, place: PodLogOffset, **how: str) -> Iterator[Line]:
         """Yield what there is now that was not read before; nothing where there is no such run, or no pod any more."""
         call, query = self._query(place, **how)
         try:
@@ -170,7 +170,7 @@ class PodLog:
         # Of a log that is followed, the rest of a line may only have been cut off; here it is the last one.
         yield from self._lines(place, self.api.lines(answer, call, rest_too=True))
 
-    def _query(self, place: Place, **how: str) -> tuple[Call, dict[str, str]]:
+    def _query(self, place: PodLogOffset, **how: str) -> tuple[Call, dict[str, str]]:
         query = {"container": self.pod.container, "timestamps": "true", **how}
         since = place.since() or self.since
         if since is not None:
@@ -179,7 +179,7 @@ class PodLog:
             query["tailLines"] = str(self.last)
         return Call("get", POD, self.api.namespace, self.pod.name, "log"), query
 
-    def _lines(self, place: Place, lines: Iterator[bytes]) -> Iterator[Line]:
+    def _lines(self, place: PodLogOffset, lines: Iterator[bytes]) -> Iterator[Line]:
         for at, text in place.fresh(lines):
             if self.since is None or at >= self.since:
                 yield self.writer.line(at, text)
@@ -205,7 +205,7 @@ class PodLogs:
     interval = 0.2
 
     def __init__(
-        self, api: Api, look: Callable[[], list[Pod]], plan: Plan | None, selection: Selection, last: int | None
+        self, api: Api, look: Callable[[], list[Pod]], plan: Plan | None, selection: LineSelection, last: int | None
     ) -> None:
         self.api, self.look, self.plan, self.selection, self.last = api, look, plan, selection, last
         self.problems: dict[str, DeployError] = {}

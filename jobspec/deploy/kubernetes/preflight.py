@@ -35,7 +35,6 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main
 from jobctl.jobspec.deploy.kubernetes.mirror import find_all_of
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError, Call
-from jobctl.jobspec.deploy.kubernetes.quantity import quantity
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Plan
@@ -72,7 +71,7 @@ CHANGED = ("get", "list", "create", "patch", "delete")  # verbs for what `up` ap
 Found = Iterator[Finding]
 
 
-class Preflight:
+class ClusterPreflight:
     """The checks of one namespace for one job (no plan: for none in particular)."""
 
     def __init__(self, api: Api, name: str, plan: Plan | None, want: Sequence[Object] | None) -> None:
@@ -328,11 +327,13 @@ def _references(pods: Sequence[Pods]) -> Iterator[tuple[Kind, str]]:
 
 
 def _exceeded(quota: Object, asked: dict[str, Decimal], has: dict[str, Decimal]) -> Iterator[str]:
+    from kubernetes.utils.quantity import parse_quantity
+
     status = quota.get("status") or {}
     hard, used = status.get("hard") or {}, status.get("used") or {}
     for name, limit in hard.items():
         need = asked.get(name)
-        left = quantity(limit) - quantity(used.get(name, 0)) + has.get(name, Decimal(0))
+        left = parse_quantity(limit) - parse_quantity(used.get(name, 0)) + has.get(name, Decimal(0))
         if need is not None and need > left:
             words = f"{name}: the job asks for {need.normalize():f}, and {max(left, Decimal(0)).normalize():f} of {limit} are left"
             yield f"quota {quota['metadata']['name']}: {words}"
@@ -345,7 +346,9 @@ def _is_chosen(node: Object, pods: Pods) -> bool:
 
 def _room(node: Object, pods: Pods) -> int:
     """Return how many of these pods an empty node could hold."""
+    from kubernetes.utils.quantity import parse_quantity
+
     has: dict[str, Any] = (node.get("status") or {}).get("allocatable") or {}
-    counts = [int(quantity(has.get(name, 0)) // amount) for name, amount in pods.requests.items() if amount]
-    counts.append(int(quantity(has.get("pods", 110))))
+    counts = [int(parse_quantity(has.get(name, 0)) // amount) for name, amount in pods.requests.items() if amount]
+    counts.append(int(parse_quantity(has.get("pods", 110))))
     return min(counts)

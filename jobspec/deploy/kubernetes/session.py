@@ -24,7 +24,7 @@ IN, OUT, ERR, RESULT, RESIZE = range(5)
 _REFUSED = re.compile(r"Handshake status (\d+).*?-\+-\+-.*?-\+-\+- (.*)", re.S)
 
 
-class Session:
+class PodSession:
     """One command in the container of a pod."""
 
     def __init__(self, api: Api, pod: str, container: str) -> None:

@@ -14,8 +14,8 @@ from jobctl.jobspec.deploy.apply.reconcile import ORDER, Kind, Step
 from jobctl.jobspec.deploy.kubernetes.kinds import (
     CONFIG_MAP,
     SECRET,
-    Key,
     Object,
+    ObjectKey,
     is_made_by_another,
     is_suspended,
     key_of,
@@ -35,8 +35,8 @@ _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
 class There:
     """What is in the cluster: `objects` of this job, and what those that are wanted `would` become if applied."""
 
-    objects: Mapping[Key, Object]
-    would: Mapping[Key, Object] = field(default_factory=dict)
+    objects: Mapping[ObjectKey, Object]
+    would: Mapping[ObjectKey, Object] = field(default_factory=dict)
     phase: Phase = "stopped"
     unchanged: bool = False  # whether it is known to be made from the same spec and code, by whichever jobctl
 
@@ -68,7 +68,7 @@ def _stands(want: Sequence[Object], there: There) -> bool:
     )
 
 
-def _changed(key: Key, there: There) -> list[str]:
+def _changed(key: ObjectKey, there: There) -> list[str]:
     now, would = there.objects.get(key), there.would.get(key)
     return differences(now, would) if now is not None and would is not None else []
 

@@ -12,7 +12,7 @@ from jobctl.jobspec.deploy.model.untrusted import number_in
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Key:
+class LogKey:
     """A file below a job's work directory on one host."""
 
     host: str
@@ -31,18 +31,18 @@ class Size:
 class Want:
     """`count` bytes of a file from `offset` on."""
 
-    key: Key
+    key: LogKey
     offset: int
     count: int
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """Where logs are read."""
 
     interval: float  # seconds between two looks at logs that grow
     problems: dict[str, DeployError]  # why the last read of a host failed
 
-    def files(self) -> Mapping[Key, Size]:
+    def files(self) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes`; those of a host that does not answer are missing."""
 
     def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
@@ -58,7 +58,7 @@ class Folder:
         self.root = root
         self.problems: dict[str, DeployError] = {}
 
-    def files(self) -> Mapping[Key, Size]:
+    def files(self) -> Mapping[LogKey, Size]:
         """Return all files below the nodes' `logs` and `processes`."""
         found = {}
         for part in ("logs", "processes"):
@@ -66,7 +66,7 @@ class Folder:
                 inside = PurePosixPath(path.relative_to(self.root).as_posix())
                 if is_of_node(inside) and path.is_file():
                     stat = path.stat()
-                    key = Key("", inside)
+                    key = LogKey("", inside)
                     found[key] = Size(stat.st_size, stat.st_mtime)
         return found
 

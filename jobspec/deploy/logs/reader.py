@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from jobctl.jobspec.deploy.logs.files import Key, Size, Source, Want
+from jobctl.jobspec.deploy.logs.files import LogKey, LogSource, Size, Want
 from jobctl.jobspec.deploy.logs.seeking import RECORD, begin_at, index_at, start_of_last
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.model.log_lines import Line, Selection
+from jobctl.jobspec.deploy.model.log_lines import Line, LineSelection
 from jobctl.jobspec.deploy.model.untrusted import as_number, number_in, parse_object
 
 AT_ONCE = 4 << 20  # bytes of one file that are read at once
@@ -40,7 +40,7 @@ def last_state(line: bytes) -> bytes:
 class Tail:
     """One log that is read as it grows. `torn`: reading began in the midst of a line, the rest of which is left out."""
 
-    key: Key
+    key: LogKey
     node: int
     rank: int | None
     generation: int
@@ -62,9 +62,9 @@ class Tail:
         return self.index[-1][0] if self.index else 0
 
     @property
-    def index_key(self) -> Key:
+    def index_key(self) -> LogKey:
         """Its index."""
-        return Key(self.key.host, self.key.path.with_name(self.key.path.name + ".idx"))
+        return LogKey(self.key.host, self.key.path.with_name(self.key.path.name + ".idx"))
 
     def feed(self, data: bytes, written: float) -> None:
         """Take what was read; `written` is when, if there is no index."""
@@ -120,10 +120,10 @@ class Tail:
 class Logs:
     """The chosen logs of a job. With `last`, only so many lines of each log that is there at the beginning."""
 
-    def __init__(self, source: Source, selection: Selection, last: int | None = None) -> None:
+    def __init__(self, source: LogSource, selection: LineSelection, last: int | None = None) -> None:
         self.source, self.selection, self.last = source, selection, last
-        self.tails: dict[Key, Tail] = {}
-        self.known: Mapping[Key, Size] = {}
+        self.tails: dict[LogKey, Tail] = {}
+        self.known: Mapping[LogKey, Size] = {}
 
     @property
     def interval(self) -> float:
@@ -181,14 +181,14 @@ class Logs:
                 tail = self.tails[key]
                 tail.offset, tail.index_offset, tail.torn = place.offset, place.index_offset, place.torn
 
-    def _ranks(self, keys: Sequence[Key]) -> dict[Key, int]:
+    def _ranks(self, keys: Sequence[LogKey]) -> dict[LogKey, int]:
         """Return the global ranks of the processes that write these logs; of stacks only where py-spy has told them."""
         wants, starts = {}, {}
         for key in keys:
             node, _, *rest = key.path.parts
             local = key.path.suffix[1:]
             if len(rest) == 2 and number_in(local) is not None:
-                record = Key(key.host, PurePosixPath(node, "processes", rest[0], f"{local}.json"))
+                record = LogKey(key.host, PurePosixPath(node, "processes", rest[0], f"{local}.json"))
                 if record in self.known:
                     wants[key] = Want(record, 0, self.known[record].bytes)
                     if key.path.name.startswith("stack."):

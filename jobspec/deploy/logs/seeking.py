@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.logs.files import Key, Size, Source, Want
+from jobctl.jobspec.deploy.logs.files import LogKey, LogSource, Size, Want
 
 RECORD = struct.Struct("<Qd")  # of an index: from which byte on was written when
 BLOCK, LARGEST = 16 << 10, 4 << 20  # bytes that are read at once on the way back from a log's end, at first and at most
@@ -16,7 +16,7 @@ FARTHEST = (
 PAGE = 4096  # records of an index among which the rest is looked for at once
 
 
-def start_of_last(source: Source, key: Key, size: int, count: int) -> tuple[int, int]:
+def start_of_last(source: LogSource, key: LogKey, size: int, count: int) -> tuple[int, int]:
     """Return where the last `count` lines of a file begin, and how many there are."""
     end, block, found = size, BLOCK, 0
     while count and end > max(0, size - FARTHEST):
@@ -38,8 +38,8 @@ def start_of_last(source: Source, key: Key, size: int, count: int) -> tuple[int,
 class _Search:
     """Which records of an index may be the last that is before what is looked for: from `low` to `high`, which is none."""
 
-    log: Key
-    index: Key
+    log: LogKey
+    index: LogKey
     low: int
     high: int
     is_before: Callable[[int, float], bool]
@@ -52,7 +52,7 @@ class _Search:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LogOffset:
     """Where to begin in a log and in its index; `torn`: perhaps in the midst of a line."""
 
     offset: int
@@ -60,26 +60,28 @@ class Place:
     torn: bool
 
 
-def begin_at(source: Source, known: Mapping[Key, Size], logs: Mapping[Key, Key], moment: float) -> Mapping[Key, Place]:
+def begin_at(
+    source: LogSource, known: Mapping[LogKey, Size], logs: Mapping[LogKey, LogKey], moment: float
+) -> Mapping[LogKey, LogOffset]:
     """Return where to begin to read each log (by key, with the key of its index), for what was written since `moment`.
 
     One without an index begins at its start, unless nothing was written since.
     """
-    places: dict[Key, Place] = {}
+    places: dict[LogKey, LogOffset] = {}
     searches: list[_Search] = []
     for log, index in logs.items():
         records = known[index].bytes // RECORD.size if index in known else 0
         if known[log].time < moment - 1.0:  # of some file systems the times are whole seconds
             end = max(0, known[log].bytes - 1)  # its last byte says whether what comes is a line of its own
-            places[log] = Place(end, max(0, records - 1) * RECORD.size, torn=known[log].bytes > 0)
+            places[log] = LogOffset(end, max(0, records - 1) * RECORD.size, torn=known[log].bytes > 0)
         elif records:
             searches.append(_Search(log, index, 0, records, lambda offset, time: time < moment))
     return {**places, **_found(source, searches)}
 
 
 def index_at(
-    source: Source, known: Mapping[Key, Size], logs: Mapping[Key, Key], offsets: Mapping[Key, int]
-) -> Mapping[Key, int]:
+    source: LogSource, known: Mapping[LogKey, Size], logs: Mapping[LogKey, LogKey], offsets: Mapping[LogKey, int]
+) -> Mapping[LogKey, int]:
     """Return where to begin to read the index of each log that is read from an offset on."""
     searches = [
         _Search(log, index, 0, known[index].bytes // RECORD.size, _up_to(offsets[log]))
@@ -93,9 +95,9 @@ def _up_to(limit: int) -> Callable[[int, float], bool]:
     return lambda offset, time: offset <= limit
 
 
-def _found(source: Source, searches: list[_Search]) -> dict[Key, Place]:
+def _found(source: LogSource, searches: list[_Search]) -> dict[LogKey, LogOffset]:
     """Return what the searches find, in as many reads as the longest takes."""
-    places: dict[Key, Place] = {}
+    places: dict[LogKey, LogOffset] = {}
     while searches:
         wants = [search.want() for search in searches]
         found = source.read([want for want in wants if want.count])
@@ -115,11 +117,11 @@ def _found(source: Source, searches: list[_Search]) -> dict[Key, Place]:
     return places
 
 
-def _place(search: _Search, data: bytes) -> Place:
+def _place(search: _Search, data: bytes) -> LogOffset:
     """Return where to begin, from the records that were left: at the last one that is before what is looked for."""
     records = list(RECORD.iter_unpack(data[: len(data) - len(data) % RECORD.size]))
     before = sum(1 for record in records if search.is_before(*record))
     if not before:  # all of it, or its clock was set back
-        return Place(0, 0, torn=False)
+        return LogOffset(0, 0, torn=False)
     offset = records[before - 1][0]
-    return Place(offset, (search.low + before - 1) * RECORD.size, torn=offset > 0)
+    return LogOffset(offset, (search.low + before - 1) * RECORD.size, torn=offset > 0)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class JobResult:
     """How the job ended; a later `up` begins anew."""
 
     phase: Literal["succeeded", "failed", "stopped"]
@@ -52,7 +52,7 @@ class Ledger:
     began: float
     code: str | None = None
     failures: tuple[Failure, ...] = ()
-    result: Result | None = None
+    result: JobResult | None = None
     image: Image | None = None
     excluded: tuple[str, ...] = ()
 
@@ -91,7 +91,7 @@ class Control:
         return self.ledger.result is not None or (self.generation is not None and self.generation.command != "run")
 
     @property
-    def homes(self) -> dict[int, str]:
+    def placement(self) -> dict[int, str]:
         """On which host the generation has each of its nodes; of none, nothing."""
         return {member.node: member.host for member in self.generation.members} if self.generation else {}
 

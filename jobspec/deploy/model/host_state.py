@@ -15,10 +15,10 @@ NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class HostState:
     """What is on one host of a job: its containers, control file and ledger, and each node's report.
 
-    `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `Site.note_prepared`
+    `blind`: its engine does not answer, and the containers are those it once told of. `prepared` is what `HostJob.note_prepared`
     has put down. `full`: its disk has no room left for the job's own files. `unreadable` says which of the run's files cannot be
     read: then the host counts as one that does not answer, and only its containers are known.
     """
@@ -43,17 +43,17 @@ class Seen:
         return _state(self, node) in ("succeeded", "failed", "stopped")
 
 
-def _state(seen: Seen, node: int) -> str:
+def _state(seen: HostState, node: int) -> str:
     report = seen.reports.get(node)
     return str(report.get("state", "")) if report else ""
 
 
-def unreadable(seen: Mapping[str, Seen]) -> dict[str, HostError]:
+def unreadable(seen: Mapping[str, HostState]) -> dict[str, HostError]:
     """Return the hosts on which a file of the run cannot be read, and why."""
     return {host: one.unreadable for host, one in seen.items() if one.unreadable is not None}
 
 
-def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Control:
+def control_of(seen: Mapping[str, HostState], before: Control | None = None) -> Control:
     """Return the newest generation and ledger that a host has, or had `before`."""
     known = [one.control for one in seen.values()]
     known += [begun_alone(report) for one in seen.values() for report in one.reports.values() if report.get("order")]
@@ -62,8 +62,8 @@ def control_of(seen: Mapping[str, Seen], before: Control | None = None) -> Contr
     return newest(known)
 
 
-def together(
-    seen: Mapping[str, Seen],
+def merge(
+    seen: Mapping[str, HostState],
     unreachable: Mapping[str, str],
     planned: Mapping[int, str],
     *,
@@ -81,7 +81,7 @@ def together(
     unreachable = {**unreachable, **{host: error.message for host, error in unreadable(seen).items()}}
     seen = {host: one for host, one in seen.items() if host not in unreachable}
     control = control_of(seen, before)
-    members = control.homes
+    members = control.placement
     homes = {**planned, **members}
     seen = _told_once(seen, homes, services)
     found = [node for host, one in seen.items() for node in _nodes(host, one)]
@@ -116,7 +116,9 @@ def together(
     )
 
 
-def _told_once(seen: Mapping[str, Seen], homes: Mapping[int, str], services: Mapping[str, str]) -> Mapping[str, Seen]:
+def _told_once(
+    seen: Mapping[str, HostState], homes: Mapping[int, str], services: Mapping[str, str]
+) -> Mapping[str, HostState]:
     """Return `seen` with each container on one host only: two names of one machine tell of the same ones.
 
     It is where its node or service belongs, or else where it was seen first: none is a stray because of its machine's other name.
@@ -140,7 +142,7 @@ def _told_once(seen: Mapping[str, Seen], homes: Mapping[int, str], services: Map
 
 
 def _services(
-    seen: Mapping[str, Seen], unreachable: Mapping[str, str], planned: Mapping[str, str]
+    seen: Mapping[str, HostState], unreachable: Mapping[str, str], planned: Mapping[str, str]
 ) -> Iterator[ObservedService]:
     found = {(c.service, host): c for host, one in seen.items() for c in one.containers if c.service is not None}
     for (name, host), container in sorted(found.items(), key=lambda item: str(item[0])):
@@ -152,7 +154,7 @@ def _services(
             yield ObservedService(name, name.partition("-")[0], host, "lost", reachable=False, reason=reason)
 
 
-def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
+def _nodes(host: str, seen: HostState) -> Iterator[ObservedNode]:
     """Yield the nodes on one host, each from its container and what its launcher reported."""
     containers: dict[int, SeenContainer] = {}
     for container in sorted(seen.containers, key=lambda container: container.running):
@@ -169,6 +171,6 @@ def _nodes(host: str, seen: Seen) -> Iterator[ObservedNode]:
         yield replace(node, container=found.id if found else None)
 
 
-def _is_outdated(seen: Seen, control: Control) -> bool:
+def _is_outdated(seen: HostState, control: Control) -> bool:
     mine = seen.control.generation
     return control.generation is not None and (mine is None or age(mine) < age(control.generation))

@@ -19,7 +19,7 @@ class SshOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class Inventory:
     """All hosts of a job's hosts file (spares too), and SSH's options.
 
     `left` names hosts that are in the file no more. The job may still run on them, but no node is to move there.
@@ -29,33 +29,35 @@ class Reach:
     ssh: SshOptions = SshOptions()
     left: tuple[str, ...] = ()
 
-    def with_hosts(self, others: tuple[Host, ...]) -> Reach:
+    def with_hosts(self, others: tuple[Host, ...]) -> Inventory:
         """Return this with those of `others` that it does not know: a job may still run on them."""
         known = {host.name for host in self.hosts}
         more = tuple(host for host in others if host.name not in known)
-        return Reach((*self.hosts, *more), self.ssh, (*self.left, *(host.name for host in more)))
+        return Inventory((*self.hosts, *more), self.ssh, (*self.left, *(host.name for host in more)))
 
 
-def dump_reach(reach: Reach) -> dict[str, Any]:
-    """Return `reach` as plain data."""
-    config = reach.ssh.config
+def dump_inventory(inventory: Inventory) -> dict[str, Any]:
+    """Return `inventory` as plain data."""
+    config = inventory.ssh.config
     return {
-        "hosts": [asdict(host) for host in reach.hosts],
+        "hosts": [asdict(host) for host in inventory.hosts],
         "ssh_config": str(config.absolute()) if config else None,
-        "accept_new": reach.ssh.accept_new,
-        "left": list(reach.left),
+        "accept_new": inventory.ssh.accept_new,
+        "left": list(inventory.left),
     }
 
 
-def load_reach(data: object) -> Reach:
-    """Return what `dump_reach` wrote. Raises ValueError for what it has not."""
+def load_inventory(data: object) -> Inventory:
+    """Return what `dump_inventory` wrote. Raises ValueError for what it has not."""
     kept = load(_Kept, data)
-    return Reach(kept.hosts, SshOptions(Path(kept.ssh_config) if kept.ssh_config else None, kept.accept_new), kept.left)
+    return Inventory(
+        kept.hosts, SshOptions(Path(kept.ssh_config) if kept.ssh_config else None, kept.accept_new), kept.left
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A Reach as `dump_reach` writes it."""
+    """A Reach as `dump_inventory` writes it."""
 
     hosts: tuple[Host, ...]
     ssh_config: str | None

@@ -98,7 +98,7 @@ def _seconds(text: str) -> float | None:
 
 
 @dataclass
-class Vitals:
+class FailureDetector:
     """What one supervisor has heard of one job. `now` is a clock that nobody sets; `token` tells it from any other."""
 
     now: Callable[[], float]

@@ -22,7 +22,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class LineSelection:
     """Which lines: None means all. `launcher` includes what the framework's launcher printed."""
 
     node: int | None = None

@@ -108,7 +108,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class CodeSelection:
     """What the code is, sorted by name, and what is left out of it beside what the user excludes."""
 
     files: tuple[File, ...]
@@ -136,12 +136,12 @@ def code_hash(plan: Plan) -> str | None:
     return None
 
 
-def code_of(plan: Plan, code: Code) -> Selection:
+def code_of(plan: Plan, code: Code) -> CodeSelection:
     """Return what the code of `plan` is."""
     return select(code, plan.job, plan.outputs, plan.checkpoint.dir if plan.checkpoint else None)
 
 
-def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None) -> Selection:
+def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None) -> CodeSelection:
     """Return the files of the code: all below its source but what is excluded, private, or no code.
 
     Excluded are patterns of `.dockerignore`, those of `code.exclude` (without a slash they hold at any depth), and
@@ -159,7 +159,7 @@ def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None)
         {os.path.realpath(path): why for path, why in code.withheld} | dict(code.withheld),
     )
     files = sorted(walk.files(), key=lambda file: file.name.split("/"))
-    return Selection(tuple(files), tuple(sorted(walk.left_out, key=lambda one: one.name)))
+    return CodeSelection(tuple(files), tuple(sorted(walk.left_out, key=lambda one: one.name)))
 
 
 class _Walk:

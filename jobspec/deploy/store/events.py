@@ -19,7 +19,7 @@ class Events(Protocol):
         """Return what happened since the last call, the oldest first."""
 
 
-class Written:
+class EventFile:
     """The events in a file of this machine's history."""
 
     def __init__(self, path: Path) -> None:

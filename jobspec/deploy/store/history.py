@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.store.files import append_line
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StepProgress:
     """The job's step number at one moment: `at` is in seconds since the epoch, `step` counts what the script counts."""
 
     at: float
@@ -31,7 +31,7 @@ def record_progress(path: Path, at: float, generation: int, step: int) -> None:
         append_line(path, json.dumps({"at": at, "generation": generation, "step": step}))
 
 
-def read_progress(path: Path) -> tuple[Progress, ...]:
+def read_progress(path: Path) -> tuple[StepProgress, ...]:
     """Return all records, in the order in which they were written; none where there is no such file."""
     try:
         text = path.read_bytes()
@@ -40,11 +40,11 @@ def read_progress(path: Path) -> tuple[Progress, ...]:
     return tuple(_records(text))
 
 
-def _records(text: bytes) -> Iterator[Progress]:
+def _records(text: bytes) -> Iterator[StepProgress]:
     for line in text.splitlines():
         data = parse_object(line)
         if data is not None and _is_record(data):  # a writer may have been killed in the middle of its line
-            yield Progress(float(data["at"]), data["generation"], data["step"])
+            yield StepProgress(float(data["at"]), data["generation"], data["step"])
 
 
 def _is_record(data: dict[str, Any]) -> bool:

@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.model.inventory import Reach, load_reach
+from jobctl.jobspec.deploy.model.inventory import Inventory, load_inventory
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_json
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
@@ -33,7 +33,7 @@ class Pending:
     about: Mapping[str, Any]
     plan: Plan
     source: Mapping[str, Any]
-    homes: Mapping[int, str]  # where the nodes were when it was proposed
+    placement: Mapping[int, str]  # where the nodes were when it was proposed
     prepared: frozenset[str]  # hosts that have all that the change needs
 
 
@@ -174,11 +174,11 @@ class JobDir:
         except (FileNotFoundError, ValueError):
             return None
 
-    def reach(self) -> Reach | None:
+    def inventory(self) -> Inventory | None:
         """Return how the hosts of the job are reached, None where it runs on this machine or is not known here."""
         about = self.about() or {}
         try:
-            return load_reach(about["reach"]) if about.get("reach") else None
+            return load_inventory(about["reach"]) if about.get("reach") else None
         except ValueError as error:
             raise self._unreadable(f"`reach`: {error}") from error
 

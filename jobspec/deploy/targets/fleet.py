@@ -16,18 +16,18 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
 from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
-from jobctl.jobspec.deploy.model.host_state import Seen, together, unreadable
-from jobctl.jobspec.deploy.model.inventory import Reach, SshOptions
+from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
+from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, fan_out
-from jobctl.jobspec.deploy.transport.local import Here
+from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 def transport_to(host: Host, options: SshOptions) -> Transport:
     """Return the connection to a host, not open yet."""
-    return Here(host.name) if host.local else Ssh(host, options)
+    return LocalTransport(host.name) if host.local else Ssh(host, options)
 
 
 class Fleet:
@@ -50,13 +50,15 @@ class Fleet:
         self,
         job: JobDir,
         target: Literal["compose", "ssh"],
-        reach: Reach,
+        inventory: Inventory,
         plan: Plan | None,
         tell: Callable[[str], None],
     ) -> None:
-        self.job, self.reach, self.plan = job, reach, plan
-        self.sites = {h.name: Site(h, transport_to(h, reach.ssh), job.name, target, tell) for h in reach.hosts}
-        self.seen: Mapping[str, Seen] = {}
+        self.job, self.inventory, self.plan = job, inventory, plan
+        self.host_jobs = {
+            h.name: HostJob(h, transport_to(h, inventory.ssh), job.name, target, tell) for h in inventory.hosts
+        }
+        self.seen: Mapping[str, HostState] = {}
         self.down: Failures = {}
         # The newest generation and ledger that were ever begun or seen: the hosts that have them may be gone.
         self.known: Control | None = None
@@ -66,13 +68,13 @@ class Fleet:
 
     def connect(self) -> None:
         """Connect to the hosts that are asked first, in the background."""
-        for site in itertools.islice(self.sites.values(), AT_ONCE):
-            site.transport.reach_out()
+        for host_job in itertools.islice(self.host_jobs.values(), AT_ONCE):
+            host_job.transport.reach_out()
 
     def close(self) -> None:
         """Close all connections."""
-        for site in self.sites.values():
-            site.transport.close()
+        for host_job in self.host_jobs.values():
+            host_job.transport.close()
 
     # Observing.
 
@@ -80,35 +82,35 @@ class Fleet:
         """Read what runs now from all hosts. Raises the first host's error if none answers."""
         # A host that could not even be locked a moment ago would cost its whole timeout once more.
         known = {**self._silent, **(self._held.failed if self._held else {})}
-        outcome = fan_out([site for host, site in self.sites.items() if host not in known], self._look)
-        failed = {**known, **{site.host.name: error for site, error in outcome.failed.items()}}
+        outcome = fan_out([host_job for host, host_job in self.host_jobs.items() if host not in known], self._look)
+        failed = {**known, **{host_job.host.name: error for host_job, error in outcome.failed.items()}}
         if failed and not outcome.done:
             self.seen, self.down = {}, failed
-            raise AllUnreachable(failed, self.together({}, failed))
-        self.seen = {site.host.name: seen for site, seen in outcome.done.items()}
+            raise AllUnreachable(failed, self.merge({}, failed))
+        self.seen = {host_job.host.name: seen for host_job, seen in outcome.done.items()}
         self.down = failed | unreadable(self.seen)
-        return self.together(self.seen, failed)
+        return self.merge(self.seen, failed)
 
     def newest(self) -> Control:
         """Return the newest generation and ledger. This command waits no more for a host that did not answer."""
-        outcome = fan_out(self.sites.values(), Site.control)
+        outcome = fan_out(self.host_jobs.values(), HostJob.control)
         if outcome.done:
-            self._silent = {site.host.name: error for site, error in outcome.failed.items()}
+            self._silent = {host_job.host.name: error for host_job, error in outcome.failed.items()}
         return newest(outcome.done.values())
 
-    def _look(self, site: Site) -> Seen:
+    def _look(self, host_job: HostJob) -> HostState:
         """Read what is on a host. While it is followed, launchers are believed where its engine does not answer."""
         following = self._following
-        return site.observe() if following is None else following.look(site.host.name)
+        return host_job.observe() if following is None else following.look(host_job.host.name)
 
-    def together(self, seen: Mapping[str, Seen], failed: Failures) -> Observed:
+    def merge(self, seen: Mapping[str, HostState], failed: Failures) -> Observed:
         """Return the one picture that hosts make, of which some have `failed` to answer."""
         planned = {node.index: node.host.name for node in self.plan.nodes} if self.plan else {}
         unreachable = {host: error.message for host, error in failed.items()}
         supervised = bool(read_holder(self.job.supervisor_lock))
         before = self.known if failed else None
         services = {service.name: service.host.name for service in self.plan.services} if self.plan else {}
-        observed = together(seen, unreachable, planned, supervised=supervised, before=before, services=services)
+        observed = merge(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self.known = observed.control
         return replace(observed, changing=self.job.is_changing())
 
@@ -123,7 +125,7 @@ class Fleet:
         """Hold the job's lock, here and on all hosts that can be reached."""
         if break_it:
             break_lock(self.job.lock)
-        heard = [site for host, site in self.sites.items() if host not in self._silent]
+        heard = [host_job for host, host_job in self.host_jobs.items() if host not in self._silent]
         with (
             hold(self.job.lock, command),
             hold_on(heard, "lock", command, break_it=break_it) as held,
@@ -143,12 +145,12 @@ class Fleet:
     def follow(self) -> Iterator[HostFeed]:
         """Be the job's only supervisor, wherever others may be started: launchers are answered."""
         from jobctl.jobspec.deploy.host.watch import Following, HostFeed
-        from jobctl.jobspec.deploy.model.liveness import Vitals
+        from jobctl.jobspec.deploy.model.liveness import FailureDetector
 
         me = sha256(f"{socket.gethostname()} {self.job.root}".encode()).hexdigest()[:16]
         last, ledger, previous = self.job.kept_run()
-        vitals = Vitals(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
-        following = Following(list(self.sites.values()), vitals, me)
+        detector = FailureDetector(time.monotonic, token_hex(4), previous=kept_control(previous).generation)
+        following = Following(list(self.host_jobs.values()), detector, me)
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
             following.start()
             self.known = self.known or kept_control(last, ledger)
@@ -159,29 +161,29 @@ class Fleet:
                 self._following = None
                 following.close()
 
-    def _heard(self, seen: Mapping[str, Seen], silent: Failures) -> Observed:
+    def _heard(self, seen: Mapping[str, HostState], silent: Failures) -> Observed:
         """Return the job as heard of. What is done next does not wait for hosts that are silent."""
         self._silent, self.down, self.seen = dict(silent), {**silent, **unreadable(seen)}, seen
         if not seen:
-            raise AllUnreachable(silent, self.together({}, silent))
-        return self.together(seen, silent)
+            raise AllUnreachable(silent, self.merge({}, silent))
+        return self.merge(seen, silent)
 
     # All hosts side by side.
 
-    def on(self, hosts: Iterable[str], task: Callable[[Site], T]) -> Outcome[Site, T]:
+    def on(self, hosts: Iterable[str], task: Callable[[HostJob], T]) -> Outcome[HostJob, T]:
         """Do `task` on all `hosts` of the job at the same time."""
-        return fan_out([self.sites[host] for host in hosts if host in self.sites], task)
+        return fan_out([self.host_jobs[host] for host in hosts if host in self.host_jobs], task)
 
-    def failures(self, outcome: Outcome[Site, T]) -> dict[str, DeployError]:
+    def failures(self, outcome: Outcome[HostJob, T]) -> dict[str, DeployError]:
         """Return why hosts failed, by their names."""
-        failures = {site.host.name: error for site, error in outcome.failed.items()}
+        failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
         if self._held is not None:  # this command waits no more for a host that is gone now
             gone = {host: error for host, error in failures.items() if getattr(error, "code", "") in UNHEARD}
             self._held.failed |= gone
         return failures
 
 
-def raise_if_all(outcome: Outcome[Site, T]) -> None:
+def raise_if_all(outcome: Outcome[HostJob, T]) -> None:
     """Raise the first host's error if not a single host did it."""
     if outcome.failed and not outcome.done:
         raise next(iter(outcome.failed.values()))

@@ -13,16 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, Start, Victim
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import devices_on
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.inventory import Reach
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
-from jobctl.jobspec.deploy.store.events import Written
+from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.watch import HostFeed
     from jobctl.jobspec.deploy.logs.reader import Logs
     from jobctl.jobspec.deploy.model.finding import Finding
-    from jobctl.jobspec.deploy.model.log_lines import Selection
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection
 
 
 class Hosts:
@@ -44,10 +44,12 @@ class Hosts:
     interval = 1.0  # one command and one request of the engine's on every host
     pause = 0.2
 
-    def __init__(self, job: JobDir, target: Literal["compose", "ssh"], reach: Reach, plan: Plan | None = None) -> None:
+    def __init__(
+        self, job: JobDir, target: Literal["compose", "ssh"], inventory: Inventory, plan: Plan | None = None
+    ) -> None:
         self.job, self._target = job, target
         self.tell: Callable[[str], None] = lambda text: None
-        self.fleet = Fleet(job, target, reach, plan or job.plan(), lambda text: self.tell(text))
+        self.fleet = Fleet(job, target, inventory, plan or job.plan(), lambda text: self.tell(text))
         self._launchers = Launchers(self.fleet)
         self.image: Image | None = None
 
@@ -61,18 +63,18 @@ class Hosts:
         self.fleet.plan = plan
 
     @property
-    def reach(self) -> Reach:
+    def inventory(self) -> Inventory:
         """The hosts that this was made for, and how they are reached."""
-        return self.fleet.reach
+        return self.fleet.inventory
 
     @property
-    def sites(self) -> Mapping[str, Site]:
+    def host_jobs(self) -> Mapping[str, HostJob]:
         """The job's place on each host."""
-        return self.fleet.sites
+        return self.fleet.host_jobs
 
     def where(self) -> tuple[str, ...]:
         """Return the names of all hosts that the job may be on."""
-        return tuple(self.sites)
+        return tuple(self.host_jobs)
 
     def has_files(self) -> bool:
         """Say whether a host has a work directory of the job, as last observed."""
@@ -113,14 +115,14 @@ class Hosts:
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
         outcome = self.fleet.on(hosts, devices_on)
-        counts = {site.host.name: found[kind] for site, found in outcome.done.items() if kind in found}
+        counts = {host_job.host.name: found[kind] for host_job, found in outcome.done.items() if kind in found}
         return counts, self.fleet.failures(outcome)
 
     def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
         from jobctl.jobspec.deploy.check.preflight import Preflight
 
-        return Preflight([self.sites[host] for host in self.sites if host in set(hosts)], plan, deep=deep).run()
+        return Preflight([self.host_jobs[host] for host in self.host_jobs if host in set(hosts)], plan, deep=deep).run()
 
     # What is wanted.
 
@@ -148,7 +150,7 @@ class Hosts:
 
     # Changing.
 
-    def prepare(self, plan: Plan, start: Start) -> Failures:
+    def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put artefacts, code, secrets and images in place on the hosts of the plan; what runs is not touched by that."""
         self.fleet.check_lock()
         self.plan = plan
@@ -158,24 +160,24 @@ class Hosts:
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these on the hosts of the job."""
         hosts = [host for host in self.fleet.seen if host not in self.fleet.down]
-        self.fleet.on(hosts, lambda site: site.leave_secrets(secrets))
+        self.fleet.on(hosts, lambda host_job: host_job.leave_secrets(secrets))
 
-    def started_with(self) -> Start | None:
+    def started_with(self) -> RuntimeInputs | None:
         """Return the secrets that hosts of the job have; they are the same on all."""
         return provision.known_secrets(self.fleet)
 
-    def homes(self, observed: Observed) -> tuple[str, ...]:
+    def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
         return provision.free_hosts(self.fleet, observed)
 
-    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+    def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
         self.fleet.check_lock()
-        return provision.settle_in(self.fleet, plan, hosts)
+        return provision.provision(self.fleet, plan, hosts)
 
     def engines(self, hosts: Iterable[str], patience: float) -> Failures:
         """Return which hosts' engines do not answer, even after `patience` seconds."""
-        return self.fleet.failures(self.fleet.on(hosts, lambda site: site.engine.wait(patience)))
+        return self.fleet.failures(self.fleet.on(hosts, lambda host_job: host_job.engine.wait(patience)))
 
     def apply(self, steps: Sequence[Step]) -> Failures:
         """Carry out steps about nodes, and hand-overs, on each host in their order."""
@@ -212,7 +214,7 @@ class Hosts:
         self.command("finish", grace)
         ending.wait_for_launchers(self, grace)
         seen = self.fleet.seen
-        self.fleet.on(seen, lambda site: site.containers.kill(seen[site.host.name].containers))
+        self.fleet.on(seen, lambda host_job: host_job.containers.kill(seen[host_job.host.name].containers))
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""
@@ -221,18 +223,18 @@ class Hosts:
         with contextlib.suppress(AllUnreachable):
             self.finish(grace)
 
-        def remove(site: Site) -> bool:
-            containers = site.containers.seen()
-            self.tell(f"stopping what still runs on {site.host.name}")
-            site.containers.stop(containers, grace)
-            self.tell(f"fetching logs and outputs from {site.host.name}")
-            count = site.collect(into)
-            self.tell(f"removing what is left on {site.host.name}")
-            site.containers.remove(containers)
-            site.erase([container.image for container in containers])
+        def remove(host_job: HostJob) -> bool:
+            containers = host_job.containers.seen()
+            self.tell(f"stopping what still runs on {host_job.host.name}")
+            host_job.containers.stop(containers, grace)
+            self.tell(f"fetching logs and outputs from {host_job.host.name}")
+            count = host_job.collect(into)
+            self.tell(f"removing what is left on {host_job.host.name}")
+            host_job.containers.remove(containers)
+            host_job.erase([container.image for container in containers])
             return count > 0
 
-        outcome = self.fleet.on(self.sites, remove)
+        outcome = self.fleet.on(self.host_jobs, remove)
         collected = into if into.exists() and any(outcome.done.values()) else None
         return collected, self.fleet.failures(outcome)
 
@@ -242,29 +244,29 @@ class Hosts:
         """Say whether there is `path` on the first host of the job that answers."""
         for host in self._reachable():
             with contextlib.suppress(HostError):
-                return self.sites[host].transport.run(["test", "-e", path]).code == 0
+                return self.host_jobs[host].transport.run(["test", "-e", path]).code == 0
         return False
 
     def make_directory(self, path: str) -> None:
         """Make a directory on all hosts of the job."""
-        self.fleet.on(self._reachable(), lambda site: provision.make_directory(site, path))
+        self.fleet.on(self._reachable(), lambda host_job: provision.make_directory(host_job, path))
 
     def _reachable(self) -> list[str]:
         """Return the hosts of the plan (all, where it is not known) that answered when last observed."""
-        homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.sites)
-        return [host for host in self.sites if host in homes and host not in self.fleet.down]
+        homes = {node.host.name for node in self.plan.nodes} if self.plan else set(self.host_jobs)
+        return [host for host in self.host_jobs if host in homes and host not in self.fleet.down]
 
-    def events(self) -> Written:
+    def events(self) -> EventFile:
         """Return what reads this machine's history."""
-        return Written(self.job.events)
+        return EventFile(self.job.events)
 
-    def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Logs | None:
         """Return what reads the chosen logs, None if no host has any."""
         from jobctl.jobspec.deploy.host.logs import HostLogs
         from jobctl.jobspec.deploy.logs.reader import Logs
 
         self.observe()
-        homes = [self.sites[host] for host in self.fleet.hosts_with_nodes()]
+        homes = [self.host_jobs[host] for host in self.fleet.hosts_with_nodes()]
         return Logs(HostLogs(homes), selection, last) if homes else None
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
@@ -275,18 +277,18 @@ class Hosts:
         """Print what a service's container has printed, whether it runs or not."""
         return inside.show_log(self.fleet, service, last, follow=follow)
 
-    def strike(self, node: int, what: Victim) -> None:
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or its container, or play that its host is lost."""
-        inside.strike(self.fleet, node, what)
+        inside.inject_fault(self.fleet, node, what)
 
-    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
-        return oneoff.look_around(self.sites[node.host.name], plan, node, start, argv)
+        return oneoff.look_around(self.host_jobs[node.host.name], plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer; those of a node lie in its folder."""
         self.observe()
-        outcome = self.fleet.on(self.fleet.hosts_with_nodes(), lambda site: site.collect(into))
+        outcome = self.fleet.on(self.fleet.hosts_with_nodes(), lambda host_job: host_job.collect(into))
         raise_if_all(outcome)
         self.fleet.down = {**self.fleet.down, **self.fleet.failures(outcome)}
         count = sum(outcome.done.values())

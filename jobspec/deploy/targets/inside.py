@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobctl.jobspec.deploy.apply.deployer import PLAYED, Victim
-from jobctl.jobspec.deploy.host import scripts
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.apply.deployer import BLACKOUT, FaultTarget
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
 from jobctl.jobspec.deploy.model.host_state import control_of
@@ -19,11 +19,11 @@ from jobctl.jobspec.deploy.transport.base import checked
 
 def enter(fleet: Fleet, node: int | str, argv: Sequence[str]) -> int:
     """Run a command inside of a node's or a service's container."""
-    site, container = _running(fleet, node)
-    within = [*site.docker, "exec", container.id, "sh", "-c", scripts.EXISTS, "sh", argv[0]]
-    code = site.transport.interact([*site.docker, "exec", *terminal_flags(), container.id, *argv])
+    host_job, container = _running(fleet, node)
+    within = [*host_job.docker, "exec", container.id, *SCRIPTS.argv("exists", argv[0])]
+    code = host_job.transport.interact([*host_job.docker, "exec", *terminal_flags(), container.id, *argv])
     # Some versions of Docker end with 126 for a command that is not there, too.
-    return 127 if code == 126 and site.transport.run(within).code == 127 else code
+    return 127 if code == 126 and host_job.transport.run(within).code == 127 else code
 
 
 def show_log(fleet: Fleet, service: str, last: int | None, *, follow: bool) -> int:
@@ -32,40 +32,40 @@ def show_log(fleet: Fleet, service: str, last: int | None, *, follow: bool) -> i
     for host, seen in fleet.seen.items():
         for container in seen.containers:
             if container.service == service:
-                site = fleet.sites[host]
+                host_job = fleet.host_jobs[host]
                 how = ["--follow"] * follow + ([] if last is None else ["--tail", str(last)])
                 both = ["sh", "-c", 'exec "$@" 2>&1', "sh"]  # it prints on either stream
-                return site.transport.interact([*both, *site.docker, "logs", *how, container.id])
+                return host_job.transport.interact([*both, *host_job.docker, "logs", *how, container.id])
     raise DeployError(f"{service} has no container", f"`jobctl status {fleet.job.name}` shows what runs")
 
 
-def strike(fleet: Fleet, node: int, what: Victim) -> None:
+def inject_fault(fleet: Fleet, node: int, what: FaultTarget) -> None:
     """SIGKILL the first process of a node, or its container, or play that its host is lost."""
-    site, container = _running(fleet, node)
+    host_job, container = _running(fleet, node)
     if what == "host":
         generation = control_of(fleet.seen).generation
-        seconds = PLAYED + (generation.host_timeout if generation else 0.0)
-        argv = ["sh", "-c", scripts.CUT, "sh", str(site.work), f"{seconds:.0f}"]
-        checked(site.transport, argv, "play that it is lost")
+        seconds = BLACKOUT + (generation.host_timeout if generation else 0.0)
+        argv = SCRIPTS.argv("cut", str(host_job.work), f"{seconds:.0f}")
+        checked(host_job.transport, argv, "play that it is lost")
         return
     if what == "container":
-        site.containers.kill([container])
+        host_job.containers.kill([container])
         return
-    report = fleet.seen[site.host.name].reports.get(node) or {}
+    report = fleet.seen[host_job.host.name].reports.get(node) or {}
     pids = [process.get("pid") for process in objects(report.get("processes")) if process.get("state") == "running"]
     nodes = fleet.plan.nodes if fleet.plan else ()
     python = next((n.container.python for n in nodes if n.index == node), "python3")
     kill = [python, "-c", "import os, sys; os.kill(int(sys.argv[1]), 9)", str(pids[0] if pids else "")]
-    checked(site.transport, [*site.docker, "exec", container.id, *kill], f"kill a process of node {node}")
+    checked(host_job.transport, [*host_job.docker, "exec", container.id, *kill], f"kill a process of node {node}")
 
 
-def _running(fleet: Fleet, node: int | str) -> tuple[Site, SeenContainer]:
+def _running(fleet: Fleet, node: int | str) -> tuple[HostJob, SeenContainer]:
     """Return where the container of a node or service runs. Raises DeployError if it does not."""
     observed = fleet.observe()
     for host, seen in fleet.seen.items():
         for container in seen.containers:
             if node in (container.node, container.service) and container.running:
-                return fleet.sites[host], container
+                return fleet.host_jobs[host], container
     raise _not_running(fleet, node, observed)
 
 

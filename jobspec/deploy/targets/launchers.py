@@ -11,12 +11,12 @@ from jobctl.jobspec.deploy.apply.deployer import Failures
 from jobctl.jobspec.deploy.apply.generations import choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, ledger_json
 from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.model.host_state import Seen, control_of
+from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
 from jobctl.jobspec.plan.types import Generation, Node, Plan
@@ -41,60 +41,60 @@ class Launchers:
         """
         fleet = self._fleet
         todo = {host: [step for step in steps if step.host == host] for host in {step.host for step in steps}}
-        fresh: dict[str, Seen] = {}
+        fresh: dict[str, HostState] = {}
 
-        def carry_out(site: Site) -> None:
-            _wait_for_reports(site, self._apply_on(site, todo[site.host.name], prepared), fresh)
+        def execute(host_job: HostJob) -> None:
+            _wait_for_reports(host_job, self._apply_on(host_job, todo[host_job.host.name], prepared), fresh)
 
-        outcome = fleet.on(todo, carry_out)
+        outcome = fleet.on(todo, execute)
         fleet.seen = {**fleet.seen, **fresh}
         return fleet.failures(outcome)
 
-    def _apply_on(self, site: Site, steps: Sequence[Step], prepared: Image | None) -> set[int]:
+    def _apply_on(self, host_job: HostJob, steps: Sequence[Step], prepared: Image | None) -> set[int]:
         """Carry out the steps of one host; return the nodes whose launchers were started."""
         started = set()
         for step in steps:
             if step.service is not None:
-                _apply_service(site, step)
+                _apply_service(host_job, step)
             elif step.kind == "prepare":
                 continue  # `prepare` has done it
             elif step.node is not None:
-                if self._apply_node(site, step, step.node, prepared):
+                if self._apply_node(host_job, step, step.node, prepared):
                     started.add(step.node)
             else:
                 control = self._fleet.known or control_of(self._fleet.seen)  # what was observed last
-                raise_if_all(self.hand_over([site.host.name], control.generation, control.ledger))
+                raise_if_all(self.hand_over([host_job.host.name], control.generation, control.ledger))
         return started
 
-    def _apply_node(self, site: Site, step: Step, node: int, prepared: Image | None) -> bool:
+    def _apply_node(self, host_job: HostJob, step: Step, node: int, prepared: Image | None) -> bool:
         """Carry out a step about a node; say whether its launcher was started."""
-        seen = self._fleet.seen.get(site.host.name)
+        seen = self._fleet.seen.get(host_job.host.name)
         if step.kind != "start" or seen is None or any(container.node == node for container in seen.containers):
-            site.end(node, step.grace)
+            host_job.end(node, step.grace)
         if step.kind == "remove" and not step.stale:
-            site.forget(node)
+            host_job.forget(node)
         if step.kind not in ("replace", "start"):
             return False
-        site.announce(node, seen.reports.get(node) if seen else None)
-        site.start(node, None if prepared is not None else self._instead(site, node))
+        host_job.announce(node, seen.reports.get(node) if seen else None)
+        host_job.start(node, None if prepared is not None else self._instead(host_job, node))
         return True
 
-    def _instead(self, site: Site, node: int) -> str | None:
+    def _instead(self, host_job: HostJob, node: int) -> str | None:
         """Return the image to start a node with if its name means another one by now than at `up`."""
         plan = self._fleet.plan
         container = next((n.container for n in plan.nodes if n.index == node), None) if plan else None
-        return images.instead(site, container, control_of(self._fleet.seen).ledger.image) if container else None
+        return images.instead(host_job, container, control_of(self._fleet.seen).ledger.image) if container else None
 
     # Generations.
 
     def next_generation(self, plan: Plan, last: Generation | None, grace: float, nodes: Sequence[Node]) -> Generation:
         """Return the generation after `last` (the first, if None) with ports that are free on their hosts."""
         fleet = self._fleet
-        first = fleet.sites[min(nodes, key=lambda node: node.index).host.name]
+        first = fleet.host_jobs[min(nodes, key=lambda node: node.index).host.name]
         taken = {first.host.name: used_ports(first)}
         others = {node.host.name for node in nodes if node.launch.listens} - set(taken)
-        taken |= {site.host.name: found for site, found in fleet.on(others, used_ports).done.items()}
-        ports = {node.node: node.port for node in fleet.together(fleet.seen, fleet.down).nodes}
+        taken |= {host_job.host.name: found for host_job, found in fleet.on(others, used_ports).done.items()}
+        ports = {node.node: node.port for node in fleet.merge(fleet.seen, fleet.down).nodes}
         return choose_generation(
             plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
         )
@@ -129,49 +129,49 @@ class Launchers:
         generation: Generation | None = None,
         ledger: Ledger | None = None,
         patience: float = 0.0,
-    ) -> Outcome[Site, None]:
+    ) -> Outcome[HostJob, None]:
         """Replace the files of the run, side by side: the ledger first, then the control file, as far as given."""
         ours = ledger_json(ledger) if ledger else b""
         theirs = control_json(generation) if generation else b""
-        return self._fleet.on(hosts, lambda site: site.hand_over(ours, theirs, patience))
+        return self._fleet.on(hosts, lambda host_job: host_job.hand_over(ours, theirs, patience))
 
 
-def _apply_service(site: Site, step: Step) -> None:
+def _apply_service(host_job: HostJob, step: Step) -> None:
     """Carry out a step about a service."""
     name = str(step.service)
     if step.kind in ("replace", "remove"):
-        site.end(name, step.grace)
+        host_job.end(name, step.grace)
     if step.kind == "remove":
-        site.remove([str(site.work / name), str(site.work / f"{name}.sh")])
+        host_job.remove([str(host_job.work / name), str(host_job.work / f"{name}.sh")])
     else:
-        site.start_service(name)
+        host_job.start_service(name)
 
 
-def _wait_for_reports(site: Site, started: Iterable[int], fresh: dict[str, Seen]) -> None:
+def _wait_for_reports(host_job: HostJob, started: Iterable[int], fresh: dict[str, HostState]) -> None:
     """Wait until every launcher that was started reports; put down how the host looks. Raises HostError if one does not."""
     deadline = time.monotonic() + START_TIMEOUT
     waiting = set(started)
     while waiting:
-        seen = fresh[site.host.name] = site.observe()
+        seen = fresh[host_job.host.name] = host_job.observe()
         for container in seen.containers:
             if container.node in waiting and not container.running and not seen.ended(container.node):
-                raise _died(site, container)
+                raise _died(host_job, container)
         waiting = {node for node in waiting if not seen.started(node)}
         if waiting and time.monotonic() > deadline:
             node = min(waiting)
             message = f"the launcher of node {node} says nothing"
-            hint = f"`docker logs jobctl-{site.job}-{node}` there"
-            raise HostError(site.host.name, "launcher-silent", message, hint)
+            hint = f"`docker logs jobctl-{host_job.job}-{node}` there"
+            raise HostError(host_job.host.name, "launcher-silent", message, hint)
         if waiting:
             time.sleep(LOOK)
 
 
-def _died(site: Site, container: SeenContainer) -> HostError:
+def _died(host_job: HostJob, container: SeenContainer) -> HostError:
     """Return why a launcher did not begin: the last words of its container."""
-    code, text = site.containers.last_words(container)
+    code, text = host_job.containers.last_words(container)
     words = f": {text.splitlines()[-1]}" if text else ""
     return HostError(
-        site.host.name,
+        host_job.host.name,
         "container-died",
         f"the container of node {container.node} ended with code {code} before its launcher began{words}",
         "does the image have `python3`? `container.python` names another interpreter" if code in (126, 127) else None,

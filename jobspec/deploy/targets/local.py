@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Literal
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, Start, Victim
+from jobctl.jobspec.deploy.apply.deployer import Failures, FaultTarget, RuntimeInputs
 from jobctl.jobspec.deploy.apply.generations import choose_generation
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.host.devices import count_devices
@@ -26,14 +26,14 @@ from jobctl.jobspec.deploy.logs.reader import Logs
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, begun_alone, newest
 from jobctl.jobspec.deploy.model.errors import DeployError, NothingToEnter
 from jobctl.jobspec.deploy.model.finding import Finding
-from jobctl.jobspec.deploy.model.inventory import Reach
-from jobctl.jobspec.deploy.model.liveness import Vitals
-from jobctl.jobspec.deploy.model.log_lines import Selection
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.liveness import FailureDetector
+from jobctl.jobspec.deploy.model.log_lines import LineSelection
 from jobctl.jobspec.deploy.model.observed import FULL, Observed
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.archive import collect_logs
 from jobctl.jobspec.deploy.store.control_files import read_control, write_generation, write_ledger
-from jobctl.jobspec.deploy.store.events import Written
+from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.files import is_full, read_json, write_atomic, write_json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
@@ -53,7 +53,7 @@ class Local:
     """The deployer of one job on this machine."""
 
     image: Image | None = None
-    reach: Reach | None = None
+    inventory: Inventory | None = None
     interval = 0.1  # reading the reports of a few nodes costs well under a millisecond
     pause = 0.02
 
@@ -133,7 +133,7 @@ class Local:
     def follow(self) -> Iterator[LocalFeed]:
         """Be the job's only supervisor: its launchers are answered."""
         with hold(self.job.supervisor_lock, "supervise", wait=0.0):
-            feed = LocalFeed(self.work, HOST, Vitals(time.monotonic, token_hex(4)), self.observe)
+            feed = LocalFeed(self.work, HOST, FailureDetector(time.monotonic, token_hex(4)), self.observe)
             try:
                 yield feed
             finally:
@@ -141,7 +141,7 @@ class Local:
 
     # Changing.
 
-    def prepare(self, plan: Plan, start: Start) -> Failures:
+    def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""
         self.plan = plan
         for artefact in self.artefacts(plan):
@@ -162,16 +162,16 @@ class Local:
         else:
             path.unlink(missing_ok=True)
 
-    def started_with(self) -> Start | None:
+    def started_with(self) -> RuntimeInputs | None:
         """Return the environment and the secrets of the last `prepare`."""
         secrets = read_json(self.work / "secrets" / "secrets.json") or {}
-        return Start(recorded_environ(self.work), secrets)
+        return RuntimeInputs(recorded_environ(self.work), secrets)
 
-    def homes(self, observed: Observed) -> tuple[str, ...]:
+    def free_hosts(self, observed: Observed) -> tuple[str, ...]:
         """There is only this machine."""
         return ()
 
-    def settle_in(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+    def provision(self, plan: Plan, hosts: Iterable[str]) -> Failures:
         """There is only this machine."""
         return {}
 
@@ -241,7 +241,7 @@ class Local:
 
         if plan is None:
             return []
-        return preflight(HOST, plan, process_environ(plan, plan.nodes[0], Start(os.environ, {})), deep=deep)
+        return preflight(HOST, plan, process_environ(plan, plan.nodes[0], RuntimeInputs(os.environ, {})), deep=deep)
 
     def exists(self, path: str) -> bool:
         """Say whether there is `path` on this machine."""
@@ -251,13 +251,13 @@ class Local:
         """Make a directory on this machine."""
         Path(path).mkdir(parents=True, exist_ok=True)
 
-    def logs(self, selection: Selection, last: int | None = None) -> Logs | None:
+    def logs(self, selection: LineSelection, last: int | None = None) -> Logs | None:
         """Return what reads the chosen logs in the work directory."""
         return Logs(Folder(self.work), selection, last) if self.work.exists() else None
 
-    def events(self) -> Written:
+    def events(self) -> EventFile:
         """Return what reads this machine's history."""
-        return Written(self.job.events)
+        return EventFile(self.job.events)
 
     @property
     def failures(self) -> Failures:
@@ -289,7 +289,7 @@ class Local:
             )
         return running[0]
 
-    def strike(self, node: int, what: Victim) -> None:
+    def inject_fault(self, node: int, what: FaultTarget) -> None:
         """SIGKILL the first process of a node, or its launcher with all its processes."""
         if what == "host":
             raise DeployError("target `local` has only this machine, which cannot be lost", "a drill on hosts can")
@@ -298,7 +298,7 @@ class Local:
         else:
             os.kill(self._first_process(node), signal.SIGKILL)
 
-    def look_around(self, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+    def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with the environment and in the directory that the processes of `node` would have."""
         return run_in_foreground(argv, process_environ(plan, node, start), node.launch.workdir)
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
-from jobctl.jobspec.deploy.apply.deployer import Start
+from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.store import processes
 from jobctl.jobspec.deploy.store.files import read_json, write_json
 from jobctl.jobspec.frameworks.base import framework
@@ -28,7 +28,7 @@ def recorded_environ(work: Path) -> dict[str, str]:
     return dict(read_json(work / "environ.json") or os.environ)
 
 
-def process_environ(plan: Plan, node: Node, start: Start) -> dict[str, str]:
+def process_environ(plan: Plan, node: Node, start: RuntimeInputs) -> dict[str, str]:
     """Return what a process of `node` has in its environment, less what only a generation knows."""
     job = {"JOBCTL_JOB": plan.job, "JOBCTL_NODE": str(node.index)}
     checkpoint = {"JOBCTL_CHECKPOINT_DIR": plan.checkpoint.dir} if plan.checkpoint else {}

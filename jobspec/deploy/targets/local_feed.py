@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from jobctl.jobspec.deploy.model.liveness import Vitals, parse_tick
+from jobctl.jobspec.deploy.model.liveness import FailureDetector, parse_tick
 from jobctl.jobspec.deploy.model.observed import Observed
 
 LOOK = 0.2  # seconds between two looks at the process table: a launcher that is killed says nothing
@@ -18,8 +18,8 @@ LOOK = 0.2  # seconds between two looks at the process table: a launcher that is
 class LocalFeed:
     """What the launchers of a job in the directory `work` send. `look` reads what runs."""
 
-    def __init__(self, work: Path, host: str, vitals: Vitals, look: Callable[[], Observed]) -> None:
-        self.work, self.host, self.vitals, self._look = work, host, vitals, look
+    def __init__(self, work: Path, host: str, detector: FailureDetector, look: Callable[[], Observed]) -> None:
+        self.work, self.host, self.detector, self._look = work, host, detector, look
         self.woken = threading.Event()
         self._path = work / "run" / "feeds" / str(os.getpid())
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ class LocalFeed:
     def observe(self) -> Observed:
         """Return the job as it is."""
         observed = self._look()
-        self.vitals.expect(observed.control.generation)
+        self.detector.expect(observed.control.generation)
         return observed
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class LocalFeed:
     def _follow(self) -> None:
         rest = b""
         while not self._over.is_set():
-            self.vitals.hear_host(self.host)
+            self.detector.hear_host(self.host)
             ready, _, _ = select.select([self._pipe], [], [], LOOK)
             if not ready:
                 continue
@@ -65,11 +65,11 @@ class LocalFeed:
                 self._hear(line)
 
     def _hear(self, line: bytes) -> None:
-        self.vitals.hear_host(self.host)
+        self.detector.hear_host(self.host)
         tick = parse_tick(line)
         if tick is None:
             return  # whatever wrote that into the pipe, it was no launcher
-        answer = self.vitals.hear(tick, self.host)
+        answer = self.detector.hear(tick, self.host)
         if answer is not None:
             with contextlib.suppress(OSError):  # it is being taken down, or the disk is full
                 (self.work / f"node-{tick.node}" / "answer").write_text(f"{answer}\n")

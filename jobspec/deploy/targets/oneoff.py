@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jobctl.jobspec.deploy.apply.deployer import Start
+from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
@@ -19,24 +19,26 @@ def terminal_flags() -> tuple[str, ...]:
     return ("-i", "-t") if sys.stdin.isatty() and sys.stdout.isatty() else ("-i",)
 
 
-def look_around(site: Site, plan: Plan, node: Node, start: Start, argv: Sequence[str]) -> int:
+def look_around(host_job: HostJob, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
     """Run `argv` on a node's host in a container like the node's, with the terminal; return its exit code."""
-    was_there = site.observe().there
+    was_there = host_job.observe().there
     code = pack_code(plan)
     outputs = [f"outputs/{path}" for path in (plan.code.outputs if plan.code else ())]
     try:
-        site.send([], outputs, secrets=bool(node.launch.secrets))
+        host_job.send([], outputs, secrets=bool(node.launch.secrets))
         if code is not None:
-            code.send(site)
-        site.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
-        images.ensure(site, node.container)
-        site.give(node.container)
+            code.send(host_job)
+        host_job.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
+        images.ensure(host_job, node.container)
+        host_job.give(node.container)
         look = Look(code=True, secrets=True, flags=terminal_flags())
         name = f"jobctl-{plan.job}-run-{os.getpid()}"
-        return site.interact_script(look_script(plan, node, name, str(site.work), _with_secrets(node, argv), look))
+        return host_job.interact_script(
+            look_script(plan, node, name, str(host_job.work), _with_secrets(node, argv), look)
+        )
     finally:
         if not was_there:
-            site.erase([container.image for container in site.containers.seen()])
+            host_job.erase([container.image for container in host_job.containers.seen()])
 
 
 def _with_secrets(node: Node, argv: Sequence[str]) -> tuple[str, ...]:

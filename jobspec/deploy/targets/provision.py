@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from jobctl.jobspec.deploy.apply.deployer import Failures, Start
+from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
-from jobctl.jobspec.deploy.host.host_job import Site
+from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -30,7 +30,7 @@ def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
     node = plan.nodes[0]
     needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
     version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
-    return {host.name: version for host in fleet.reach.hosts if host.spare and host.name not in homes}
+    return {host.name: version for host in fleet.inventory.hosts if host.spare and host.name not in homes}
 
 
 def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
@@ -44,16 +44,16 @@ def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
     homes = {node.host.name for node in plan.nodes}
     there = {name for name, seen in fleet.seen.items() if seen.there}
     there |= {service.host.name for service in plan.services}
-    idle = (host for host in fleet.reach.hosts if host.trains and not host.spare and host.name in there - homes)
-    return frozenset(host.name for host in idle if host.name not in fleet.reach.left)
+    idle = (host for host in fleet.inventory.hosts if host.trains and not host.spare and host.name in there - homes)
+    return frozenset(host.name for host in idle if host.name not in fleet.inventory.left)
 
 
 def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
     """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
     at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
-    at |= observed.control.homes
+    at |= observed.control.placement
     taken = Counter(at.values())
-    trains = [host for host in fleet.reach.hosts if host.trains and host.name not in fleet.reach.left]
+    trains = [host for host in fleet.inventory.hosts if host.trains and host.name not in fleet.inventory.left]
     ready = [host for host in trains if (seen := fleet.seen.get(host.name)) is not None and seen.there]
     return tuple(
         host.name
@@ -64,7 +64,7 @@ def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
 
 def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
     """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
-    spare = [host.name for host in fleet.reach.hosts if host.spare]
+    spare = [host.name for host in fleet.inventory.hosts if host.spare]
     homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
     found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spare, *sorted(idle_hosts(fleet, plan)))}
     folders = {folder(host): host for host in found}
@@ -90,45 +90,45 @@ class Delivery:
     spares: Mapping[str, str]
     idle: frozenset[str]
 
-    def send(self, site: Site) -> Image | None:
+    def send(self, host_job: HostJob) -> Image | None:
         """Put on a host what it needs; return what the image means there, None where no node trains."""
-        name = site.host.name
+        name = host_job.host.name
         trains = {node.host.name for node in self.plan.nodes} | set(self.spares)
         serves = {service.host.name for service in self.plan.services}
         if name in trains or name in serves:
-            self._serve(site)
+            self._serve(host_job)
         if name in trains:
-            return self._equip(site)
+            return self._equip(host_job)
         if name in self.idle:  # what it cannot take is no error: it is needed only if a node moves there
             with contextlib.suppress(HostError):
-                self._serve(site)
-                self._equip(site)
+                self._serve(host_job)
+                self._equip(host_job)
         return None
 
-    def _serve(self, site: Site) -> None:
+    def _serve(self, host_job: HostJob) -> None:
         """Put artefacts on a host, and the images of its services."""
         secrets = bool(self.secrets) or self.changing
-        site.send(self.files[site.host.name], _directories(self.plan, site), secrets=secrets)
+        host_job.send(self.files[host_job.host.name], _directories(self.plan, host_job), secrets=secrets)
         for service in self.plan.services:
-            if service.host.name == site.host.name:
-                images.ensure(site, service.container)
+            if service.host.name == host_job.host.name:
+                images.ensure(host_job, service.container)
 
-    def _equip(self, site: Site) -> Image:
+    def _equip(self, host_job: HostJob) -> Image:
         """Put on a host what a node needs beside its artefact."""
         plan, container = self.plan, self.plan.nodes[0].container
         if self.code is not None:
-            self.code.send(site)
-        site.send_secrets({**(site.secrets() or {}), **self.secrets} if self.changing else self.secrets)
+            self.code.send(host_job)
+        host_job.send_secrets({**(host_job.secrets() or {}), **self.secrets} if self.changing else self.secrets)
         if plan.checkpoint:
-            make_directory(site, plan.checkpoint.dir)
-        image = images.ensure(site, container)
-        site.give(container)
-        if site.host.name in self.spares:
-            site.note_prepared(self.spares[site.host.name])
+            make_directory(host_job, plan.checkpoint.dir)
+        image = images.ensure(host_job, container)
+        host_job.give(container)
+        if host_job.host.name in self.spares:
+            host_job.note_prepared(self.spares[host_job.host.name])
         return image
 
 
-def prepare(fleet: Fleet, plan: Plan, start: Start) -> tuple[Image | None, Failures]:
+def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | None, Failures]:
     """Put all that `plan` needs on its hosts; return what its image means there, and which hosts failed."""
     names = sorted({name for node in plan.nodes for name in node.launch.secrets})
     missing = [name for name in names if name not in start.secrets]
@@ -144,45 +144,45 @@ def prepare(fleet: Fleet, plan: Plan, start: Start) -> tuple[Image | None, Failu
         idle_hosts(fleet, plan),
     )
     outcome = fleet.on(set(delivery.files) - set(fleet.down), delivery.send)
-    image = images.together(image for image in outcome.done.values() if image is not None)
+    image = images.common_image(image for image in outcome.done.values() if image is not None)
     return image, fleet.failures(outcome)
 
 
-def settle_in(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
+def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
     files = artefacts(fleet, plan)
 
-    def send(site: Site) -> None:
-        site.send(files[site.host.name], _directories(plan, site), secrets=True)
-        if plan.code and not site.has(code_directory(plan.code)):
+    def send(host_job: HostJob) -> None:
+        host_job.send(files[host_job.host.name], _directories(plan, host_job), secrets=True)
+        if plan.code and not host_job.has(code_directory(plan.code)):
             message = "the code that runs is not there: it did not answer when `up` sent it"
-            raise HostError(site.host.name, "not-prepared", message, "`jobctl up` sends it")
+            raise HostError(host_job.host.name, "not-prepared", message, "`jobctl up` sends it")
         if plan.checkpoint:
-            make_directory(site, plan.checkpoint.dir)
-        site.give(plan.nodes[0].container)
+            make_directory(host_job, plan.checkpoint.dir)
+        host_job.give(plan.nodes[0].container)
 
     return fleet.failures(fleet.on(hosts, send))
 
 
-def known_secrets(fleet: Fleet) -> Start | None:
+def known_secrets(fleet: Fleet) -> RuntimeInputs | None:
     """Return the secrets that hosts of the job have; they are the same on all."""
-    for site in fleet.sites.values():
+    for host_job in fleet.host_jobs.values():
         try:
-            found = site.secrets() if site.host.name in fleet.seen else None
+            found = host_job.secrets() if host_job.host.name in fleet.seen else None
         except HostError:
             continue
         if found is not None:
-            return Start({}, found)
+            return RuntimeInputs({}, found)
     return None
 
 
-def make_directory(site: Site, path: str) -> None:
+def make_directory(host_job: HostJob, path: str) -> None:
     """Make a directory on a host."""
-    checked(site.transport, ["mkdir", "-p", "--", path], f"make {path}")
+    checked(host_job.transport, ["mkdir", "-p", "--", path], f"make {path}")
 
 
-def _directories(plan: Plan, site: Site) -> list[str]:
+def _directories(plan: Plan, host_job: HostJob) -> list[str]:
     """Return the directories that a host needs for its nodes and services of the job."""
-    nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == site.host.name]
-    services = [service.name for service in plan.services if service.host.name == site.host.name]
+    nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == host_job.host.name]
+    services = [service.name for service in plan.services if service.host.name == host_job.host.name]
     return ["run/feeds", *nodes, *services, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]

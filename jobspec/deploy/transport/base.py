@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.scripts import Scripts
 
 TIMEOUT = 60.0  # seconds of silence after which a command is given up
 FIRST_ANSWER = 15.0  # seconds in which a host that let us in does the simplest thing, or hangs
@@ -123,18 +124,10 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "Permission denied": ("no-permission", "choose a directory of your own with `dir=` in the hosts file"),
 }
 
-# Writes stdin to $1, all $3 bytes of it or nothing: a link that is cut looks like an end of input.
-_PUT = """\
-set -eu; umask 077
-folder=$(dirname -- "$1"); mkdir -p -- "$folder"
-new=$(mktemp -- "$folder/.jobctl.XXXXXX"); trap 'rm -f -- "$new"' EXIT
-cat > "$new"
-[ "$(wc -c < "$new")" -eq "$3" ] || { echo "the connection broke off" >&2; exit 1; }
-chmod "$2" "$new"; mv -f -- "$new" "$1"
-"""
+_SCRIPTS = Scripts("jobctl.jobspec.deploy.transport")
 
 
 def put(transport: Transport, path: str, content: bytes, mode: int = 0o600) -> None:
     """Replace the file `path` whole, over stdin; it is never readable by others before it has its mode."""
-    argv = ["sh", "-c", _PUT, "sh", path, f"{mode:o}", str(len(content))]
+    argv = _SCRIPTS.argv("put", path, f"{mode:o}", str(len(content)))
     checked(transport, argv, f"write {path}", content)

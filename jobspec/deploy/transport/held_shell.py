@@ -33,7 +33,7 @@ class Login:
         return next(len(mark) - there for there in range(len(mark), -1, -1) if said.endswith(mark[:there]))
 
 
-class Command:
+class HeldCommand:
     """One command: `text` is what a shell reads; fed with what it prints, it knows its `result`.
 
     A command with input (`reads`) has a session of its own: what is put into a file, secrets too, is not for a held shell.

@@ -37,7 +37,7 @@ def _feed(writer: int, pieces: Iterable[bytes]) -> None:
                 left = left[file.write(left) :]
 
 
-class Here:
+class LocalTransport:
     """A Transport to this machine."""
 
     def __init__(self, name: str = "localhost") -> None:

@@ -1,4 +1,8 @@
-"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says."""
+"""One host over SSH: a connection that is kept open, opened by Fabric as the user's SSH configuration says.
+
+Paramiko and not the program `ssh`: one connection carries commands, locks and the engine's API, without a process for each.
+asyncssh could do that too, but brings an event loop, and the SDKs around it block.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, Stdin, quote
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, connect
-from jobctl.jobspec.deploy.transport.held_shell import Command, Login
+from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs
 from jobctl.jobspec.spec.hosts import Host
 
@@ -32,7 +36,7 @@ PING = 10  # seconds of silence after which it is asked whether the link is ther
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LoginSession:
     """A channel on which a command runs, and how to know where its login ends; None once it has."""
 
     channel: paramiko.Channel
@@ -46,7 +50,7 @@ class Ssh:
         self._host, self._options = host, options
         self._connection: fabric.Connection | None = None
         self._lock = threading.Lock()
-        self._shells: list[Session] = []  # that wait for a command
+        self._shells: list[LoginSession] = []  # that wait for a command
         self._early: Future[fabric.Connection] | None = None
 
     @property
@@ -59,25 +63,25 @@ class Ssh:
         with self._problems(f"run {argv[0]}"):
             if stdin:
                 return self._run_alone(argv, stdin, timeout)
-            command, channel = Command(argv), self._shell(timeout)
+            command, channel = HeldCommand(argv), self._shell(timeout)
             try:
                 result = self._talk(channel, command, command.text.encode(errors="surrogateescape"), timeout)
             except BaseException:
                 channel.close()
                 raise
-            self._shells.append(Session(channel))
+            self._shells.append(LoginSession(channel))
             return result
 
     def _run_alone(self, argv: Sequence[str], stdin: Stdin, timeout: float) -> Result:
         """Run a command in a session of its own."""
-        command = Command(argv, reads=True)
+        command = HeldCommand(argv, reads=True)
         channel = self._start(["sh", "-c", command.text], timeout)
         try:
             return self._talk(channel, command, stdin, timeout, last=True)
         finally:
             channel.close()
 
-    def _held(self) -> Session | None:
+    def _held(self) -> LoginSession | None:
         try:
             return self._shells.pop()
         except IndexError:
@@ -178,7 +182,7 @@ class Ssh:
 
     # Talking.
 
-    def _past_login(self, session: Session, timeout: float) -> paramiko.Channel:
+    def _past_login(self, session: LoginSession, timeout: float) -> paramiko.Channel:
         """Wait until what a session runs has begun, and leave on its channel what comes from then on."""
         channel, login = session.channel, session.login
         if login is None:
@@ -211,7 +215,7 @@ class Ssh:
         return channel
 
     def _talk(
-        self, channel: paramiko.Channel, command: Command, data: Stdin, timeout: float, *, last: bool = False
+        self, channel: paramiko.Channel, command: HeldCommand, data: Stdin, timeout: float, *, last: bool = False
     ) -> Result:
         """Send `data`, with which its input ends if it is the `last`, and read until the command has ended."""
         out, err = bytearray(), bytearray()
@@ -279,15 +283,15 @@ class Ssh:
             threading.Thread(target=connection.close, daemon=True).start()  # which waits for a dead peer
 
 
-def _begin(connection: fabric.Connection, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> Session:
+def _begin(connection: fabric.Connection, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> LoginSession:
     """Start a command in a session of its own, which first of all logs in."""
     return _log_in(connection.transport.open_session(timeout=timeout), argv)
 
 
-def _log_in(channel: paramiko.Channel, argv: Sequence[str]) -> Session:
+def _log_in(channel: paramiko.Channel, argv: Sequence[str]) -> LoginSession:
     login = Login()
     _run_on(channel, login.argv(argv))
-    return Session(channel, login)
+    return LoginSession(channel, login)
 
 
 def _run_on(channel: paramiko.Channel, argv: Sequence[str], timeout: float = CONNECT_TIMEOUT) -> None:

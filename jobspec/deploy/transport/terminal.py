@@ -1,4 +1,7 @@
-"""A command on a host that has this terminal until it ends."""
+"""A command on a host that has this terminal until it ends.
+
+By hand, as Fabric's runner decodes what it passes on; here bytes stay as they are.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,19 @@
+#!/bin/sh
+# Unpacks the tar on stdin (all $2 bytes of it, or nothing) beside the directory $1, then moves its files there. $3: a folder of
+# secrets that is removed, if any; the others are folders to make. Prints nothing.
+set -eu; umask 022
+work=$1 size=$2 stale=$3; shift 3
+[ -z "$stale" ] || [ ! -e "$stale" ] || rm -rf -- "$stale" "$work/secrets"
+if [ ! -d "$work" ]; then
+  top=${work%/*/*}
+  [ -d "$top" ] || (umask 077; mkdir -p -- "$top")
+  mkdir -p -- "$work"
+fi
+chmod 711 "$work"; cd -- "$work"
+new=$work/.jobctl.$$; trap 'rm -rf -- "$new"' EXIT
+[ ! -e "$new" ] || rm -rf -- "$new"
+mkdir -p -- "$new" "$@"
+cat > "$new/.tar"
+[ "$(wc -c < "$new/.tar")" -eq "$size" ] || { echo "the connection broke off" >&2; exit 1; }
+tar -C "$new" -xpf "$new/.tar"
+set -- "$new"/*; [ ! -e "$1" ] || mv -f -- "$@" .

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Follows the job on a host for the supervisor that $4 names: what its launchers write into a pipe of ours, and a tick `t`
+# of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`. It ends with
+# its input, or when nothing has come in for $6 seconds. $1-$3: as for find.sh; $5 names the machine and the state directory
+# of the supervisor.
+# Prints the work directory and the directory of what is the host's own, one a line; then `gone` where there is no job, or
+# what lock.sh prints; then `before` with the supervisor that was here before; then what launchers write, and ticks.
+# The signal tells the ticker that something has come in; nothing does before its first tick. As a rule that is an answer to
+# a launcher, which then needs no tick of the host's own.
+# shellcheck source=find.sh
+. ./find.sh
+cut() { [ -e "$work/run/cut" ] && [ "$(cat -- "$work/run/cut")" -gt "$(date +%s)" ]; }
+while cut; do sleep 1; done
+printf '%s\n' "$work" "$own"
+cd -- "$work" 2>/dev/null || { echo gone; exit 0; }
+going() {
+  holder=
+  [ ! -s "$own/lock" ] || read -r holder < "$own/lock" || :
+  case $holder in *'"command": "down"'*) ! flock -n "$own/lock" true ;; *) false ;; esac
+} 2>/dev/null
+! going || { echo gone; exit 0; }
+me=$5 expiry=$6
+set -- "$own/supervisor.lock" "$4" stay
+# shellcheck source=lock.sh
+. ./lock.sh
+read -r before 2>/dev/null < "$own/supervisor" || before=
+printf '%s\n' "$me" > "$own/supervisor"
+printf 'before %s\n' "$before"
+umask 022; mkdir -p run/feeds
+for old in run/feeds/*; do [ -d "/proc/${old##*/}" ] || rm -f -- "$old"; done
+feed=run/feeds/$$; rm -f -- "$feed"; mkfifo -m 620 -- "$feed" || exit 1
+! going || { rm -f -- "$feed"; unlock; exit 0; }
+exec 3<>"$feed"
+leave() { rm -f -- "$feed"; unlock; kill "$pump" "$ticker" 2>/dev/null; exit; }
+cat <&3 9>&- &
+pump=$!
+(
+  quiet=0 heard=; trap 'quiet=0 heard=1' USR1
+  echo t
+  while sleep 1 9>&-; do
+    quiet=$((quiet + 1))
+    [ -p "$feed" ] || quiet=$expiry
+    [ "$quiet" -lt "$expiry" ] || { rm -f -- "$feed"; unlock; kill "$pump"; kill -9 $$; exit; }
+    [ "$heard" ] || cut || echo t
+    heard=
+  done
+) >&3 &
+ticker=$!
+trap leave HUP TERM INT
+while read -r node answer; do
+  kill -USR1 "$ticker" 2>/dev/null || break
+  [ ! -d "node-$node" ] || printf '%s\n' "$answer" > "node-$node/answer"
+done
+leave

@@ -1,0 +1,33 @@
+"""Scripts of shell for hosts. They lie beside the code that sends them, as files that shellcheck and editors see."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+_INCLUDE = re.compile(r"\. \./(\w+)\.sh")
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """The scripts of a package."""
+
+    package: str
+
+    def argv(self, name: str, *arguments: str) -> list[str]:
+        """Return the command that runs the script `name` on a host."""
+        return ["sh", "-c", self.text(name), "sh", *arguments]
+
+    def text(self, name: str) -> str:
+        """Return the script `name` as hosts get it: in one piece, and without the comments, which cost bytes of each command."""
+        return _text(self.package, name)
+
+
+@cache
+def _text(package: str, name: str) -> str:
+    lines = (files(package) / f"{name}.sh").read_text(encoding="utf-8").splitlines()
+    code = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    included = [(_INCLUDE.fullmatch(line), line) for line in code]
+    return "".join([_text(package, found[1]) if found else f"{line}\n" for found, line in included])

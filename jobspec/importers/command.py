@@ -1,0 +1,348 @@
+"""From a command as it was typed to the launcher in it: what stands around it (sudo, ssh, docker run, mpirun …) is taken off."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from jobctl.jobspec.importers import values
+from jobctl.jobspec.importers.draft import HostLine, ImportProblem
+from jobctl.jobspec.importers.escaping import known, shown
+from jobctl.jobspec.importers.launchers import docker
+from jobctl.jobspec.importers.launchers.docker import DockerRun
+from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
+from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+
+DEEPEST = 8
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand:
+    """A command without what stood around it, and what that said. A variable without a value is the environment's."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    line: int | None = None
+    source: str = ""
+    maybe: str = ""
+    folder: str = "."
+    hosts: tuple[HostLine, ...] = ()
+    remote: bool = False
+    container: DockerRun | None = None
+    processes: int | None = None  # as mpirun says it
+    per_node: int | None = None
+    logged: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """The command's name, without its folder."""
+        return posixpath.basename(self.argv[0]) if self.argv else ""
+
+    def noting(self, what: str, why: str) -> StartCommand:
+        """Return the launch with one more note on what is not carried over."""
+        return replace(self, notes=(*self.notes, f"not carried over: {shown(what)} ({why})"))
+
+
+Inside: TypeAlias = tuple[StartCommand, ...]
+
+
+def unwrap(command: Command, read: Read) -> Inside:
+    """Return the launches that `command` comes to: more than one where it is a script. Raises ImportProblem."""
+    env: dict[str, str | None] = dict(command.env)
+    start = StartCommand(
+        command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
+    )
+    return tuple(_unwrap(start, read, 0))
+
+
+def _unwrap(launch: StartCommand, read: Read, depth: int) -> Iterator[StartCommand]:
+    if depth > DEEPEST:
+        raise ImportProblem(f"more than {DEEPEST} commands around a command", None, launch.line)
+    launch = _without_assignments(launch)
+    wrapper = _WRAPPERS.get(launch.head)
+    script = _script_file(launch, read)
+    inside = wrapper(launch, read) if wrapper else script
+    if inside is None:
+        yield launch
+    else:
+        for one in inside:
+            yield from _unwrap(one, read, depth + 1)
+
+
+def _without_assignments(launch: StartCommand) -> StartCommand:
+    argv, env = list(launch.argv), dict(launch.env)
+    while argv and (match := _ASSIGNMENT.fullmatch(argv[0])):
+        env[match[1]] = match[2]
+        argv.pop(0)
+    return replace(launch, argv=tuple(argv), env=env)
+
+
+def _script_file(launch: StartCommand, read: Read) -> Inside | None:
+    """`./run.sh`: a script that lies here."""
+    name = settled_or_empty(launch.argv[0]) if launch.argv else ""
+    if not name.endswith((".sh", ".bash")) or launch.container is not None:
+        return None
+    return _file(launch, name, read)
+
+
+def _file(launch: StartCommand, name: str, read: Read) -> Inside:
+    text = read(name)
+    if text is None:
+        hint = "call it where the script lies; or name what it starts after `--`"
+        raise ImportProblem(f"there is no script `{name}` here to look into", hint, launch.line)
+    return _inner(replace(launch, line=None), text, read)
+
+
+def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = None) -> Inside:
+    """Return the commands of a script inside of `launch`; lines are the outer command's, if that has one."""
+    given = {name: value for name, value in launch.env.items() if value is not None}
+    script = read_script(text, read, given, folder=folder or launch.folder)
+    passed = {name: value for name, value in launch.env.items() if value is None}
+    return tuple(
+        replace(
+            launch,
+            argv=command.argv,
+            env={**passed, **command.env},
+            source=command.source,
+            line=launch.line or command.line,
+            maybe=launch.maybe or command.maybe,
+            folder=command.folder,
+            logged=launch.logged or command.logged,
+            notes=(*launch.notes, *script.notes),
+        )
+        for command in script.commands
+    )
+
+
+# What stands around commands. Each returns what is inside, None if it is a command of its own after all.
+
+
+def _options(words: Sequence[str], with_value: str) -> tuple[dict[str, str], list[str]]:
+    """Split `words` into leading options and the rest; `with_value` names those that take a value."""
+    takes = set(with_value.split())
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        name, equals, value = words[at].partition("=")
+        at += 1
+        if name == "--":
+            break
+        if not equals and name in takes and at < len(words):
+            value = words[at]
+            at += 1
+        elif not name.startswith("--") and name[:2] in takes and len(name) > 2:
+            name, value = name[:2], words[at - 1][2:]
+        found[name] = value
+    return found, list(words[at:])
+
+
+def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[StartCommand, Read], Inside | None]:
+    """Return how to take off a command that runs its arguments, after its options and `further` words of its own."""
+
+    def inside(launch: StartCommand, read: Read) -> Inside | None:
+        _, rest = _options(launch.argv[1:], with_value)
+        if len(rest) <= further:
+            return None
+        inner = replace(launch, argv=tuple(rest[further:]))
+        return (inner.noting(" ".join(launch.argv[: len(launch.argv) - len(rest) + further]), why) if why else inner,)
+
+    return inside
+
+
+def _taskset(launch: StartCommand, read: Read) -> Inside | None:
+    rest = [word for word in launch.argv[1:] if not word.startswith("-")]
+    why = "processes are not bound to cores"
+    return (replace(launch, argv=tuple(rest[1:])).noting("taskset", why),) if len(rest) > 1 else None
+
+
+def _env(launch: StartCommand, read: Read) -> Inside | None:
+    options, rest = _options(launch.argv[1:], "-u --unset -C --chdir -S")
+    return (replace(launch, argv=tuple(rest)),) if rest and "-S" not in options else None
+
+
+def _run(launch: StartCommand, read: Read) -> Inside | None:
+    """`conda run -n NAME …`, `uv run …`: the image has the environment."""
+    if launch.argv[1:2] != ("run",):
+        return None
+    _, rest = _options(launch.argv[2:], "-n --name -p --prefix --cwd --with --python -e --env")
+    if not rest:
+        return None
+    inner = replace(launch, argv=tuple(rest))
+    return (inner.noting(f"{launch.head} run", "the image has to bring what that environment holds"),)
+
+
+def _shell(launch: StartCommand, read: Read) -> Inside | None:
+    words = list(launch.argv[1:])
+    while words and re.fullmatch(r"-[a-z]*|--\w+|-o|pipefail", words[0]):
+        word = words.pop(0)
+        if "c" in word and not word.startswith("--"):
+            return _inner(launch, shown(words[0]), read) if words else None
+    if not words:
+        return None
+    name = settled_or_empty(words[0])
+    return None if launch.container is not None or not name else _file(launch, name, read)
+
+
+def _ssh(launch: StartCommand, read: Read) -> Inside | None:
+    takes = "-p -l -i -o -F -J -L -R -D -b -c -E -e -I -m -O -Q -S -W -w -B"
+    options, rest = _options(launch.argv[1:], takes)
+    if len(rest) < 2:
+        return None
+    more, words = _options(rest[1:], takes)
+    options |= more
+    user, at, name = rest[0].rpartition("@")
+    number = options.get("-p", "")
+    host = HostLine(name, (user if at else options.get("-l")) or None, int(number) if number.isdigit() else None)
+    if not known(rest[0]) or not values.host_name(name):
+        inner = replace(launch, remote=True).noting(f"ssh {rest[0]}", "the host is not known here: add it to hosts.txt")
+    elif values.loopback(name):
+        inner = launch
+    else:
+        inner = replace(launch, hosts=(*launch.hosts, host), remote=True)
+    return _inner(replace(inner, env={}), shown(" ".join(words)), read)
+
+
+def _docker(launch: StartCommand, read: Read) -> Inside | None:
+    words = list(launch.argv[1:])
+    if words[:1] == ["container"]:
+        words.pop(0)
+    if words[:1] == ["exec"]:
+        return _docker_exec(launch, words[1:])
+    if words[:1] != ["run"] or launch.container is not None:
+        return None
+    container = docker.split(words[1:], launch.line)
+    if launch.head == "nvidia-docker":
+        container = replace(container, options=(("--gpus", "all"), *container.options))
+    return (_in_container(launch, container),)
+
+
+def _in_container(launch: StartCommand, container: DockerRun) -> StartCommand:
+    """Return what runs in the container; of the variables around it, those that `-e NAME` passes on."""
+    entry = container.option("--entrypoint")
+    argv = container.argv if entry is None else (entry, *container.argv)
+    env = {name: launch.env.get(name) if value is None else value for name, value in container.env.items()}
+    if entry is not None:
+        container = replace(container, options=tuple(o for o in container.options if o[0] != "--entrypoint"))
+    return replace(launch, argv=argv, env=env, container=container, folder=".")
+
+
+def _docker_exec(launch: StartCommand, words: Sequence[str]) -> Inside | None:
+    env = dict(launch.env)
+    options, rest = _options(words, "-e --env -w --workdir -u --user --env-file --detach-keys")
+    if len(rest) < 2:
+        return None
+    for name in ("-e", "--env"):
+        if name in options:
+            key, _, value = options[name].partition("=")
+            env[key] = value
+    inner = replace(launch, argv=tuple(rest[1:]), env=env)
+    return (inner.noting(f"docker exec {rest[0]}", "jobctl makes its own containers: set `image`"),)
+
+
+_MPI_VALUES = """-np -n -c --np --n -H --host -host --hosts -hosts --hostfile -hostfile -machinefile --machinefile -f -x
+    -npernode --npernode -ppn --ppn -N --bind-to -bind-to --map-by -map-by --rank-by --output-filename -wdir --wdir
+    -d --prefix -env -genvlist --timeout -iface --report-bindings-to -launcher --launcher"""
+_MPI_TWO = {"-mca", "--mca", "-genv", "-gmca", "--gmca", "--prtemca", "--pmixmca"}
+
+
+def _mpirun(launch: StartCommand, read: Read) -> Inside | None:
+    env = dict(launch.env)
+    said: dict[str, str] = {}
+    words = list(launch.argv[1:])
+    takes = set(_MPI_VALUES.split())
+    while words and words[0].startswith("-"):
+        name, equals, value = words.pop(0).partition("=")
+        if name in _MPI_TWO:
+            value = " ".join(words[:2])
+            del words[:2]
+        elif not equals and name in takes and words:
+            value = words.pop(0)
+        if name == "-x":
+            key, equals, text = value.partition("=")
+            env[key] = text if equals else env.get(key)
+        said[name] = value
+    if not words:
+        return None
+    return (_mpi_seats(replace(launch, argv=tuple(words), env=env), said, read),)
+
+
+def _mpi_seats(launch: StartCommand, said: Mapping[str, str], read: Read) -> StartCommand:
+    def first(*names: str) -> str:
+        return next((said[name] for name in names if name in said), "")
+
+    hosts = _mpi_hosts(first("-H", "--host", "-host", "--hosts", "-hosts"))
+    file = first("--hostfile", "-hostfile", "-machinefile", "--machinefile", "-f")
+    if file and not hosts:
+        hosts = hostfile(read(settled_or_empty(file)) or "")
+        launch = launch if hosts else launch.noting(f"--hostfile {file}", "there is no such file here that names hosts")
+    processes = first("-np", "-n", "-c", "--np", "--n")
+    per_node = first("-npernode", "--npernode", "-ppn", "--ppn", "-N")
+    return replace(
+        launch,
+        hosts=hosts,
+        remote=bool(hosts),
+        processes=int(processes) if processes.isdigit() else None,
+        per_node=int(per_node) if per_node.isdigit() else None,
+    )
+
+
+def _mpi_hosts(text: str) -> tuple[HostLine, ...]:
+    found: dict[str, HostLine] = {}
+    for part in values.listed(text):
+        name, _, slots = part.partition(":")
+        if values.host_name(name) and not values.loopback(name):
+            found[name] = HostLine(name, slots=int(slots) if slots.isdigit() else None)
+    return tuple(found.values())
+
+
+def hostfile(text: str) -> tuple[HostLine, ...]:
+    """Return the hosts of a host file, as MPI and DeepSpeed read it: `name slots=8`."""
+    found: dict[str, HostLine] = {}
+    for line in text.splitlines():
+        words = line.split("#")[0].split()
+        if not words or not values.host_name(words[0]):
+            continue
+        slots = re.search(r"\bslots\s*=\s*(\d{1,4})\b", line)
+        found.setdefault(words[0], HostLine(words[0], slots=int(slots[1]) if slots else None))
+    return tuple(found.values())
+
+
+_WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
+    "sudo": _prefix("-u -g -h -p -C -T -r -t --user --group"),
+    "nohup": _prefix(),
+    "time": _prefix("-f -o"),
+    "exec": _prefix("-a"),
+    "command": _prefix(),
+    "setsid": _prefix(),
+    "unbuffer": _prefix(),
+    "stdbuf": _prefix("-o -e -i"),
+    "nice": _prefix("-n"),
+    "ionice": _prefix("-c -n"),
+    "timeout": _prefix("-k -s --signal --kill-after", 1, "say it as `recovery.max_duration`"),
+    "numactl": _prefix("-N -m -C -i -p -l", 0, "processes are not bound to cores or memory"),
+    "srun": _prefix("-N -n -c -p -w -x -t -J -o -e -G -A -D -C", 0, "jobctl starts the nodes: name them in hosts.txt"),
+    "taskset": _taskset,
+    "env": _env,
+    "conda": _run,
+    "mamba": _run,
+    "micromamba": _run,
+    "poetry": _run,
+    "pipenv": _run,
+    "uv": _run,
+    "bash": _shell,
+    "sh": _shell,
+    "dash": _shell,
+    "zsh": _shell,
+    "ssh": _ssh,
+    "docker": _docker,
+    "podman": _docker,
+    "nvidia-docker": _docker,
+    "mpirun": _mpirun,
+    "mpiexec": _mpirun,
+    "orterun": _mpirun,
+}

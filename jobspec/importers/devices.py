@@ -1,0 +1,133 @@
+"""The devices of a node, out of all that says something about them: launcher, variables, `docker run`, the image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from jobctl.jobspec.importers import values
+from jobctl.jobspec.importers.command import StartCommand
+from jobctl.jobspec.importers.draft import Draft
+from jobctl.jobspec.importers.launchers import docker
+
+
+@dataclass(frozen=True, slots=True)
+class Seats:
+    """The devices of a node, as far as a launcher says. `usual` is the kind where nothing says any.
+
+    `native`: MindSpore's own recovery is asked for.
+    """
+
+    kind: str | None = None
+    count: int | None = None
+    ids: tuple[int, ...] | None = None
+    usual: str = "gpu"
+    native: bool = False
+
+
+# Which devices processes see, and so of what kind they are. The first that is set counts.
+VISIBLE: Mapping[str, str] = {
+    "CUDA_VISIBLE_DEVICES": "gpu",
+    "NVIDIA_VISIBLE_DEVICES": "gpu",
+    "HIP_VISIBLE_DEVICES": "dcu",
+    "ROCR_VISIBLE_DEVICES": "dcu",
+    "XPU_VISIBLE_DEVICES": "xpu",
+    "ASCEND_VISIBLE_DEVICES": "npu",
+    "ASCEND_RT_VISIBLE_DEVICES": "npu",
+    "NPU_VISIBLE_DEVICES": "npu",
+}
+
+# What names of images say about devices.
+_IMAGES = (
+    (re.compile(r"paddle-(xpu|npu|dcu)\b|[-_:/.](xpu|npu|dcu)(?![a-z])"), None),
+    (re.compile(r"ascend|cann"), "npu"),
+    (re.compile(r"cuda|nvidia|[-_:]gpu(?![a-z])|nvcr\.io"), "gpu"),
+    (re.compile(r"rocm"), "dcu"),
+    (re.compile(r"[-_:]cpu(?![a-z])|(^|/)paddlepaddle/paddle:[\d.]+$"), "cpu"),
+)
+
+
+def image_kind(image: str) -> str | None:
+    """Return the kind of device that an image is made for, None if its name does not say."""
+    for pattern, kind in _IMAGES:
+        if match := pattern.search(image):
+            return kind or match[1] or match[2]
+    return None
+
+
+def _visible(draft: Draft, env: dict[str, str | None]) -> tuple[str | None, tuple[int, ...] | None]:
+    """Take the variables of visible devices out of `env`; return what the first of them says."""
+    found: tuple[str | None, tuple[int, ...] | None] = (None, None)
+    for name, kind in VISIBLE.items():
+        word = env.get(name)
+        if word is None or (found[0] and name in env):
+            continue
+        del env[name]
+        if word in ("", "-1", "none", "void", "NoDevFiles"):
+            found = ("cpu", None)
+        elif word == "all":
+            found = (kind, None)
+        elif (ids := draft.read(word, values.ids, f"{name}={word}")) is not None:
+            found = (kind, ids)
+    return found
+
+
+def _asked(draft: Draft, launch: StartCommand) -> tuple[bool, int | None, tuple[int, ...] | None]:
+    """Return whether `docker run` asks for GPUs, how many and which."""
+    container = launch.container
+    word = container.option("--gpus") if container else None
+    if word is None:
+        return container is not None and container.option("--runtime") == "nvidia", None, None
+    count, ids = draft.read(word, docker.gpus, f"--gpus={word}") or (None, None)
+    return True, count, ids
+
+
+def seat(draft: Draft, seats: Seats, env: dict[str, str | None], launch: StartCommand) -> None:
+    """Put the devices of a node into the draft, out of all that says something about them."""
+    asked, asked_count, asked_ids = _asked(draft, launch)
+    seen_kind, seen_ids = _visible(draft, env)
+    image = image_kind(launch.container.image) if launch.container else None
+    kind = seats.kind or seen_kind or ("gpu" if asked else None) or image
+    taken = kind is None
+    kind = kind or seats.usual
+    ids = _ids(draft, seats, asked_ids, seen_ids)
+    count = seats.count if seats.count is not None else None if seats.ids else asked_count
+    if ids is not None and kind != "cpu":
+        draft.set("devices", {"kind": kind, "ids": values.span(ids)})
+    else:
+        number = count if count is not None else len(ids) if ids else None
+        draft.set("devices", kind if number is None else f"{kind}:{number}")
+    if taken and seats.native:
+        draft.remarks["devices"] = "taken, as MindSpore's own recovery works on gpu only"
+    elif taken:
+        draft.remarks["devices"] = _TAKEN[kind]
+    if seats.native and kind == "gpu":
+        draft.set(
+            "mindspore.recovery", "native", "MindSpore 2.5 or older, and needs `checkpoint`; `restart` works with all"
+        )
+    elif seats.native:
+        draft.drop("MS_ENABLE_RECOVERY=1", "MindSpore's own recovery works on gpu only; jobctl restarts the job")
+
+
+_TAKEN = {
+    "cpu": "taken for mode `ps`, as nothing names devices",
+    "gpu": "taken, as nothing says which kind: cpu, gpu, xpu, dcu or npu",
+    "npu": "taken, as nothing says which kind: npu, gpu or cpu",
+}
+
+
+def _ids(
+    draft: Draft, seats: Seats, asked: tuple[int, ...] | None, seen: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
+    """Return which devices of the host: inside of a container with some of them they are numbered anew."""
+    if seats.ids is not None:
+        return tuple(asked[i] for i in seats.ids) if asked and max(seats.ids) < len(asked) else seats.ids
+    ids = asked if asked is not None else seen
+    if ids is None or seats.count is None or seats.count == len(ids):
+        return ids
+    if seats.count > len(ids):
+        draft.check(f"{seats.count} processes a node on {len(ids)} devices: jobctl starts one on each device")
+        return ids
+    draft.check(f"{len(ids)} devices and {seats.count} processes a node: jobctl starts one on each device")
+    return ids[: seats.count]

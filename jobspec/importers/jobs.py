@@ -1,0 +1,326 @@
+"""From a command, a script or a list of variables to the job that it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jobctl.jobspec.importers import roles
+from jobctl.jobspec.importers.command import StartCommand, unwrap
+from jobctl.jobspec.importers.common import finish
+from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.draft import Draft, Found, HostLine, ImportProblem
+from jobctl.jobspec.importers.env_list import read_list
+from jobctl.jobspec.importers.escaping import literal, needed, shown
+from jobctl.jobspec.importers.kubernetes import manifest
+from jobctl.jobspec.importers.launchers import deepspeed, msrun, paddle, torchrun
+from jobctl.jobspec.importers.launchers.python import python
+from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
+from jobctl.jobspec.importers.shell.expand import Read
+from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+
+
+@dataclass(frozen=True, slots=True)
+class ImportContext:
+    """Where something is imported: the folder it is run in, what the spec's is called, how files beside it are read."""
+
+    directory: str
+    folder: str
+    read: Read
+    name: str | None = None
+    framework: str | None = None
+
+
+Find = Callable[[tuple[str, ...], dict[str, str], Draft, int | None, Read], Seats]
+
+# The launchers, by the name of the command and by that of the module.
+_LAUNCHERS: Mapping[str, Find] = {
+    "paddle.distributed.launch": lambda w, e, d, n, r: paddle.find(w, e, d, n),
+    "torch.distributed.run": lambda w, e, d, n, r: torchrun.find(w, e, d, n),
+    "torch.distributed.launch": lambda w, e, d, n, r: torchrun.find(w, e, d, n, older=True),
+    "msrun": lambda w, e, d, n, r: msrun.find(w, e, d, n),
+    "deepspeed": deepspeed.find,
+}
+_ALIASES = {
+    "fleetrun": "paddle.distributed.launch",
+    "paddle.distributed.fleet.launch": "paddle.distributed.launch",
+    "torchrun": "torch.distributed.run",
+    "torch.distributed.elastic": "torch.distributed.run",
+    "mindspore.parallel.cluster.process_entity": "msrun",
+    "deepspeed.launcher.runner": "deepspeed",
+}
+KNOWN = "torchrun, python -m paddle.distributed.launch, fleetrun, msrun, deepspeed"
+
+
+def launcher(argv: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
+    """Return the launcher that a command is, and its arguments; None if it is another command."""
+    told = python(argv)
+    if told is not None and told.kind == "module":
+        name, rest = told.what, told.args
+    elif told is not None and told.kind == "script":
+        # `python /opt/bin/torchrun`, `python -m` left out.
+        name, rest = told.what.rpartition("/")[2], told.args
+    else:
+        name, rest = (argv[0].rpartition("/")[2] if argv else ""), tuple(argv[1:])
+    name = _ALIASES.get(name, name)
+    return (name, rest) if name in _LAUNCHERS else None
+
+
+def import_command(argv: Sequence[str], context: ImportContext) -> Found:
+    """Return the job that a command starts; `VAR=value` may stand before it. Raises ImportProblem."""
+    words = tuple(literal(word) for word in (argv[1:] if list(argv[:1]) == ["$"] else argv))  # a prompt, copied with it
+    command = Command(words, source=" ".join(argv))
+    return _job(unwrap(command, context.read), {}, context)
+
+
+def import_text(text: str, context: ImportContext) -> Found:
+    """Return the job that a script, a list of variables, or a manifest starts. Raises ImportProblem."""
+    _refuse_other_files(text)
+    if match := _MANIFEST.search(text):
+        return _by_manifest(manifest.read(text, text.count("\n", 0, match.end()) + 1), context)
+    listed = read_list(text)
+    if listed is not None:
+        return _job((), listed, context)
+    beside = context.read
+    script = read_script(text, beside)
+    context = replace(context, read=lambda name: script.files.get(name) or beside(name))
+    launches = tuple(launch for command in script.commands for launch in unwrap(command, context.read))
+    job = _job(launches, script.env, context)
+    return replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
+
+
+def _by_manifest(found: manifest.ManifestJob, context: ImportContext) -> Found:
+    _check_same(context.framework, found.framework)
+    context = replace(context, framework=found.framework)
+    job = found.completed(_job(unwrap(found.command, context.read), {}, context))
+    return replace(job, fields={**job.fields, "name": context.name or found.name})
+
+
+_MANIFEST = re.compile(r"^\s*[\"']?apiVersion[\"']?\s*:", re.MULTILINE)
+_SPEC = re.compile(r"^framework\s*:", re.MULTILINE)
+_COMPOSE = re.compile(r"^services\s*:", re.MULTILINE)
+
+
+def _refuse_other_files(text: str) -> None:
+    if not text.strip():
+        raise ImportProblem("there is nothing in it", "a launch command, a script or a list of variables is imported")
+    if match := _SPEC.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        raise ImportProblem("this is a job spec already", "`jobctl validate` checks it", line)
+    if match := _COMPOSE.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        hint = "import the command of its service: jobctl import -- COMMAND"
+        raise ImportProblem("a compose file cannot be imported", hint, line)
+
+
+def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: ImportContext) -> Found:
+    """Return the job of the launches; what else runs is noted. `env` is what a script leaves behind."""
+    starting = [launch for launch in launches if launcher(launch.argv)]
+    if starting:
+        job = _together([(launch, _started(launch, context)) for launch in starting])
+    elif processes := _processes(launches, context):
+        job = _by_roles(processes, context)
+        starting = processes
+    elif not launches or (not _trains(launches) and roles.by_variables(env)):
+        job = _by_variables(env, context)
+    else:
+        raise _no_launcher(launches)
+    return _with_rest(job, [launch for launch in launches if launch not in starting])
+
+
+# Launchers.
+
+
+def _started(launch: StartCommand, context: ImportContext) -> Found:
+    found = launcher(launch.argv)
+    assert found is not None
+    name, words = found
+    draft = _draft(launch)
+    env = _given(launch)
+    seats = _LAUNCHERS[name](words, env, draft, launch.line, context.read)
+    _check_framework(draft, context, launch.line)
+    return _finished(draft, seats, env, launch, context)
+
+
+def _draft(launch: StartCommand) -> Draft:
+    return Draft(image=launch.container.image if launch.container else None)
+
+
+def _given(launch: StartCommand) -> dict[str, str]:
+    return {name: value for name, value in launch.env.items() if value is not None}
+
+
+def _finished(
+    draft: Draft, seats: Seats, env: Mapping[str, str], launch: StartCommand, context: ImportContext
+) -> Found:
+    container = launch.container.option("--name") if launch.container else None
+    draft.set("name", job_name(context.name, draft.name, container, context.folder))
+    passed = {name: None for name, value in launch.env.items() if value is None}
+    return finish(draft, seats, {**env, **passed}, launch, context.directory)
+
+
+def _check_framework(draft: Draft, context: ImportContext, line: int | None) -> None:
+    _check_same(context.framework, draft.get("framework"), line)
+
+
+def _check_same(wanted: str | None, is_: str, line: int | None = None) -> None:
+    if wanted not in (None, is_):
+        raise ImportProblem(f"this is a job of {is_}, not of {wanted}", "leave out --framework", line)
+
+
+def _together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
+    """Return the job that all launches are: one for each node is one job; others are noted."""
+    (_, first), *rest = jobs
+    hosts: dict[str, HostLine] = {host.name: host for host in first.hosts}
+    notes = list(first.notes)
+    for launch, job in rest:
+        if job.fields == first.fields:
+            hosts.update({host.name: host for host in job.hosts if host.name not in hosts})
+            notes += job.notes
+        else:
+            notes.append(f"not carried over: {_line(launch)}a second job, `{_source(launch)}` (import it by itself)")
+    named = tuple(hosts.values())
+    most = _most(first.fields.get("nodes"))
+    room = sum(host.nodes for host in named if host.takes_nodes)
+    if room > most:
+        notes.append(f"check: {room} hosts are named, and the command says {most} node{'s' if most > 1 else ''}")
+    return replace(first, hosts=named, missing=max(0, most - room) if named else 0, notes=tuple(dict.fromkeys(notes)))
+
+
+def _most(nodes: object) -> int:
+    return int(nodes[1]) if isinstance(nodes, tuple) else 1
+
+
+# Processes that are told their place by variables, and commands that no launcher starts.
+
+
+def _processes(launches: Sequence[StartCommand], context: ImportContext) -> list[StartCommand]:
+    """Return the processes that are one job: the first that trains, those that run the same, and their servers."""
+    every = [one for one in launches if _is_process(one, context)]
+    first = next((one for one in every if not roles.serves(one)), every[0] if every else None)
+    if first is None:
+        return []
+    return [one for one in every if one.argv == first.argv or (roles.serves(one) and _same_program(one, first))]
+
+
+def _same_program(one: StartCommand, other: StartCommand) -> bool:
+    this, that = python(one.argv), python(other.argv)
+    return this is not None and that is not None and (this.kind, this.what) == (that.kind, that.what)
+
+
+def _is_process(launch: StartCommand, context: ImportContext) -> bool:
+    runs = python(launch.argv) is not None or (launch.container is not None and launch.argv)
+    return bool(runs) and _framework(launch, context) is not None and not _installs(launch)
+
+
+def _framework(launch: StartCommand, context: ImportContext) -> str | None:
+    return context.framework or roles.framework(launch) or roles.by_imports(launch, context.read)
+
+
+def _by_roles(processes: Sequence[StartCommand], context: ImportContext) -> Found:
+    first = next((one for one in processes if not roles.serves(one)), processes[0])
+    draft = _draft(first)
+    if unlike := next((one for one in processes if one.argv != first.argv), None):
+        draft.check(f"`{_source(unlike)}`: servers get the trainers' arguments, as all processes get the same")
+    env = _given(first)
+    name = _framework(first, context)
+    assert name is not None
+    seats = roles.find([first, *(one for one in processes if one is not first)], name, env, draft)
+    hosts = tuple(host for process in processes for host in process.hosts)
+    logged = any(process.logged for process in processes)
+    return _finished(draft, seats, env, replace(first, hosts=hosts, logged=logged), context)
+
+
+def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:
+    """Return the job of variables alone; which script they are for nobody says."""
+    name = context.framework or roles.by_variables(env)
+    if name is None:
+        hint = f"a launch command has one of {KNOWN}"
+        raise ImportProblem("there is no launch command, and no variable of a launcher", hint)
+    draft = Draft()
+    rest = dict(env)
+    launch = StartCommand(("python3", "train.py"), rest)
+    seats = roles.find([launch], name, rest, draft)
+    draft.remarks["script"] = "put your script here: variables name none"
+    return _finished(draft, seats, rest, launch, context)
+
+
+# What else a script does.
+
+_SETUP = {"pip", "pip3", "conda", "mamba", "apt-get", "apt", "yum", "dnf", "apk", "uv"}
+
+
+def _installs(launch: StartCommand) -> bool:
+    told = python(launch.argv)
+    if told is not None:
+        return told.kind == "module" and told.what == "pip" and told.args[:1] == ("install",)
+    return launch.head in _SETUP and "install" in launch.argv
+
+
+def _trains(launches: Iterable[StartCommand]) -> bool:
+    return any(python(launch.argv) or launch.container for launch in launches)
+
+
+def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
+    """Return the job with what else ran: what installs becomes `setup`, the rest is noted."""
+    setup: list[str] = []
+    notes: list[str] = []
+    for launch in rest:
+        notes += launch.notes
+        if _installs(launch) and not launch.maybe and not looks_secret(launch.source):
+            setup.append(literal(launch.source))
+        elif launch.argv:
+            notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` (do it beforehand, or in `setup`)")
+    fields = {**job.fields, "setup": tuple(setup)} if setup else job.fields
+    asked = sorted(set(references(fields)))
+    if asked:
+        notes.append(f"check: {', '.join(asked)}: taken from the environment, or from `.env`, where jobctl is called")
+    return replace(job, fields=fields, notes=tuple(dict.fromkeys((*job.notes, *notes))))
+
+
+def references(value: object) -> Iterator[str]:
+    """Yield the variables that a value of the spec cannot do without."""
+    if isinstance(value, str):
+        yield from needed(value)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from references(item)
+
+
+def _line(launch: StartCommand) -> str:
+    return f"line {launch.line}: " if launch.line else ""
+
+
+def _source(launch: StartCommand) -> str:
+    """Return a command for a note, without what may be secret."""
+    source = launch.source or shown(" ".join(launch.argv))
+    if looks_secret(source) or any(name in source for name in _secret_values(launch)):
+        return f"{launch.head} …"
+    return source if len(source) <= 100 else f"{source[:99]}…"
+
+
+def _secret_values(launch: StartCommand) -> list[str]:
+    return [value for name, value in launch.env.items() if value and is_secret(name, value)]
+
+
+def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
+    first = next((one for one in launches if _trains([one])), launches[0])
+    if python(first.argv) is not None:
+        command = _source(replace(first, source=""))
+        return ImportProblem(
+            f"nothing says which framework `{command}` uses",
+            "add `--framework torch`, paddle or mindspore; jobctl will start a process on each device",
+            first.line,
+        )
+    if first.container is not None and not first.argv:
+        hint = "name it: docker run … IMAGE COMMAND"
+        return ImportProblem(f"what `{first.container.image}` runs by itself is not known", hint, first.line)
+    if len(launches) == 1 or first.container is not None:
+        what = f"`{shown(first.head or first.source)}` is no launcher that jobctl knows"
+    else:
+        what = "none of these commands is a launcher that jobctl knows"
+    return ImportProblem(what, f"it knows {KNOWN}, and docker run, ssh or mpirun around them", first.line)

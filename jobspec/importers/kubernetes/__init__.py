@@ -1,0 +1,1 @@
+"""Manifests of Kubernetes, read as the jobs that they start."""

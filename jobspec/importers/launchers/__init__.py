@@ -1,0 +1,1 @@
+"""What start commands mean: a table of options for each launcher."""

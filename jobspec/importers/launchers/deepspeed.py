@@ -1,0 +1,118 @@
+"""DeepSpeed's launcher: hosts come from its host file, processes from their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from jobctl.jobspec.importers import values
+from jobctl.jobspec.importers.command import hostfile
+from jobctl.jobspec.importers.common import runs
+from jobctl.jobspec.importers.devices import Seats
+from jobctl.jobspec.importers.draft import Draft, HostLine
+from jobctl.jobspec.importers.launchers.options import Parts, Table, option, require_script
+from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
+
+_SSH = "SSH is as your own configuration says"
+_LOGS = "logs are kept by jobctl: `jobctl logs`"
+_CORES = "processes are not bound to cores"
+_PLACE = "it has no place in the spec"
+
+# fmt: off
+TABLE = Table("deepspeed", (
+    option("-H", "--hostfile", part="hostfile"),
+    option("-i", "--include", part="include"),
+    option("-e", "--exclude", part="exclude"),
+    option("--num_nodes", part="nodes"),
+    option("--num_gpus", "--num_accelerators", part="gpus"),
+    option("--master_addr", part="addr"),
+    option("--master_port", part="port"),
+    option("--min_elastic_nodes", part="least"),
+    option("--max_elastic_nodes", part="most"),
+    option("--elastic_training", value=False), option("--force_multi", value=False), option("--node_rank"),
+    option("--module", part="module", value=False),
+    option("--no_python", part="no_python", value=False),
+    option("--no_local_rank", part="no_local_rank", value=False),
+    option("--launcher", why="jobctl starts the nodes"), option("--launcher_args", why="jobctl starts the nodes"),
+    option("--no_ssh", why=_SSH, value=False), option("--no_ssh_check", why=_SSH, value=False),
+    option("--ssh_port", part="ssh_port"),
+    option("--save_pid", why=_LOGS, value=False), option("--enable_each_rank_log", why=_LOGS),
+    option("--bind_cores_to_rank", why=_CORES, value=False), option("--bind_core_list", why=_CORES),
+    option("--autotuning", why=_PLACE), option("--venv_script", why="the image has to bring what it holds"),
+))
+# fmt: on
+
+
+def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | None, read: Read) -> Seats:
+    """Put what DeepSpeed's `words` say into the draft. Raises ImportProblem."""
+    given, rest = TABLE.split(words, draft, line)
+    require_script(rest, "deepspeed [OPTIONS] train.py", line)
+    parts = TABLE.apply(given, env, draft)
+    draft.set("framework", "torch")
+    kind = "module" if "module" in parts else "command" if "no_python" in parts else "script"
+    runs(draft, kind, rest[0], tuple(rest[1:]))
+    if "no_local_rank" not in parts:
+        draft.drop("--local_rank=N", "the script reads LOCAL_RANK, which each process is told")
+    number, host = parts.get("port", values.port), parts.get("addr", str)
+    if number:
+        draft.set("rendezvous.port", number)
+    chosen = _hosts(parts, draft, read)
+    draft.name_hosts(chosen or values.host_lines([host] if host else ()))
+    return _seats(parts, draft, chosen)
+
+
+def _hosts(parts: Parts, draft: Draft, read: Read) -> tuple[HostLine, ...]:
+    word = parts.word("hostfile")
+    if word is None:
+        return _chosen(parts, draft, ())
+    hosts = hostfile(read(settled_or_empty(word)) or "")
+    if not hosts:
+        draft.drop(parts.written("hostfile"), "there is no such file here that names hosts: add them to hosts.txt")
+    ssh_port = parts.get("ssh_port", values.port)
+    return tuple(replace(host, port=ssh_port) for host in _chosen(parts, draft, hosts))
+
+
+def _chosen(parts: Parts, draft: Draft, hosts: tuple[HostLine, ...]) -> tuple[HostLine, ...]:
+    """Return the hosts that `--include` and `--exclude` leave."""
+    if "include" in parts:
+        wanted = _places(parts.get("include", str) or "")
+        slots = {host.name: host.slots for host in hosts}
+        hosts = tuple(
+            HostLine(name, slots=slots.get(name), devices=ids) for name, ids in wanted if not values.loopback(name)
+        )
+    for name, ids in _places(parts.get("exclude", str) or ""):
+        if ids:
+            draft.drop(f"{parts.written('exclude')}", "leave out devices by `devices=` in hosts.txt")
+        hosts = tuple(host for host in hosts if ids or host.name != name)
+    most = parts.get("nodes", values.positive)
+    return hosts[:most] if most and most > 0 else hosts
+
+
+def _places(text: str) -> list[tuple[str, tuple[int, ...] | None]]:
+    """`a:0,1@b` → hosts and their devices."""
+    found: list[tuple[str, tuple[int, ...] | None]] = []
+    for place in filter(None, text.split("@")):
+        name, _, numbers = place.partition(":")
+        found.append((name, _numbers(numbers)))
+    return found
+
+
+def _numbers(text: str) -> tuple[int, ...] | None:
+    try:
+        return values.ids(text) if text else None
+    except ValueError:
+        return None
+
+
+def _seats(parts: Parts, draft: Draft, hosts: Iterable[HostLine]) -> Seats:
+    known = list(hosts)
+    nodes = parts.get("nodes", values.positive) or max(len(known), 1)
+    least, most = parts.get("least", values.whole), parts.get("most", values.whole)
+    elastic = least and most and least <= most
+    draft.set("nodes", (least, most) if elastic else (nodes, nodes))
+    local = [ids for name, ids in _places(parts.get("include", str) or "") if values.loopback(name)]
+    counts = {len(host.devices) if host.devices else host.slots for host in known}
+    count = parts.get("gpus", values.positive) or (next(iter(counts)) if len(counts) == 1 else None)
+    if len(counts) > 1 and not parts.word("gpus"):
+        draft.check("hosts with different numbers of devices: each node uses all of its host's")
+    return Seats("gpu", None if local and local[0] else count, local[0] if local else None)

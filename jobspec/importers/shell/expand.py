@@ -1,0 +1,274 @@
+"""What the words of a script stand for: variables, lists, sums, and what commands would print where that can be told.
+
+Nothing is run. What only the environment knows stays a reference to it; what nobody knows is noted.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+from jobctl.jobspec.importers.escaping import known, literal, settled, shown
+from jobctl.jobspec.importers.names import is_secret
+from jobctl.jobspec.importers.shell import arithmetic
+from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
+
+Read: TypeAlias = Callable[[str], str | None]
+
+MOST_ROUNDS = 4096
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[@*0-9]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
+# What is split at blanks; what nobody knows (a command's output, `${NAME%% *}`) stays one word whatever is in it.
+_PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$\$\{[^{}]*\}|[^ \t\n])+")
+_BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
+# All that mean the folder of the script, or the one that it is started in.
+_HERE = re.compile(
+    r"pwd(\s+-[LP])?|dirname\s+(--\s+)?\"?\$(\{?BASH_SOURCE.*|0|\{0\})\"?"
+    r"|(realpath|readlink\s+-f)\s+\"?(\.|\$\(dirname .*\))\"?|cd\s.*(dirname|BASH_SOURCE).*(&&|;)\s*pwd.*"
+)
+# Variables that mean the same.
+_HERE_VARIABLES = {"PWD"}
+
+
+class Expander:
+    """Knows the variables of a script, and what its words come to."""
+
+    def __init__(self, read: Read, env: dict[str, str], folder: str) -> None:
+        self.read = read
+        self.values: dict[str, str | list[str]] = {**env}
+        self.exported = set(env)
+        self.all_exported = False
+        self.files: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.folder, self.asked_here = folder, False
+        self.line = 0
+
+    def check(self, text: str) -> None:
+        """Note what a person has to look at."""
+        self.notes.append(f"check: line {self.line}: {shown(text)}")
+
+    def dropped(self, text: str, why: str) -> None:
+        """Note what is not carried over."""
+        self.notes.append(f"not carried over: line {self.line}: {shown(text)} ({why})")
+
+    def file(self, name: str) -> str | None:
+        """Return the text of a file that the script wrote, or that lies beside it."""
+        return self.files[name] if name in self.files else self.read(name)
+
+    def set(self, name: str, item: str | list[str], *, export: bool = False) -> None:
+        self.values[name] = item
+        if export or self.all_exported:
+            self.exported.add(name)
+
+    def numbers(self) -> dict[str, str]:
+        return {name: item for name, item in self.values.items() if isinstance(item, str)}
+
+    # Words.
+
+    def expand(self, token: Token) -> list[str]:
+        """Return the words that one word of a script stands for."""
+        fields: list[str] = [""]
+        # `"$@"` may stand for no word at all; `""` is one.
+        some = any(part.quoted for part in token.parts) and not any(map(_many, token.parts))
+        for part in token.parts:
+            if part.kind == "text" and not part.quoted and "{" in part.text:
+                fields = [f"{start}{item}" for start in fields for item in _braces(part.text)]
+                some = True
+                continue
+            items = self._fields(part)
+            some = some or any(items)
+            if items:
+                fields = [*fields[:-1], f"{fields[-1]}{items[0]}", *items[1:]]
+        return fields if some else []
+
+    def _fields(self, part: WordPart) -> list[str]:
+        if _many(part):
+            return self._all(part.text)
+        text = self._text(part)
+        if part.kind == "text" or part.quoted or not known(text):
+            return [text] if text or part.quoted else []
+        return _PIECE.findall(text)
+
+    def _all(self, name: str) -> list[str]:
+        item = self.values.get(name.split("[")[0])
+        if name[0] in "@*":
+            self.dropped(f'"${{{name}}}"', "arguments of the script: add what you give it to `args`")
+            return []
+        return item if isinstance(item, list) else [item] if isinstance(item, str) else self._lost(f"${{{name}}}")
+
+    def _lost(self, text: str) -> list[str]:
+        self.check(f"`{text}` is not known here: put its value in")
+        return [literal(text)]
+
+    def _text(self, part: WordPart, setting: str = "") -> str:
+        """Return the word that a part stands for; `setting` is the variable that is being set."""
+        if part.kind == "text":
+            return literal(part.text)
+        if part.kind == "sum":
+            return self._sum(part.text)
+        if part.kind == "command":
+            return self._output(part.text)
+        return self._variable(part.text, setting)
+
+    def _sum(self, text: str) -> str:
+        try:
+            return str(arithmetic.value(text, self.numbers()))
+        except ValueError:
+            return self._lost(f"$(({text}))")[0]
+
+    def _output(self, text: str) -> str:
+        """Return what a command would print, where that can be told without running it."""
+        command = text.strip()
+        if not command or command.startswith("#"):
+            return ""
+        if _HERE.fullmatch(command):
+            return self._here()
+        words = _split(command)
+        if words[:1] == ["seq"] and (numbers := self._sequence(words[1:])):
+            return numbers
+        if words[:1] == ["cat"] and len(words) == 2 and (content := self.file(words[1])) is not None:
+            return literal(content.strip())
+        if words[:1] == ["echo"] and not re.search(r"[|;&<>`]", command):
+            return " ".join(item for token in Lexer(command).tokens()[1:] for item in self.expand(token))
+        return self._lost(f"$({command})")[0]
+
+    def _here(self) -> str:
+        """Return the folder that commands run in: where the job's processes run, unless it is elsewhere altogether."""
+        self.asked_here = True
+        return self.folder if self.folder.startswith(("/", "~")) else "."
+
+    def _sequence(self, words: list[str]) -> str:
+        """Return what `seq` prints: LAST, FIRST LAST, or FIRST STEP LAST; nothing where that cannot be told."""
+        try:
+            numbers = [arithmetic.value(word, self.numbers()) for word in words if word != "-w"]
+        except ValueError:
+            return ""
+        if not 1 <= len(numbers) <= 3:
+            return ""
+        first, last = (1, *numbers)[-2] if len(numbers) < 3 else numbers[0], numbers[-1]
+        step = numbers[1] if len(numbers) == 3 else 1
+        if not step or abs(last - first) // abs(step) > MOST_ROUNDS:
+            return ""
+        return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)))
+
+    def _variable(self, text: str, setting: str) -> str:
+        if re.fullmatch(r"[0-9?$!#-]|#[@*]", text):
+            return "." if text == "0" else self._lost(f"${text}")[0]
+        match = _REFERENCE.fullmatch(text)
+        if match is None:
+            return self._special(text)
+        name, place, operator, word = match.groups()
+        if name in _HERE_VARIABLES and name not in self.values:
+            return self._here()
+        item = self._item(name, place)
+        if item is not None and is_secret(name, item):
+            return f"${{{name}}}"
+        if item is not None:
+            return self._chosen(item, operator or "", word)
+        if name == setting and not operator:
+            self.check(f"`{name}` is added to: what the image or the host has in it is not there")
+            return ""
+        return self._reference(name, operator, word)
+
+    def _chosen(self, item: str, operator: str, word: str | None) -> str:
+        """Return what `${NAME:-word}` and the like are for a variable with a known value."""
+        there = bool(item) or not operator.startswith(":")
+        if operator.endswith("+"):
+            return self._word(word) if there else ""
+        return item if there else self._word(word)
+
+    def _item(self, name: str, place: str | None) -> str | None:
+        item = self.values.get(name)
+        if isinstance(item, str):
+            return item if place in (None, "[0]") else None
+        if item is None:
+            return None
+        number = int(place[1:-1]) if place and place[1:-1].isdigit() else 0
+        return item[number] if number < len(item) else ""
+
+    def _reference(self, name: str, operator: str | None, word: str | None) -> str:
+        """Return the reference by which the spec gets the variable from its environment, as the script would."""
+        default = self._word(word)
+        if operator in ("=", ":="):
+            operator = operator.replace("=", "-")
+            self.set(name, f"${{{name}{operator}{default}}}")
+        if operator and ("}" in default or "{" in default):
+            self.check(f"`{name}` may be set in the environment: its default is taken")
+            return default
+        return f"${{{name}{operator}{default}}}" if operator else f"${{{name}}}"
+
+    def _word(self, text: str | None) -> str:
+        """Return the words of a default, joined."""
+        tokens = Lexer(text or "", self.line).tokens()
+        return " ".join(item for token in tokens if token.kind == "word" for item in self.expand(token))
+
+    def _special(self, text: str) -> str:
+        """`${#LIST[@]}`, `${NAME%%.*}` and the like."""
+        if match := re.fullmatch(r"#(\w+)(\[[@*]\])?", text):
+            item = self.values.get(match[1])
+            if item is not None and isinstance(item, list) == bool(match[2]):
+                return str(len(item))
+        if re.match(r"BASH_SOURCE|0[%#]", text):
+            return "."
+        return self._lost(f"${{{text}}}")[0]
+
+    def assigned(self, token: Token, match: re.Match[str]) -> str | list[str]:
+        first, *rest = token.parts
+        if token.parts[-1].quoted and token.parts[-1].text.startswith("(") and token.text.endswith(")"):
+            return [item for word in Lexer(token.parts[-1].text[1:-1], token.line).tokens() if word.kind == "word"
+                    for item in self.expand(word)]  # fmt: skip
+        parts = [replace(first, text=first.text[match.end() :]), *rest]
+        itself = [part for part in parts if part.text] == [
+            WordPart("variable", match[1], rest[-1].quoted if rest else False)
+        ]
+        value = "".join(self._text(part, setting="" if itself else match[1]) for part in parts)
+        if any(part.kind == "variable" and part.text == match[1] for part in parts):
+            value = value.strip(":")
+        before = self.values.get(match[1], "")
+        return f"{before if isinstance(before, str) else ''}{value}" if match[2] else value
+
+
+def assignment(token: Token) -> re.Match[str] | None:
+    first = token.parts[0] if token.parts else None
+    return _ASSIGNMENT.match(first.text) if first and first.kind == "text" and not first.quoted else None
+
+
+def _many(part: WordPart) -> bool:
+    """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`."""
+    return part.kind == "variable" and re.fullmatch(r"[@*](:\d+)?|\w+\[[@*]\]", part.text) is not None
+
+
+def settled_or_empty(word: str) -> str:
+    """Return the text of a word, nothing if that is not known."""
+    try:
+        return settled(word)
+    except ValueError:
+        return ""
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
+def _braces(text: str) -> list[str]:
+    """`{0..3}` and `{a,b}`."""
+    match = _BRACES.search(text)
+    if match is None:
+        return [literal(text)]
+    if match[3] is not None:
+        items = match[3].split(",")
+    else:
+        first, last = int(match[1]), int(match[2])
+        step = 1 if last >= first else -1
+        if abs(last - first) > MOST_ROUNDS:
+            return [literal(text)]
+        items = [str(number) for number in range(first, last + step, step)]
+    before, after = literal(text[: match.start()]), _braces(text[match.end() :])
+    return [f"{before}{item}{rest}" for item in items for rest in after]

@@ -1,0 +1,291 @@
+"""A reader of launch scripts: which commands they would start, with which variables. Nothing is run.
+
+It knows what such scripts use: variables and exports, quotes, continued lines, loops over numbers and hosts, functions.
+What only running it could tell (`$(hostname)`, which branch of an `if`) is never guessed: it stays a reference to the
+environment, or is noted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.importers.escaping import known, shown
+from jobctl.jobspec.importers.shell import arithmetic
+from jobctl.jobspec.importers.shell.expand import MOST_ROUNDS, Expander, Read, assignment, settled_or_empty
+from jobctl.jobspec.importers.shell.lexer import Token
+from jobctl.jobspec.importers.shell.syntax import For, Function, Group, Maybe, Redirect, Simple, Statement, parse
+
+MOST_COMMANDS = 4096
+MOST_STEPS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that a script would start, in words (escaping.py); `env` is what it is given, `maybe` on what it depends.
+
+    `folder` is where it is started, relative to where the script is.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    line: int | None = None
+    source: str = ""
+    maybe: str = ""
+    folder: str = "."
+    logged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a script would do: its commands in order, notes on what was not understood, and what it leaves: variables, files."""
+
+    commands: tuple[Command, ...]
+    notes: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_script(
+    text: str, read: Read, env: Mapping[str, str] | None = None, first: int = 1, folder: str = "."
+) -> Script:
+    """Return what the script `text` would start. Raises ImportProblem for what is no script.
+
+    `read` returns the text of a file that the script names, None if there is none. `env` is what the script is given.
+    """
+    reader = _Reader(read, dict(env or {}), folder)
+    reader.run(parse(_without_prompts(text), first))
+    return Script(tuple(reader.commands), tuple(dict.fromkeys(reader.notes)), reader.env(), reader.files)
+
+
+def _without_prompts(text: str) -> str:
+    """Return `text` without the `$ ` that documents show before a command."""
+    return re.sub(r"^([ \t]*)\$ ", r"\1", text, flags=re.MULTILINE)
+
+
+class _Reader(Expander):
+    """Goes through the statements of a script."""
+
+    def __init__(self, read: Read, env: dict[str, str], folder: str) -> None:
+        super().__init__(read, env, folder)
+        self.functions: dict[str, tuple[Statement, ...]] = {}
+        self.commands: list[Command] = []
+        self.maybe = ""
+        self.depth = self.steps = 0
+
+    def run(self, statements: tuple[Statement, ...]) -> None:
+        """Go through statements in order."""
+        self.depth += 1
+        if self.depth > 30:
+            raise ImportProblem("the script calls itself", None, self.line or None)
+        for statement in statements:
+            self.steps += 1
+            if self.steps > MOST_STEPS:
+                raise ImportProblem("the script goes on for ever", "import the command alone, after `--`", self.line)
+            self._statement(statement)
+        self.depth -= 1
+
+    def _statement(self, statement: Statement) -> None:
+        if isinstance(statement, Simple):
+            self._simple(statement)
+        elif isinstance(statement, For):
+            self._for(statement)
+        elif isinstance(statement, Maybe):
+            self._maybe(statement)
+        elif isinstance(statement, Function):
+            self.functions[statement.name] = statement.body
+        else:
+            self._group(statement)
+
+    # Compound statements.
+
+    def _group(self, group: Group) -> None:
+        if not group.own:
+            self.run(group.body)
+            return
+        before = dict(self.values), set(self.exported), self.folder
+        self.run(group.body)
+        self.values, self.exported, self.folder = before
+
+    def _for(self, loop: For) -> None:
+        self.line = loop.line
+        rounds = self._sums(loop) if loop.sums else ((loop.name, item) for item in self._items(loop))
+        for count, (name, item) in enumerate(rounds):
+            if count >= MOST_ROUNDS:
+                raise ImportProblem(f"a loop of more than {MOST_ROUNDS} rounds", None, loop.line)
+            self.values[name] = item
+            self.run(loop.body)
+
+    def _items(self, loop: For) -> list[str]:
+        return [item for token in loop.items for item in self.expand(token)]
+
+    def _sums(self, loop: For) -> Iterator[tuple[str, str]]:
+        first, test, step = (*loop.sums, "", "", "")[:3]
+        try:
+            name, number = arithmetic.assigned(first, self.numbers())
+            while True:
+                self.values[name] = str(number)
+                if not arithmetic.value(test, self.numbers()):
+                    return
+                yield name, str(number)
+                _, number = arithmetic.assigned(step, self.numbers())
+        except ValueError:
+            self.check(f"how often `for (({'; '.join(loop.sums)}))` goes round is not known: once is taken")
+            yield (re.match(r"\s*(\w+)\s*=", first) or ["", "_"])[1], "0"
+
+    def _maybe(self, branch: Maybe) -> None:
+        """Go through each body; what it sets holds only where nothing did before, and only as a default."""
+        before, outer = dict(self.values), self.maybe
+        folder = self.folder
+        for body in branch.bodies:
+            self.values, self.folder = dict(before), folder
+            self.maybe = outer or branch.word
+            self.run(body)
+            for name, item in self.values.items():
+                if before.get(name) != item:
+                    self._perhaps(before, name, item, branch)
+        self.values, self.maybe, self.folder = before, outer, folder
+
+    def _perhaps(self, before: dict[str, str | list[str]], name: str, item: str | list[str], branch: Maybe) -> None:
+        self.line = branch.line
+        if name in before:
+            if not str(before[name]).startswith(f"${{{name}:-"):
+                self.check(f"`{name}` depends on an `{branch.word}`: what it is before that is taken")
+        elif isinstance(item, str) and known(item) and "}" not in item:
+            before[name] = f"${{{name}:-{item}}}"
+
+    # Simple commands.
+
+    def _simple(self, command: Simple) -> None:
+        self.line = command.line
+        words = list(command.words)
+        prefix: dict[str, str | list[str]] = {}
+        while words and (match := assignment(words[0])):
+            prefix[match[1]] = self.assigned(words.pop(0), match)
+        if words[1:2] and words[1].plain == "=" and re.fullmatch(r"[A-Za-z_]\w*", words[0].text):
+            # `NAME = value`, as lists of variables are written.
+            self.set(words[0].text, "".join(item for token in words[2:] for item in self.expand(token)), export=True)
+            return
+        if not words:
+            for name, item in prefix.items():
+                self.set(name, item, export=self.all_exported)
+            return
+        head = words[0].text
+        builtin = _BUILTINS.get(head)
+        if builtin is not None:
+            builtin(self, words[1:])
+            return
+        argv = tuple(item for token in words for item in self.expand(token))
+        if not argv:
+            return
+        if argv[0] in self.functions:
+            self.run(self.functions[argv[0]])
+        elif not self._writes_file(argv, command.redirects):
+            self._command(argv, prefix, command)
+
+    def _command(self, argv: tuple[str, ...], prefix: Mapping[str, str | list[str]], command: Simple) -> None:
+        env = {**self.env(), **{name: item for name, item in prefix.items() if isinstance(item, str)}}
+        logged = any(redirect.operator in (">", ">>", "&>", "&>>", ">|") for redirect in command.redirects)
+        self.commands.append(Command(argv, env, command.line, command.source, self.maybe, self.folder, logged))
+        if len(self.commands) > MOST_COMMANDS:
+            raise ImportProblem(f"more than {MOST_COMMANDS} commands", None, command.line)
+
+    def env(self) -> dict[str, str]:
+        """Return what commands are given now."""
+        return {n: item for n, item in self.values.items() if n in self.exported and isinstance(item, str)}
+
+    def _writes_file(self, argv: tuple[str, ...], redirects: tuple[Redirect, ...]) -> bool:
+        """Keep what `cat > file <<EOF` writes: launchers read such files."""
+        here = [redirect.here for redirect in redirects if redirect.here]
+        target = [redirect.target for redirect in redirects if redirect.operator in (">", ">>")]
+        if argv != ("cat",) or not here or not target:
+            return False
+        self.files["".join(self.expand(target[0]))] = here[0]
+        return True
+
+    # Commands of the shell itself.
+
+    def _export(self, words: list[Token]) -> None:
+        for token in words:
+            if match := assignment(token):
+                self.set(match[1], self.assigned(token, match), export=True)
+            elif re.fullmatch(r"[A-Za-z_]\w*", token.text):
+                self.exported.add(token.text)
+
+    def _declare(self, words: list[Token]) -> None:
+        export = any(token.text.startswith("-") and "x" in token.text for token in words)
+        for token in words:
+            if match := assignment(token):
+                self.set(match[1], self.assigned(token, match), export=export)
+
+    def _options(self, words: list[Token]) -> None:
+        texts = [token.text for token in words]
+        if "-a" in texts or "allexport" in texts:
+            self.all_exported = "+o" not in texts
+        elif "+a" in texts:
+            self.all_exported = False
+
+    def _cd(self, words: list[Token]) -> None:
+        asked = self.asked_here
+        target = "".join(item for token in words for item in self.expand(token))
+        self.asked_here = asked  # `cd $(dirname $0)` leaves no path behind
+        if self.asked_here and target != ".":
+            self.check("the folder changes after `pwd` was asked: paths made of it may be wrong")
+        if not known(target):
+            self.check(f"`cd {target}`: the folder is not known here; `code` may have to name it")
+        elif target.startswith(("/", "~")) or self.folder == ".":
+            self.folder = target or "~"
+        elif target != ".":
+            self.folder = f"{self.folder.rstrip('/')}/{target}"
+
+    def _source(self, words: list[Token]) -> None:
+        name = settled_or_empty("".join(item for token in words[:1] for item in self.expand(token)))
+        text = self.file(name) if name else None
+        if text is None or len(self.functions) > 1000:
+            self.dropped(f"source {name or '…'}", "there is no such file here; what it sets is not known")
+            return
+        line = self.line
+        try:
+            self.run(parse(text))
+        except ImportProblem as problem:
+            self.line = line
+            self.dropped(f"source {name}", f"line {problem.line or 1} of it: {problem.message}")
+
+    def _unset(self, words: list[Token]) -> None:
+        for token in words:
+            self.values.pop(token.text, None)
+            self.exported.discard(token.text)
+
+    def _nothing(self, words: list[Token]) -> None:
+        """Do nothing, as do commands that only tell, wait or end."""
+
+    def _colon(self, words: list[Token]) -> None:
+        """`: ${NAME:=value}` sets a variable."""
+        for token in words:
+            self.expand(token)
+
+    def _eval(self, words: list[Token]) -> None:
+        text = " ".join(item for token in words for item in self.expand(token))
+        self.run(parse(shown(text), self.line))
+
+
+# fmt: off
+_BUILTINS: dict[str, Callable[[_Reader, list[Token]], None]] = {
+    "export": _Reader._export,
+    "declare": _Reader._declare, "typeset": _Reader._declare, "local": _Reader._declare, "readonly": _Reader._declare,
+    "set": _Reader._options,
+    "cd": _Reader._cd, "pushd": _Reader._cd,
+    "source": _Reader._source, ".": _Reader._source,
+    "unset": _Reader._unset,
+    ":": _Reader._colon,
+    "eval": _Reader._eval,
+    **dict.fromkeys(
+        ("echo", "printf", "wait", "sleep", "trap", "true", "false", "exit", "return", "shift", "shopt", "date",
+         "hostname", "pwd", "which", "type", "test", "[", "[[", "read", "break", "continue", "ls", "popd", "tee",
+         "nvidia-smi", "npu-smi", "whoami", "uname", "alias", "jobs", "kill", "pkill", "killall"),
+        _Reader._nothing,
+    ),
+}
+# fmt: on

@@ -1,0 +1,56 @@
+"""What is wrong with nodes that are planned, one by one right and together not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.frameworks.base import Seat, Start
+from jobctl.jobspec.plan import types
+from jobctl.jobspec.planner.context import PlanError
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Spec
+
+
+def check_nodes(spec: Spec, nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
+    """Raise PlanError where nodes cannot run together; `starts` is how each kind of them starts its processes."""
+    _refuse_unequal(nodes, starts)
+    _refuse_neighbours(nodes)
+    _refuse_unshared(spec, nodes)
+
+
+def _refuse_unshared(spec: Spec, nodes: Sequence[types.Node]) -> None:
+    shared = [name for node in nodes for name, value in node.launch.env if value == types.Slot("shared_scratch")]
+    if shared and (spec.checkpoint is None or not spec.checkpoint.shared):
+        raise PlanError(
+            "no-shared-folder",
+            f"`{shared[0]}` has to name a folder that all hosts see, and none is known",
+            (spec.framework,),
+            "add `checkpoint: /path/that/all/hosts/see`",
+        )
+
+
+def _refuse_unequal(nodes: Sequence[types.Node], starts: Mapping[Seat, Start]) -> None:
+    launched = {seat.nproc for seat, start in starts.items() if start.equal}
+    if len(launched) > 1:
+        few, many = min(launched), max(launched)
+        one, other = (next(n for n in nodes if n.launch.start and n.launch.nproc == count) for count in (few, many))
+        raise PlanError(
+            "unequal-nodes",
+            f"the framework's launcher counts on as many processes on every node: {one.host.name} has {few}, "
+            f"{other.host.name} {many}",
+            ("devices",),
+            f"say `devices: {{kind: …, count: {few}}}`, or leave the processes to jobctl",
+        )
+
+
+def _refuse_neighbours(nodes: Sequence[types.Node]) -> None:
+    alone = [node for node in nodes if node.launch.one_port for _ in range(node.launch.nproc)]
+    if len(alone) > len({node.host.address for node in alone}):
+        raise PlanError(
+            "too-many-servers",
+            f"old programs know one port for all servers, so each of the {len(alone)} needs a host of its own",
+            ("ps", "servers"),
+            "have at most one server on each host",
+        )

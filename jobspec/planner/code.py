@@ -1,0 +1,38 @@
+"""The code and the script of a job, as the spec says. Pure."""
+
+from __future__ import annotations
+
+import os.path
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.plan import types
+from jobctl.jobspec.planner.context import Context
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Spec
+
+
+def code_of(spec: Spec, directory: str) -> types.Code:
+    """Return the code of a spec in `directory`, which has some."""
+    assert spec.code is not None
+    source = os.path.normpath(os.path.join(directory, spec.code.source))
+    folders = tuple(path.rstrip("/") for path in spec.outputs if path.endswith("/") or not PurePosixPath(path).suffix)
+    files = tuple(path for path in spec.outputs if path.rstrip("/") not in folders)
+    withheld = _secret_files(spec, directory)
+    return types.Code(
+        source, spec.code.target, spec.code.exclude, folders, files, include=spec.code.include, withheld=withheld
+    )
+
+
+def _secret_files(spec: Spec, directory: str) -> tuple[tuple[str, str], ...]:
+    """Return the files that the spec takes secrets and variables from, each with what it is."""
+    named = [(secret.file, f"secret `{secret.name}`") for secret in spec.secrets if secret.file is not None]
+    named += [(name, "an env file") for name in spec.env_file]
+    return tuple((os.path.normpath(os.path.join(directory, os.path.expanduser(name))), why) for name, why in named)
+
+
+def script_of(spec: Spec, context: Context) -> str | None:
+    if spec.script is None or spec.code is not None or not context.script_here:
+        return None
+    return os.path.normpath(os.path.join(context.directory, spec.script))

@@ -1,0 +1,62 @@
+"""What the planner is given, and how it says that a job cannot be planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.frameworks.base import Framework, Role
+    from jobctl.jobspec.spec.hosts import Host
+    from jobctl.jobspec.spec.model import Spec
+
+Target = Literal["local", "compose", "ssh", "kubernetes"]
+
+
+class PlanError(Exception):
+    """A job that cannot be planned; `path` is the spec's key to change, `hint` the remedy."""
+
+    def __init__(self, code: str, message: str, path: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.path, self.hint = code, message, path, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the planner may know of the outside.
+
+    `directory` is the absolute folder of the spec, `owner` is user@machine, `script_here` whether the script
+    lies on this machine (only used to watch it for changes).
+    """
+
+    target: Target
+    directory: str
+    owner: str
+    version: str
+    script_here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The hosts that nodes (by number) and services (by name) have already; a new job has none."""
+
+    nodes: Mapping[int, str] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job as the planner is asked for it.
+
+    `most` is how many nodes it may get, `devices` how many devices were counted on hosts, by their names.
+    """
+
+    spec: Spec
+    hosts: Sequence[Host]
+    context: Context
+    placement: Placement
+    devices: Mapping[str, int]
+    most: int
+    framework: Framework
+    roles: tuple[Role, ...]

@@ -1,0 +1,198 @@
+"""One node of a job: its container, and what the launcher in it does. Pure."""
+
+from __future__ import annotations
+
+import os.path
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.frameworks.base import Seat, Start
+from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan.generation import port_of
+from jobctl.jobspec.planner.context import Context, Request
+from jobctl.jobspec.planner.devices import device_labels, devices_of, visible_names
+from jobctl.jobspec.planner.etcd import certificates
+from jobctl.jobspec.planner.kubernetes import has_operator
+from jobctl.jobspec.planner.memory import shared_memory
+from jobctl.jobspec.planner.placement import Place, Task
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.model import Spec
+
+# What a framework says of a start and the launcher reads under the same name. Each node has an `env` of its own.
+_OF_START = {field.name for field in fields(Start)} & {field.name for field in fields(types.Launch)} - {"env"}
+
+
+class NodeBuilder:
+    """Builds the nodes of one job. `container` and `launch` are what all nodes have alike; `starts` is how each kind starts."""
+
+    def __init__(self, request: Request, etcd: types.Etcd | None, cluster: types.ClusterOptions | None) -> None:
+        self.request, self.etcd = request, etcd
+        self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
+        self.container = _container(request, etcd)
+        self.launch = _launch(request, etcd, self.container.python)
+        if cluster is not None and self.operator is None:
+            self.launch = replace(self.launch, circle=port_of(request.spec.name, 0))
+        self.visible = visible_names(request)
+        self.starts: dict[Seat, Start] = {}
+
+    def node(self, index: int, task: Task) -> types.Node:
+        """Return node `index`, which does `task`."""
+        devices = devices_of(self.request.spec, task)
+        container, launch = self._container_of(index, task, devices), self._launch_of(index, task, devices)
+        return types.Node(index, task.role, task.place.host, container, launch)
+
+    def _container_of(self, index: int, task: Task, devices: types.Devices) -> types.Container:
+        job, context = self.request.spec.name, self.request.context
+        labels = (
+            ("jobctl.job", job),
+            ("jobctl.node", str(index)),
+            ("jobctl.role", task.role),
+            ("jobctl.owner", context.owner),
+            *(("jobctl.devices", ",".join(f"{devices.kind}:{i}" for i in ids)) for ids in [devices.ids] if ids),
+            ("jobctl.version", context.version),
+        )
+        name, hostname = f"jobctl-{job}-{index}", f"{job}-{index}"
+        return replace(self.container, name=name, hostname=hostname, labels=labels, devices=devices)
+
+    def _launch_of(self, index: int, task: Task, devices: types.Devices) -> types.Launch:
+        spec, place = self.request.spec, task.place
+        labels = device_labels(spec, devices, task.nproc)
+        per_node = spec.command is not None and spec.per == "node"
+        nproc = 1 if per_node else len(labels)
+        start = self._start(Seat(self.container.python, nproc, self._seen(devices), task.role, self._member(place)))
+        visible = tuple((name, ",".join(map(str, devices.ids or ()))) for name in self.visible)
+        said: dict[str, Any] = {name: getattr(start, name) for name in _OF_START}
+        return replace(
+            self.launch,
+            node=index,
+            host=place.host.name,
+            role=task.role,
+            nproc=nproc,
+            start=() if per_node else start.argv,
+            env=(*self.launch.env, *start.env, *(_per_node_env(len(labels)) if per_node else ()), *visible),
+            devices=labels[:1] if per_node else labels,
+            interface=self.launch.interface or (None if self._local else place.interface),
+            rejoin_within=spec.recovery.window if start.rejoin is not None else None,
+            **said,
+        )
+
+    @property
+    def _local(self) -> bool:
+        return self.request.context.target == "local"
+
+    def _start(self, seat: Seat) -> Start:
+        if seat not in self.starts:
+            known, spec, operator = self.request.framework, self.request.spec, self.operator
+            self.starts[seat] = known.under(spec, seat, operator) if operator else known.start(spec, seat)
+        return self.starts[seat]
+
+    def _member(self, place: Place) -> str | None:
+        """Return the member of etcd for a client that knows but one: that of its own host, or the first."""
+        if self.etcd is None:
+            return None
+        own = [endpoint for endpoint in self.etcd.endpoints if endpoint.rpartition(":")[0] == place.host.address]
+        return [*own, *self.etcd.endpoints][0]
+
+    def _seen(self, devices: types.Devices) -> tuple[int, ...]:
+        """Return the indices of a node's devices as its processes see them: a container has no others."""
+        ids = devices.ids or ()
+        return ids if self._local else tuple(range(len(ids)))
+
+
+def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
+    """Return what the containers of all nodes have alike."""
+    spec, options, resources = request.spec, request.spec.container, request.spec.resources
+    local = request.context.target == "local"
+    return types.Container(
+        name="",
+        image="" if local else spec.image or "",
+        pull=spec.pull,
+        hostname="",
+        python="python3" if local else options.python,
+        user=options.user,
+        runtime=options.runtime,
+        env=tuple(sorted(spec.env.items())),
+        labels=(),
+        mounts=() if local else (*_mounts(spec), *certificates(spec)),
+        devices=types.Devices("cpu", ()),
+        extra_devices=options.devices,
+        cap_add=options.cap_add,
+        shm_size=shared_memory(spec, request.context.target),
+        memory=resources.memory,
+        cpus=resources.cpus,
+        ulimits=_ulimits(spec),
+        options=options.options,
+        # The engine kills later than the launcher, so that the launcher's last report is not lost.
+        stop_grace=spec.stop_grace_period + 5,
+        # What a launcher may do, etcd tells it; without one only the supervisor can.
+        restart="on-failure" if etcd else "no",
+    )
+
+
+def _launch(request: Request, etcd: types.Etcd | None, python: str) -> types.Launch:
+    """Return what the launchers of all nodes do alike."""
+    spec, context = request.spec, request.context
+    return types.Launch(
+        node=0,
+        host="",
+        role="",
+        nproc=0,
+        start=(),
+        command=_command(spec, python),
+        env=_launch_env(spec),
+        log_name="",
+        devices=(),
+        setup=spec.setup,
+        secrets=tuple(secret.name for secret in spec.secrets),
+        workdir=_workdir(spec, context),
+        interface=None if context.target == "local" else spec.network.interface,
+        interface_env=(),
+        stop_grace=spec.stop_grace_period,
+        hang_timeout=spec.recovery.hang_timeout,
+        etcd=etcd,
+    )
+
+
+def _launch_env(spec: Spec) -> tuple[tuple[str, types.Value], ...]:
+    return (("JOBCTL_CHECKPOINT_KEEP", str(spec.checkpoint.keep)),) if spec.checkpoint else ()
+
+
+def _per_node_env(nproc: int) -> tuple[tuple[str, types.Value], ...]:
+    return (
+        ("MASTER_ADDR", types.Slot("master_addr")),
+        ("MASTER_PORT", types.Slot("master_port")),
+        ("NODE_RANK", types.Slot("node_rank")),
+        ("NNODES", types.Slot("nnodes")),
+        ("NPROC_PER_NODE", str(nproc)),
+    )
+
+
+def _command(spec: Spec, python: str) -> tuple[str, ...]:
+    # -u: a log that lags behind by a buffer is useless when a process is killed (torchrun and paddle do so too).
+    if spec.script is not None:
+        return (python, "-u", spec.script, *spec.args)
+    if spec.module is not None:
+        return (python, "-u", "-m", spec.module, *spec.args)
+    return spec.command or ()
+
+
+def _workdir(spec: Spec, context: Context) -> str | None:
+    if context.target == "local":
+        return os.path.normpath(os.path.join(context.directory, spec.code.source if spec.code else "."))
+    return spec.code.target if spec.code else None
+
+
+def _mounts(spec: Spec) -> tuple[types.Mount, ...]:
+    volumes = tuple(types.Mount(v.kind, v.source or "", v.target, v.read_only) for v in spec.volumes)
+    if spec.checkpoint is None:
+        return volumes
+    return (*volumes, types.Mount("bind", spec.checkpoint.dir, spec.checkpoint.dir))
+
+
+def _ulimits(spec: Spec) -> tuple[types.Ulimit, ...]:
+    limits = {name: types.Ulimit(name, u.soft, u.hard) for name, u in spec.resources.ulimits.items()}
+    # Drivers pin memory and RDMA registers it: at Docker's default of 64 KiB that fails.
+    if spec.devices.kind != "cpu" or any(path.startswith("/dev/infiniband") for path in spec.container.devices):
+        limits.setdefault("memlock", types.Ulimit("memlock", -1, -1, optional=True))
+    return tuple(limits[name] for name in sorted(limits))

@@ -1,0 +1,1 @@
+"""What makes a spec wrong that pydantic cannot tell: rules across fields, for targets, for clusters, and their codes."""

@@ -1,0 +1,382 @@
+"""The rules across fields, as rows of a table: a code, where it stands, when it holds, and what to do.
+
+Rules need nothing but the spec (and its folder, for files); those about hosts and targets are in `targets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
+from jobctl.jobspec.spec.hosts import is_ipv6
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.partial import told
+from jobctl.jobspec.spec.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRule:
+    """One rule: `breaks` says whether a spec breaks it; the diagnostic stands at the key or value at `path`."""
+
+    code: str
+    severity: Severity
+    path: tuple[str, ...]
+    breaks: Callable[[Spec], object]
+    message: str
+    hint: str | None = None
+    at_key: bool = False
+
+
+def _ways(spec: Spec) -> list[str]:
+    return [name for name in ("script", "module", "command") if getattr(spec, name)]
+
+
+def _several(spec: Spec) -> bool:
+    return spec.nodes.max > 1
+
+
+def is_elastic(spec: Spec) -> bool:
+    """Say whether a job has a range of nodes."""
+    return spec.nodes.min != spec.nodes.max
+
+
+def _is(name: str) -> Callable[[Spec], bool]:
+    return lambda spec: spec.framework == name
+
+
+def _external(spec: Spec) -> tuple[str, ...]:
+    return (spec.etcd.endpoints or ()) if spec.etcd else ()
+
+
+def _trainers_exceed(spec: Spec) -> bool:
+    """More trainers on a host than devices; trainers are dealt round-robin, so the first host has the most."""
+    if spec.ps is None or spec.mode != "ps":
+        return False
+    devices = len(spec.devices.ids) if spec.devices.ids is not None else spec.devices.count
+    return devices is not None and -(-spec.ps.trainers // spec.nodes.max) > devices
+
+
+def _waits(spec: Spec) -> bool:
+    """Say whether a job of paddle is to wait for nodes for a time of its own."""
+    return spec.framework == "paddle" and spec.paddle is not None and spec.paddle.elastic_timeout is not None
+
+
+def _regroups(spec: Spec) -> bool:
+    """Say whether paddle's launchers agree by themselves on who takes part."""
+    legacy = spec.paddle is not None and spec.paddle.launcher == "legacy"
+    return spec.etcd is not None and spec.mode != "ps" and not legacy
+
+
+def _other_blocks(spec: Spec) -> list[str]:
+    names = ("torch", "paddle", "mindspore")
+    return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
+
+
+def operator_of(spec: Spec) -> str:
+    """Return the operator of Kubernetes that the spec names."""
+    return spec.kubernetes.operator if spec.kubernetes else "none"
+
+
+def _runs_under(spec: Spec) -> tuple[str, ...]:
+    """Return the frameworks that the spec's operator runs."""
+    return _OPERATORS[operator_of(spec)]
+
+
+_OPERATORS = {
+    "none": ("torch", "paddle", "mindspore"),
+    "paddle-operator": ("paddle",),
+    "kubeflow": ("torch", "paddle"),
+    "trainer": ("torch",),
+}
+_POLICIES = {
+    "paddle-operator": ("Always", "Never", "OnFailure", "OnCompletion"),
+    "kubeflow": ("All", "Running", "None"),
+}
+
+ERROR: Severity = "error"
+WARNING: Severity = "warning"
+
+# fmt: off
+RULES: tuple[CheckRule, ...] = (
+    # What runs.
+    CheckRule(
+        "nothing-to-run", ERROR, (), lambda s: not _ways(s), "nothing says what runs",
+        "add `script: train.py`, `module:` or `command:`",
+    ),
+    CheckRule("two-commands", ERROR, ("module",), lambda s: {"script", "module"} <= set(_ways(s)),
+         "`script` and `module` both say what runs", "keep one", at_key=True),
+    CheckRule("two-commands", ERROR, ("command",), lambda s: "command" in _ways(s) and len(_ways(s)) > 1,
+         "`command` and `script` or `module` both say what runs", "keep one", at_key=True),
+    CheckRule("args-with-command", ERROR, ("args",), lambda s: s.args and s.command is not None,
+         "`args` belong to `script` and `module`", "put them into `command`", at_key=True),
+    CheckRule("per-without-command", ERROR, ("per",), lambda s: s.per == "node" and s.command is None,
+         "`per` belongs to `command`", "leave it out", at_key=True),
+    # Modes and frameworks.
+    CheckRule("ps-missing", ERROR, ("mode",), lambda s: s.mode == "ps" and s.ps is None,
+         "mode `ps` needs the block `ps`", "add `ps: {servers: 2, trainers: 4}`"),
+    CheckRule("ps-without-mode", ERROR, ("ps",), lambda s: s.ps is not None and s.mode != "ps",
+         "the block `ps` belongs to mode `ps`", "add `mode: ps`", at_key=True),
+    CheckRule("collective-only-device", ERROR, ("devices", "kind"), lambda s: s.mode == "ps" and s.devices.kind in ("dcu", "npu"),
+         "devices of kind `dcu` and `npu` allow mode `collective` only", "use `cpu`, `gpu` or `xpu`"),
+    CheckRule("mindspore-device", ERROR, ("devices", "kind"), lambda s: _is("mindspore")(s) and s.devices.kind not in ("cpu", "gpu", "npu"),
+         "mindspore runs on `cpu`, `gpu` and `npu`"),
+    CheckRule("mindspore-ps", ERROR, ("mode",), lambda s: _is("mindspore")(s) and s.mode == "ps",
+         "mindspore has no mode `ps`: set_param_ps was removed in 2.6", "use `mode: collective`"),
+    CheckRule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and is_elastic(s),
+         "mindspore cannot change the number of nodes while it runs", "give one number"),
+    CheckRule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and is_elastic(s),
+         "mode `ps` needs a fixed number of nodes", "give one number"),
+    CheckRule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and is_elastic(s) and s.etcd is None,
+         "paddle needs etcd to change the number of nodes", "add `etcd: {managed: {}}`"),
+    CheckRule("paddle-etcd-tls", ERROR, ("etcd", "tls"), lambda s: _is("paddle")(s) and s.etcd and s.etcd.tls,
+         "paddle's launcher cannot use TLS with etcd", "use an etcd without TLS, or another framework", at_key=True),
+    CheckRule("paddle-etcd-password", ERROR, ("etcd", "password"),
+         lambda s: _is("paddle")(s) and s.etcd and (s.etcd.password or s.etcd.user),
+         "paddle's launcher cannot authenticate to etcd", "use an etcd without users", at_key=True),
+    CheckRule("gloo-outside-paddle", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo and not _is("paddle")(s),
+         "`gloo` is an option of paddle", "leave it out", at_key=True),
+    CheckRule("rejoin-without-ps", ERROR, ("torch", "rejoin"), lambda s: s.torch and s.torch.rejoin and s.mode != "ps",
+         "only trainers with parameter servers can join again", "add `mode: ps`, or leave it out", at_key=True),
+    CheckRule("per-node-with-ps", ERROR, ("per",),
+         lambda s: s.mode == "ps" and s.ps and s.per == "node" and max(s.ps.servers, s.ps.trainers) > s.nodes.max,
+         "`per: node` runs one process of a role on a node, which are fewer than `ps` says", "leave `per` out"),
+    CheckRule("bad-value", ERROR, ("ps", "gloo"), lambda s: s.ps and s.ps.gloo > 2, "`ps.gloo`: expected 0, 1 or 2"),
+    CheckRule("too-many-trainers", ERROR, ("ps", "trainers"), lambda s: s.devices.kind != "cpu" and _trainers_exceed(s),
+         "more trainers on a host than it has devices", "lower `ps.trainers`, or add nodes or devices"),
+    CheckRule("too-many-trainers", WARNING, ("ps", "trainers"), lambda s: s.devices.kind == "cpu" and _trainers_exceed(s),
+         "more trainers on a host than `devices` says", "raise `devices: cpu:N`, or lower `ps.trainers`"),
+    CheckRule("native-recovery-device", ERROR, ("mindspore", "recovery"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and s.devices.kind != "gpu",
+         "mindspore's own recovery works on `gpu` only", "use `recovery: restart`"),
+    CheckRule("native-recovery-msrun", ERROR, ("mindspore", "launcher"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and s.mindspore.launcher == "msrun",
+         "msrun never ends where mindspore's own recovery is switched on", "leave `launcher` out, or use `recovery: restart`"),
+    CheckRule("native-recovery-node", ERROR, ("mindspore", "recovery"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and s.per == "node",
+         "with `per: node` jobctl starts no worker, so it cannot start one again alone", "use `recovery: restart`"),
+    CheckRule("native-recovery-unshared", WARNING, ("mindspore", "recovery"),
+         lambda s: s.mindspore and s.mindspore.recovery == "native" and not (s.checkpoint and s.checkpoint.shared),
+         "mindspore's own recovery keeps files where all hosts see them, and no such folder is known",
+         "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"),
+    # Sizes and devices.
+    CheckRule("min-above-max", ERROR, ("nodes", "min"), lambda s: s.nodes.min > s.nodes.max, "the minimum of nodes is above the maximum"),
+    CheckRule("count-and-ids", ERROR, ("devices", "ids"), lambda s: s.devices.ids is not None and s.devices.count is not None,
+         "`count` and `ids` both say how many devices", "keep one", at_key=True),
+    CheckRule("cpu-ids", ERROR, ("devices", "ids"), lambda s: s.devices.kind == "cpu" and s.devices.ids is not None,
+         "`cpu` has no ids", "write `devices: cpu:4`", at_key=True),
+    # Recovery.
+    CheckRule("shrink-fixed", ERROR, ("recovery", "on_host_loss"),
+         lambda s: s.recovery.on_host_loss == "shrink" and not is_elastic(s),
+         "a job of a fixed number of nodes cannot shrink", 'give a range of nodes, e.g. `nodes: "2:4"`'),
+    CheckRule("replace-unshared", ERROR, ("recovery", "on_host_loss"),
+         lambda s: s.recovery.on_host_loss == "replace" and s.checkpoint and not s.checkpoint.shared,
+         "a node whose checkpoint only its own host has cannot move", "share the checkpoint, or use `wait`"),
+    CheckRule("elastic-unshared", WARNING, ("checkpoint", "shared"),
+         lambda s: is_elastic(s) and s.checkpoint and not s.checkpoint.shared,
+         "when nodes leave or join, ranks change hosts, and what they saved stays behind",
+         "share the checkpoint, or see to it that every host has what any rank loads"),
+    CheckRule("no-checkpoint", WARNING, ("nodes",),
+         lambda s: _several(s) and s.recovery.max_restarts > 0 and s.checkpoint is None,
+         "several nodes that may restart, and no `checkpoint`: each restart begins from zero",
+         "add `checkpoint: /path/that/all/hosts/see`"),
+    CheckRule("one-checkpoint", WARNING, ("checkpoint", "keep"),
+         lambda s: _is("mindspore")(s) and s.checkpoint and s.checkpoint.keep < 2,
+         "a crash while the only checkpoint is saved loses everything", "use `keep: 2`"),
+    CheckRule("relative-checkpoint", ERROR, ("checkpoint", "dir"),
+         lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
+         "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
+    # Operators of Kubernetes; what only matters on that target: kubernetes.py.
+    CheckRule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: s.framework not in _runs_under(s),
+         "this operator does not run jobs of this framework", "use `operator: none`, which runs all of them"),
+    CheckRule("operator-mode", ERROR, ("kubernetes", "operator"),
+         lambda s: s.mode == "ps" and operator_of(s) in ("kubeflow", "trainer"),
+         "this operator does not run parameter servers",
+         "use `operator: none`; for paddle also `paddle-operator`"),
+    CheckRule("operator-policy", ERROR, ("kubernetes", "clean_pod_policy"),
+         lambda s: operator_of(s) in _POLICIES and s.kubernetes and s.kubernetes.clean_pod_policy not in (None, *_POLICIES[operator_of(s)]),
+         "the operator does not know this policy, and would take it for none",
+         "paddle-operator knows `Always`, `Never`, `OnFailure` and `OnCompletion`, kubeflow `All`, `Running` and `None`"),
+    CheckRule("operator-unused", ERROR, ("kubernetes", "clean_pod_policy"),
+         lambda s: s.kubernetes and s.kubernetes.clean_pod_policy is not None and operator_of(s) not in _POLICIES,
+         "only paddle-operator and kubeflow have a policy for pods that have ended", "leave it out", at_key=True),
+    CheckRule("operator-unused", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet is not None and operator_of(s) != "paddle-operator",
+         "`intranet` is an option of paddle-operator", "leave it out", at_key=True),
+    CheckRule("operator-policy", ERROR, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet not in (None, "PodIP", "Service", "Host"),
+         "paddle-operator does not know this way, and would take it for `PodIP`", "it knows `PodIP`, `Service` and `Host`"),
+    CheckRule("operator-service", WARNING, ("kubernetes", "intranet"),
+         lambda s: s.kubernetes and s.kubernetes.intranet == "Service",
+         "with `Service` Paddle 3 hangs in mode `collective`, and servers of operator 0.3.5 do not find themselves",
+         "use `PodIP`"),
+    # etcd.
+    CheckRule("etcd-either", ERROR, ("etcd", "managed"), lambda s: s.etcd and bool(s.etcd.endpoints) == (s.etcd.managed is not None),
+         "`etcd` needs either `endpoints` or `managed`", "endpoints of one that runs, or `managed: {}`"),
+    CheckRule("etcd-user", ERROR, ("etcd", "password"), lambda s: s.etcd and s.etcd.password is not None and s.etcd.user is None,
+         "`etcd.password` needs `etcd.user`", "say whose: `user: NAME`", at_key=True),
+    CheckRule("etcd-user", ERROR, ("etcd", "user"), lambda s: s.etcd and s.etcd.user is not None and s.etcd.password is None,
+         "etcd lets no user in without a password", "name the secret that holds it: `password: NAME`", at_key=True),
+    CheckRule("etcd-replicas", ERROR, ("etcd", "managed", "replicas"),
+         lambda s: s.etcd and s.etcd.managed and s.etcd.managed.replicas not in (1, 3),
+         "a managed etcd has 1 or 3 members"),
+    CheckRule("out-of-range", ERROR, ("etcd", "managed", "port"), lambda s: s.etcd and s.etcd.managed and s.etcd.managed.port == 65535,
+         "a managed etcd also takes the next port, and there is none after 65535"),
+    CheckRule("paddle-one-endpoint", WARNING, ("etcd", "endpoints"), lambda s: _is("paddle")(s) and len(_external(s)) > 1,
+         "paddle uses the first endpoint only"),
+    CheckRule("paddle-etcd-address", ERROR, ("etcd", "endpoints"),
+         lambda s: _is("paddle")(s) and _regroups(s) and _external(s) and _external(s)[0].startswith("["),
+         "paddle's launcher takes no IPv6 address", "give the name or the IPv4 address of the etcd"),
+    CheckRule("long-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
+         lambda s: s.paddle and (s.paddle.elastic_timeout or 0) > 120,
+         "with an elastic timeout above 2 minutes a change of nodes takes that long", "30s is paddle's default"),
+    CheckRule("unused-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
+         lambda s: _waits(s) and not _regroups(s) and not (is_elastic(s) and s.etcd is None),
+         "nobody waits for other nodes here: alone paddle's launchers with etcd do",
+         "leave it out; it takes `etcd`, mode `collective` and paddle's own launcher", at_key=True),
+    CheckRule("fixed-elastic-timeout", WARNING, ("paddle", "elastic_timeout"),
+         lambda s: _waits(s) and _regroups(s) and not is_elastic(s),
+         "paddle does not go on with fewer nodes than this fixed number, and waits ten times as long for them",
+         'give a range of nodes, e.g. `nodes: "2:4"`, or leave it out', at_key=True),
+)
+# fmt: on
+
+
+def check_spec(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
+    """Return what is wrong between the fields of a spec (or a draft of one), and which of its files are not there."""
+    found: list[Diagnostic] = []
+    found += apply(RULES, spec, source)
+    for check in (_blocks, _endpoints, _passwords, _reserved, _secrets, _mounts):
+        found += told(partial(check, spec, source))
+    return found + told(partial(_files, spec, source, directory))
+
+
+def apply(rules: Sequence[CheckRule], spec: Spec, source: Source) -> list[Diagnostic]:
+    """Return what `spec` breaks of a table of rules."""
+    return [diagnostic for rule in rules for diagnostic in told(partial(_apply, rule, spec, source))]
+
+
+def _apply(rule: CheckRule, spec: Spec, source: Source) -> list[Diagnostic]:
+    return [_diagnostic(rule, source)] if rule.breaks(spec) else []
+
+
+def _diagnostic(rule: CheckRule, source: Source) -> Diagnostic:
+    span = source.key_span(rule.path) if rule.at_key else source.value_span(rule.path)
+    return Diagnostic(rule.severity, rule.code, rule.message, span, rule.hint)
+
+
+def _blocks(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for name in _other_blocks(spec):
+        message = f"the block `{name}` is for framework `{name}`, not `{spec.framework}`"
+        yield Diagnostic("error", "other-framework", message, source.key_span((name,)), "leave it out")
+
+
+def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for number, endpoint in enumerate(_external(spec)):
+        host, _, port = endpoint.rpartition(":")
+        if not host or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in endpoint:
+            span = source.value_span(("etcd", "endpoints", number))
+            message = f"`{endpoint}` is no endpoint of etcd"
+            yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
+        elif is_ipv6(endpoint) or is_ipv6(host):
+            span = source.value_span(("etcd", "endpoints", number))
+            message = f"`{endpoint}` is an IPv6 address without brackets"
+            yield Diagnostic("error", "bad-endpoint", message, span, f"write `[{host}]:{port}`")
+
+
+def _passwords(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    password = spec.etcd.password if spec.etcd else None
+    if password is not None and password not in {secret.name for secret in spec.secrets}:
+        message = "`etcd.password` is the name of a secret, and there is none such"
+        yield Diagnostic(
+            "error", "unknown-secret", message, source.value_span(("etcd", "password")), "add it to `secrets`"
+        )
+
+
+# Those that frameworks decide: frameworks/reserved_env.py.
+def _reserved(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for name in spec.env:
+        if name.startswith("JOBCTL_"):
+            message = f"processes are told `{name}` by the launcher: this value never arrives"
+            where = source.key_span(("env", name))
+            yield Diagnostic("warning", "reserved-variable", message, where, "leave it out")
+
+
+def _secrets(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for secret in spec.secrets:
+        if secret.name in spec.env:
+            message = f"`{secret.name}` is a variable of `env` and a secret"
+            yield Diagnostic(
+                "error", "secret-in-env", message, source.key_span(("env", secret.name)), "keep the secret"
+            )
+
+
+# Mounts.
+
+
+def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
+    """Return the target of every mount of a container, and where in the spec it is written."""
+    found: list[tuple[PurePosixPath, tuple[str | int, ...]]] = [
+        (PurePosixPath(volume.target), ("volumes", number, "target")) for number, volume in enumerate(spec.volumes)
+    ]
+    if spec.code is not None:
+        found.append((PurePosixPath(spec.code.target), ("code", "target")))
+    if spec.checkpoint is not None:
+        found.append((PurePosixPath(spec.checkpoint.dir), ("checkpoint", "dir")))
+    return found
+
+
+def _mounts(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for target, where in mounts(spec):
+        if target == PurePosixPath("/"):
+            yield Diagnostic("error", "hidden-mount", "a mount at `/` hides the image", source.value_span(where))
+    yield from _hiding(spec, source)
+
+
+def _same_bind(spec: Spec, one: tuple[str | int, ...], other: tuple[str | int, ...]) -> bool:
+    """Say whether two mounts at one place show the same directory, as a volume for the checkpoint does."""
+    if other[0] != "checkpoint" or one[0] != "volumes":
+        return False
+    volume = spec.volumes[int(one[1])]
+    return volume.kind == "bind" and volume.source == volume.target and not volume.read_only
+
+
+def _hiding(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """A mount hides an earlier one at the same place, and, if it is a volume, earlier ones below it."""
+    at: dict[PurePosixPath, tuple[str | int, ...]] = {}
+    below: dict[PurePosixPath, PurePosixPath] = {}  # a parent of a mount, and the first mount below it
+    for target, where in mounts(spec):
+        if target in at and not _same_bind(spec, at[target], where):
+            message = f"two mounts at `{target}`: one hides the other"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "mount one of them elsewhere")
+        if target in below and target != PurePosixPath("/") and where[0] == "volumes":
+            message = f"the mount at `{target}` hides the one at `{below[target]}`"
+            yield Diagnostic("error", "hidden-mount", message, source.value_span(where), "list the outer mount first")
+        at.setdefault(target, where)
+        for parent in target.parents:
+            below.setdefault(parent, target)
+
+
+# Files: never more than warnings, they may come later or lie elsewhere.
+
+
+def _files(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    base = directory / spec.code.source if spec.code else directory
+    if spec.code is not None and not base.is_dir():
+        yield _no_file("code", f"there is no directory `{spec.code.source}`", source.value_span(("code", "source")))
+    elif spec.script is not None and not spec.script.startswith("/") and not (base / spec.script).is_file():
+        yield _no_file("script", f"there is no file `{spec.script}`", source.value_span(("script",)))
+    for number, name in enumerate(spec.env_file):
+        if not (directory / Path(name).expanduser()).is_file():
+            where = ("env_file", number) if source.has(("env_file", number)) else ("env_file",)
+            yield _no_file("env_file", f"there is no file `{name}`", source.value_span(where))
+    for secret in spec.secrets:
+        if secret.file is not None and not (directory / Path(secret.file).expanduser()).is_file():
+            span = source.value_span(("secrets", secret.name, "file"))
+            yield _no_file("secret", f"there is no file `{secret.file}`", span)
+
+
+def _no_file(what: str, message: str, span: Span) -> Diagnostic:
+    return Diagnostic("warning", "file-not-found", message, span, f"paths of `{what}` are relative to the spec")

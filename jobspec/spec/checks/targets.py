@@ -1,0 +1,236 @@
+"""The rules between a spec, the target that was asked for, and the hosts file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
+from jobctl.jobspec.spec.checks.rules import apply, operator_of
+from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
+from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.hosts import Host
+from jobctl.jobspec.spec.load import Loaded
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.partial import told
+from jobctl.jobspec.spec.source import Source
+
+Target = Literal["local", "compose", "ssh", "kubernetes"]
+
+
+def check_target(
+    loaded: Loaded, target: Target, hosts: Sequence[Host] = (), hosts_path: Path | None = None
+) -> list[Diagnostic]:
+    """Return what is wrong with a spec for `target`, and for `hosts` where there are any.
+
+    Of a spec with mistakes, what can be told in spite of them.
+    """
+    spec, source = loaded.draft, loaded.source
+    if spec is None:
+        return []
+    if target == "local":
+        return _all(
+            lambda: _processes(spec, source),
+            lambda: _unmounted(spec, source, loaded.directory),
+            lambda: _code_target(spec, source),
+            lambda: _local_script(spec, source, loaded.directory),
+            lambda: _gloo(spec, source),
+        )
+    found = _all(
+        lambda: _image(spec, source),
+        lambda: _relative_volumes(spec, source),
+        lambda: _script_not_sent(spec, source, loaded.directory),
+        lambda: _outputs_not_kept(spec, source),
+    )
+    if target == "kubernetes":
+        gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
+        return found + apply(KUBERNETES, spec, source) + told(lambda: _claims(spec, source)) + gloo
+    found += told(lambda: _gloo(spec, source))
+    if hosts_path is None:
+        message = f"target `{target}` needs hosts"
+        found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
+    if not hosts:
+        return found
+    return found + _all(
+        lambda: _enough(spec, source, hosts),
+        lambda: _slots(spec, source, hosts),
+        lambda: _trainers(spec, source, hosts),
+        lambda: _ports(spec, source, hosts),
+    )
+
+
+def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
+    return [diagnostic for rule in rules for diagnostic in told(rule)]
+
+
+# On this machine.
+
+
+def _processes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    # Of servers nobody can tell how busy they are.
+    processes = spec.ps.trainers if spec.ps else spec.nodes.max * (spec.devices.count or 1)
+    cores = os.cpu_count() or 1
+    if spec.devices.kind == "cpu" and spec.per == "process" and processes > cores:
+        message = f"{processes} {'trainers' if spec.ps else 'processes'} on a machine of {cores} cores will be slow"
+        wheres: tuple[tuple[str, ...], ...] = (("ps", "trainers"), ("nodes",))
+        where = next((where for where in wheres if source.has(where)), ("devices",))
+        yield Diagnostic("warning", "more-processes-than-cores", message, source.value_span(where))
+
+
+def _unmounted(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind != "bind" or not volume.source:
+            continue
+        span = source.value_span(("volumes", number, "source"))
+        path = os.path.normpath(directory / volume.source)
+        if not os.path.exists(path):
+            message = f"there is no `{volume.source}` on this machine"
+            yield Diagnostic("warning", "file-not-found", message, span, "nothing is created in its place")
+        if path != volume.target:
+            message = f"target `local` mounts nothing: processes see `{volume.source}`, not `{volume.target}`"
+            yield Diagnostic("warning", "not-mounted", message, span)
+
+
+def _code_target(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.code is not None and source.has(("code", "target")):
+        message = f"target `local` mounts nothing: the code is at `{spec.code.source}`, not `{spec.code.target}`"
+        yield Diagnostic("warning", "not-mounted", message, source.value_span(("code", "target")))
+
+
+def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    """A script with an absolute path is in the image, but there is no image here."""
+    if spec.script is not None and spec.script.startswith("/") and not Path(spec.script).is_file():
+        message = f"there is no file `{spec.script}` on this machine"
+        yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
+
+
+# Wherever our launcher starts the processes.
+
+
+def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.framework != "paddle" or spec.ps is None or spec.ps.gloo not in (1, 2):
+        return
+    if spec.checkpoint is None or not spec.checkpoint.shared:
+        message = (
+            "with `gloo` trainers meet in a folder of the checkpoint directory, and there is none that all hosts see"
+        )
+        hint = "add `checkpoint: /path/that/all/hosts/see`: `up` refuses the job without"
+        yield Diagnostic("warning", "gloo-without-checkpoint", message, source.key_span(("ps", "gloo")), hint)
+
+
+# In containers.
+
+
+def _image(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if not spec.image:
+        hint = "add `image: …`, or use `--target local`"
+        yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(("image",)), hint)
+
+
+def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "bind" and not PurePosixPath(volume.source or "").is_absolute():
+            message = f"`{volume.source}` is relative to the spec, and the hosts have no such folder"
+            hint = "give an absolute path on the hosts, or send files with `code`"
+            yield Diagnostic(
+                "error", "relative-volume", message, source.value_span(("volumes", number, "source")), hint
+            )
+
+
+def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.outputs and spec.code is None:
+        message = "`outputs` lie in the folder of `code`, and there is none: nothing keeps or fetches them"
+        hint = "add `code: .`, or write to a volume"
+        yield Diagnostic("warning", "outputs-not-kept", message, source.value_span(("outputs",)), hint)
+
+
+def _claims(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    """A volume with a name is a PersistentVolumeClaim there."""
+    for number, volume in enumerate(spec.volumes):
+        if volume.kind == "volume" and volume.source and not is_object(volume.source):
+            message = f"`{volume.source}` is no name of a PersistentVolumeClaim, which this volume is there"
+            yield Diagnostic(
+                "error", "kubernetes-claim", message, source.value_span(("volumes", number, "source")), OBJECT_HINT
+            )
+
+
+def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Diagnostic]:
+    if _not_sent(spec, directory):
+        message = f"nothing sends `{spec.script}` to the hosts: it must be in the image"
+        yield Diagnostic("warning", "script-not-sent", message, source.value_span(("script",)), "add `code: .`")
+
+
+def _not_sent(spec: Spec, directory: Path) -> bool:
+    """Say whether the script lies beside the spec while neither code nor a volume brings it to the hosts."""
+    script = spec.script
+    if script is None or spec.code is not None or not (directory / script).is_file():
+        return False
+    where = PurePosixPath(directory / script)
+    sources = [PurePosixPath(volume.source) for volume in spec.volumes if volume.source and volume.kind == "bind"]
+    return not any(source == where or source in where.parents for source in sources)
+
+
+# With hosts.
+
+
+def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    roles = ("trainer", "server") if spec.ps else ("trainer",)
+    room = sum(host.nodes for host in hosts if not host.spare and any(host.takes(role) for role in roles))
+    if spec.nodes.min > room:
+        message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
+        hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
+        yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes", "min")), hint)
+
+
+def _slots(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    if spec.devices.kind == "cpu":
+        return
+    for host in hosts:
+        has = len(host.devices) if host.devices is not None else host.slots
+        if has is None:
+            continue
+        share = has // host.nodes
+        if spec.devices.ids is not None and max(spec.devices.ids) >= has and host.devices is None:
+            message = f"device {max(spec.devices.ids)} is beyond the {has} slots of {host.name}"
+            yield Diagnostic("error", "ids-beyond-slots", message, source.value_span(("devices", "ids")))
+            return
+        if (spec.devices.count or 0) > share:
+            message = f"{spec.devices.count} devices a node, and {host.name} has {share} for each of its nodes"
+            yield Diagnostic("error", "too-few-devices", message, source.value_span(("devices", "count")))
+            return
+
+
+def _trainers(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    """Trainers are dealt round-robin over the hosts, and each takes a device of its own."""
+    if spec.ps is None or spec.devices.kind == "cpu" or spec.devices.count is not None or spec.devices.ids is not None:
+        return
+    able = [host for host in hosts if not host.spare and (host.trains or host.takes("server"))]
+    used = [host for host in able[: spec.nodes.max] if host.trains]
+    for number, host in enumerate(used):
+        has = len(host.devices) if host.devices is not None else host.slots
+        share = len(range(number, spec.ps.trainers, len(used)))
+        if has is not None and share > has:
+            message = f"{share} trainers on {host.name}, which has {has} device{'s' if has > 1 else ''}"
+            yield Diagnostic("error", "too-many-trainers", message, source.value_span(("ps", "trainers")))
+            return
+
+
+def _ports(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagnostic]:
+    port = spec.rendezvous.port
+    managed = spec.etcd.managed if spec.etcd else None
+    if port is not None and any(port == (host.port or 22) for host in hosts):
+        message = f"port {port} is the hosts' SSH port"
+        yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
+    members = sum(not host.spare for host in hosts)
+    if managed is not None and hosts and managed.replicas > members:
+        message = f"a managed etcd of {managed.replicas} members needs as many hosts, and the hosts file has {members}"
+        span = source.value_span(("etcd", "managed", "replicas"))
+        yield Diagnostic("error", "too-few-hosts", message, span, "add hosts, or `replicas: 1`")
+    if managed is not None and port in (managed.port, managed.port + 1):
+        message = f"port {port} is one of the managed etcd's ({managed.port} and {managed.port + 1})"
+        yield Diagnostic("error", "port-collision", message, source.value_span(("rendezvous", "port")))
+    if managed is not None and any((host.port or 22) in (managed.port, managed.port + 1) for host in hosts):
+        message = f"port {managed.port} of the managed etcd is the hosts' SSH port"
+        yield Diagnostic("error", "port-collision", message, source.value_span(("etcd", "managed")))

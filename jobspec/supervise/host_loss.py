@@ -1,0 +1,126 @@
+"""Where nodes run: what to do about hosts that are gone, that are back, or that are broken. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
+from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
+from jobctl.jobspec.plan.types import Failure, Recovery
+from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart, Wait, World
+from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, matching_rule, newest_step
+
+
+def lost_nodes(observed: Observed) -> tuple[ObservedNode, ...]:
+    """Return the members that nobody can look at: their hosts do not answer, or they are not where the generation has them."""
+    homes = observed.control.placement
+    return tuple(node for node in observed.members if not node.reachable or node.host != homes[node.node])
+
+
+def joining(observed: Observed, world: World) -> tuple[int, ...]:
+    """Return the nodes that could join the generation: they are planned, on hosts that have answered for a while."""
+    generation = observed.control.generation
+    if generation is None or not world.settled or phase(observed)[0] != "running":
+        return ()
+    out = {*observed.unreachable, *observed.control.ledger.shunned, *world.unfit}
+    joined = {member.node for member in generation.members}
+    return tuple(sorted(node for node, host in world.planned.items() if node not in joined and host not in out))
+
+
+def decide_loss(
+    observed: Observed, lost: Sequence[ObservedNode], policy: Recovery, now: float, world: World
+) -> Decision:
+    generation = observed.control.generation
+    timeout = generation.host_timeout if generation else policy.host_timeout
+    words = "; ".join(f"node {node.node}: {node.host} is not heard" for node in lost)
+    open_ = [node for node in lost if node.node not in world.cleared]
+    waited_long = policy.wait_timeout is not None and world.waited > policy.wait_timeout
+    if waited_long:
+        return GiveUp(f"{words}; waited for longer than `recovery.wait_timeout` ({policy.wait_timeout:g} s)", None)
+    if open_ and world.too_few:
+        return Wait(f"{words}; so is half of the job or more, so nobody can tell who is cut off: nothing is moved")
+    if open_:
+        return Wait(f"{words}; moves once it cannot run there any more ({timeout:g} s)", lasting=False)
+    first = min(lost, key=lambda node: node.node)
+    failure = Failure(
+        generation=generation.number if generation else 0,
+        at=now,
+        node=first.node,
+        host=first.host,
+        rank=None,
+        exit_code=None,
+        kind="host",
+        progress=newest_step(observed),
+        ran=0.0,
+        reason=f"{', '.join(sorted({node.host for node in lost}))} is lost",
+    )
+    if policy.on_host_loss == "fail":
+        return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
+    moves, without = _new_homes(lost, observed, policy.on_host_loss, world)
+    if moves is None:
+        failed = f" ({', '.join(sorted(world.unfit))} could not take a node)" if world.unfit else ""
+        return Wait(f"{words}; there is no other host for it{failed}")
+    verdict = judge(failure, observed.control.ledger.failures, policy, now)
+    return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
+
+
+def _new_homes(
+    nodes: Sequence[ObservedNode], observed: Observed, how: str, world: World
+) -> tuple[Mapping[int, str] | None, frozenset[int]]:
+    """Return new hosts of `nodes`, and which are left out; (None, …) if neither is possible.
+
+    `replace` without enough free hosts leaves nodes out where the job can do with fewer.
+    """
+    free = [host for host in world.free_hosts if host not in observed.control.ledger.shunned]
+    moves: dict[int, str] = {}
+    for group in _housemates(nodes) if how == "replace" else ():
+        wished = world.planned.get(group[0])
+        home = wished if wished in free else (free[0] if free else None)
+        if home is not None:
+            moves |= dict.fromkeys(group, home)
+            free.remove(home)
+    without = frozenset(node.node for node in nodes) - set(moves)
+    left = len(observed.members) - len(without)
+    if without and (how == "wait" or left < world.least):
+        return None, frozenset()
+    return moves, without
+
+
+def _housemates(nodes: Sequence[ObservedNode]) -> list[list[int]]:
+    """Return nodes that share the room of one: on a host there is room for a node of each role."""
+    rooms: dict[tuple[str, int], list[int]] = {}
+    before: Counter[tuple[str, str]] = Counter()
+    for node in sorted(nodes, key=lambda node: node.node):
+        rooms.setdefault((node.host, before[node.host, node.role]), []).append(node.node)
+        before[node.host, node.role] += 1
+    return list(rooms.values())
+
+
+def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: float, world: World) -> Decision:
+    """Decide about a failure, and where the node goes if it does not stay: another host, or none.
+
+    It goes where a rule says so, or where it has failed on the same host time and again without progress. Where there is
+    no other host, and the job needs the node, it stays.
+    """
+    verdict = judge(failure, observed.control.ledger.failures, policy, now)
+    if not isinstance(verdict, Restart):
+        return verdict
+    rule = matching_rule(failure, (*policy.rules, *DEFAULT_RULES))
+    again = fails_again(failure, observed.control.ledger.failures)
+    if not again and (rule is None or rule.do != "exclude_host"):
+        return verdict
+    how = "replace" if policy.on_host_loss in ("replace", "wait") else policy.on_host_loss
+    failed = [node for node in observed.members if node.node == failure.node]
+    moves, without = _new_homes(failed, observed, how, world)
+    if moves is None:
+        return verdict
+    why = (
+        f"it failed {SAME_HOST} times on {failure.host} without progress"
+        if again
+        else f"a rule excludes {failure.host}"
+    )
+    return replace(
+        verdict, cause=f"{verdict.cause}; {why}", moves=moves, without=without, exclude=frozenset({failure.host})
+    )

@@ -1,0 +1,32 @@
+"""The plan of a job some of whose nodes have moved: the planner's again, from what the job was brought up with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec import planner
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.planner.context import Context, Placement
+from jobctl.jobspec.spec.model import Spec
+
+
+def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]) -> Plan:
+    """Return `plan` with nodes on other hosts: `moves` has the new host of each that moves. Raises PlanError, DeployError.
+
+    `source` is what JobDir.source keeps. The code stays the version that runs, whatever lies in its folder by now.
+    """
+    nodes = {node.index: node.host.name for node in plan.nodes} | dict(moves)
+    placement = Placement(nodes, {service.name: service.host.name for service in plan.services})
+    try:
+        spec, context, count = Spec.model_validate(source["spec"]), Context(**source["context"]), source["count"]
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"cannot plan job `{plan.job}` on other hosts: another version of jobctl brought it up ({error})"
+        raise DeployError(message, "`jobctl up` plans it again") from error
+    made = planner.plan(spec, inventory.hosts, context, placement, dict(plan.counted), count)
+    # What changed on its way through the files of this version and of an older one is not for a move to bring in.
+    moved = tuple(new if new.index in moves else old for new, old in zip(made.nodes, plan.nodes, strict=True))
+    return replace(plan, nodes=moved)

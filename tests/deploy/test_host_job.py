@@ -1,0 +1,96 @@
+"""What a site makes of an engine that may not do all that a container asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.render.environment import shell_template
+from jobctl.jobspec.spec.hosts import Host
+
+REFUSED = b"docker: Error response from daemon: OCI runtime create failed: error setting rlimit type %d: not permitted"
+
+
+class Engine:
+    """A host whose engine may not lift the limit `kind`, and refuses containers that ask for it."""
+
+    host = "h1"
+
+    def __init__(self, kind: int) -> None:
+        self.kind, self.asked = kind, [""]
+
+    def run(self, argv: Sequence[str], stdin: bytes = b"", *, timeout: float = 0.0) -> Result:
+        del stdin, timeout
+        given = [word.removeprefix("JOBCTL_MEMLOCK=") for word in argv if word.startswith("JOBCTL_MEMLOCK=")]
+        asked = given[0] if given else argv[argv.index(SCRIPTS.text("compose")) + 3]
+        self.asked.append(asked)
+        lowered = self.kind == 8 and asked
+        return Result(0, b"", b"") if lowered else Result(125, b"", REFUSED % self.kind)
+
+
+def host_job(engine: Engine, target: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[HostJob, list[object]]:
+    made, ended = HostJob(Host("h1"), engine, "job", target), []  # type: ignore[arg-type,var-annotated]
+    made.found("/w/h1/job", "/w/h1/job")
+    monkeypatch.setattr(made, "end", lambda name, grace: ended.append(name))
+    return made, ended
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_locked_memory_is_left_alone_where_the_engine_may_not_lift_it(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(8)
+    made, ended = host_job(engine, target, monkeypatch)
+    made.start(1)
+    assert (engine.asked[1:], ended) == (["", "65536"], [1])  # what could not run is removed before
+    made.start(2)
+    assert engine.asked[3:] == ["65536"]  # it is known by now
+    assert made.run_script(b"docker run").code == 0
+
+
+def test_a_container_that_only_looks_starts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(8)
+    made, _ = host_job(engine, "ssh", monkeypatch)
+    assert made.run_script(b"docker run").code == 0
+    assert engine.asked[1:] == ["", "65536"]
+
+
+def test_other_limits_are_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(7)
+    made, ended = host_job(engine, "ssh", monkeypatch)
+    with pytest.raises(HostError) as caught:
+        made.start(1)
+    assert (caught.value.code, len(engine.asked), ended) == ("ulimit-refused", 2, [])
+
+
+@pytest.mark.parametrize("target", ["compose", "ssh"])
+def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It passes no variables on, its user is another, and sudoers may allow nothing but `docker`."""
+    work, sudo, told = tmp_path / "work", tmp_path / "bin" / "sudo", tmp_path / "told"
+    for folder in (sudo.parent, work / "node-1"):
+        folder.mkdir(parents=True)
+    sudo.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {told}\ncase "$*" in *inspect*) exit 1 ;; esac\n')
+    sudo.chmod(0o755)
+    script = shell_template("ssh_start.sh.j2").render(name="n", hash="h", directory="node-1", labels=())
+    (work / "node-1.sh").write_text(f"set -eu\ndir={work}\nset -- image\n{script}")
+    (work / "node-1" / "report.json").write_text("{}\n")
+    monkeypatch.setenv("PATH", f"{sudo.parent}:/usr/bin:/bin")
+    made = HostJob(Host("h1", docker="sudo"), LocalTransport(), "job", target)
+    made.found(str(work), str(work))
+    made.start(1)
+    made.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
+    files = f"-f {work}/compose.yaml --env-file {work}/compose.env"
+    last = told.read_text().splitlines()[-2:]
+    start = f"compose {files} up -d --no-recreate --quiet-pull node-1" if target == "compose" else "run --detach image"
+    assert last == [f"-n docker {start}", "-n docker run --rm  -- image true"]
+
+
+LOOK = {"work": "/w", "rdma": False, "flags": (), "options": (), "alike": "", "image": "image", "command": ("true",)}

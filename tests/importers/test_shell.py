@@ -1,0 +1,154 @@
+"""The reader of shell scripts: what would be started, with which words and variables, and what stays unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.importers.draft import ImportProblem
+from jobctl.jobspec.importers.env_list import read_list
+from jobctl.jobspec.importers.escaping import Unknown, literal, needed, settled, shown
+from jobctl.jobspec.importers.shell.interpreter import Script, read_script
+
+
+def script(text: str, **files: str) -> Script:
+    return read_script(text, lambda name: files.get(name.replace(".", "_")))
+
+
+def argvs(text: str, **files: str) -> list[tuple[str, ...]]:
+    return [command.argv for command in script(text, **files).commands]
+
+
+@pytest.mark.parametrize(
+    ("text", "argv"),
+    [
+        ("run a 'b c' \"d e\"", ("run", "a", "b c", "d e")),
+        (r"run a\ b \$x \"q\"", ("run", "a b", "$$x", '"q"')),
+        ("run \\\n  --a \\\n  --b # c", ("run", "--a", "--b")),
+        ("run a#b '' \"\"", ("run", "a#b", "", "")),
+        ("X=1; run $X ${X} \"$X\" '$X' x$X.y", ("run", "1", "1", "1", "$$X", "x1.y")),
+        ("X='a  b'; run $X \"$X\"", ("run", "a", "b", "a  b")),
+        ("run $X ${X:-1} ${X-2}", ("run", "${X}", "${X:-1}", "${X-2}")),
+        ("X=; run ${X:-1} ${X-2} ${X:+3} ${X+4}", ("run", "1", "4")),
+        ("X=5; run ${X:-1} ${X:+3}", ("run", "5", "3")),
+        (": ${X:=7}; run $X", ("run", "${X:-7}")),
+        ("A=(a 'b c' d); run ${A[@]} ${#A[@]} ${A[0]}", ("run", "a", "b c", "d", "3", "a")),
+        ("run {0..2} {a,b}x", ("run", "0", "1", "2", "ax", "bx")),
+        ("N=4; run $((N * 2)) $(( $N + 1 ))", ("run", "8", "5")),
+        ("run $(seq 2) `seq 1 2 5` $(pwd) $PWD", ("run", "1", "2", "1", "3", "5", ".", ".")),
+        ("X+=a; X+=b; run $X", ("run", "ab")),
+        ("run > log 2>&1 < in &", ("run",)),
+        ("run | tee log", ("run",)),
+        ("A = 1\nrun $A", ("run", "1")),
+        ("run $(cat hosts_txt)", ("run", "a", "b")),
+        ("run \"${A:-\"x y\"}\"", ("run", "${A:-x y}")),
+        ("run $@ \"$@\" ${@:2} x", ("run", "x")),
+        ("run 'a\nb'", ("run", "a\nb")),
+        ("$ run a", ("run", "a")),
+        ("! time_ a && x || y", ("time_", "a")),
+    ],
+)  # fmt: skip
+def test_words(text: str, argv: tuple[str, ...]) -> None:
+    assert argvs(text, hosts_txt="a\nb\n")[0] == argv
+
+
+def test_loops_and_functions() -> None:
+    assert argvs("for i in 1 2; do run $i; done") == [("run", "1"), ("run", "2")]
+    assert argvs("for ((i=3;i>0;i-=2)); do run $i; done") == [("run", "3"), ("run", "1")]
+    assert argvs("for h in $(seq 2)\ndo\nfor i in a b; do run $h$i & done; done; wait") == [
+        ("run", "1a"),
+        ("run", "1b"),
+        ("run", "2a"),
+        ("run", "2b"),
+    ]
+    assert argvs("f() { run $X; }\nfunction g { f; }\nX=1; f; X=2; g") == [("run", "1"), ("run", "2")]
+    assert argvs("(X=1; run $X); run $X") == [("run", "1"), ("run", "${X}")]
+    assert argvs("case $1 in\n a) run a;;\n b|c) run b;;\nesac") == [("run", "a"), ("run", "b")]
+    assert argvs("[[ $x =~ ^(a|b)$ && 1 < 2 ]] || run a") == [("run", "a")]
+
+
+def test_what_commands_are_given() -> None:
+    (command,) = script("A=1; export B=2 C; C=3; D=4 run; E=5").commands
+    assert (command.argv, command.env) == (("run",), {"B": "2", "C": "3", "D": "4"})
+    (command,) = script("set -a; A=1; set +a; B=2; cd x; cd y; run").commands
+    assert (command.env, command.folder) == ({"A": "1"}, "x/y")
+
+
+def test_branches_are_not_guessed() -> None:
+    read = script('X=1\nif [ -n "$Y" ]; then X=2; Z=3; run then; else run else; fi\nrun $X $Z')
+    assert [(command.argv, command.maybe) for command in read.commands] == [
+        (("run", "then"), "if"),
+        (("run", "else"), "if"),
+        (("run", "1", "${Z:-3}"), ""),
+    ]
+    assert read.notes == ("check: line 2: `X` depends on an `if`: what it is before that is taken",)
+
+
+def test_nothing_is_run(tmp_path: Path) -> None:
+    target = tmp_path / "made"
+    read = script(f"touch {target}\nX=$(touch {target})\nrun `touch {target}` \"$X\"\neval 'touch {target}'")
+    assert not target.exists()
+    assert [command.argv[0] for command in read.commands] == ["touch", "run", "touch"]
+    assert len(read.notes) == 2
+
+
+def test_secrets_are_never_filled_in() -> None:
+    read = script("export HF_TOKEN=hf_abc URL=http://me:pw@host\nX=$HF_TOKEN run --key $HF_TOKEN --at $URL")
+    (command,) = read.commands
+    assert command.argv == ("run", "--key", "${HF_TOKEN}", "--at", "${URL}")
+    assert command.env["X"] == "${HF_TOKEN}"
+
+
+def test_here_documents_are_files_of_the_script() -> None:
+    read = script("cat > h <<'EOF'\na slots=2\nEOF\nrun <<-X\n\tfor\n\tX\nrun $(cat h)")
+    assert [command.argv for command in read.commands] == [("run",), ("run", "a", "slots=2")]
+    assert read.files == {"h": "a slots=2\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("a\nb 'c\nd", 2, "the quote that is opened here is never closed"),
+        ('a\nb "c\nd', 2, "the quote that is opened here is never closed"),
+        ("a\nb $(c", 2, "the `$(` that is opened here is never closed"),
+        ("a\nb ${c", 2, "the `${` that is opened here is never closed"),
+        ("a\nb `c", 2, "the backtick that is opened here is never closed"),
+        ("for i in 1; do\na", 2, "the end is not expected here"),
+        ("a\ndone", 2, "`done` is not expected here"),
+        ("if a; then\nfi; fi", 2, "`fi` is not expected here"),
+        ("for i in $(seq 3000); do for j in $(seq 3000); do a; done; done", 1, "more than 4096 commands"),
+        ("f() { f; }\nf", 1, "the script calls itself"),
+        ("( " * 60, 1, "nested more than 50 levels deep"),
+    ],
+)
+def test_what_is_no_script_is_refused(text: str, line: int, message: str) -> None:
+    with pytest.raises(ImportProblem) as refused:
+        script(text)
+    assert (refused.value.line, refused.value.message) == (line, message)
+
+
+def test_loops_that_never_end_are_refused() -> None:
+    with pytest.raises(ImportProblem, match="rounds"):
+        script("for ((i=0;i<10;i--)); do X=1; done")
+
+
+def test_lists_of_variables() -> None:
+    assert read_list("A = 1  # one\n\n# none\nexport B='x y'\nC=\"z\"\nD =\nE = a b\n") == {
+        "A": "1",
+        "B": "x y",
+        "C": "z",
+        "D": "",
+        "E": "a b",
+    }
+    assert read_list("A=$X\n") is None
+    assert read_list("A=1 run\n") is None
+    assert read_list("run\n") is None
+
+
+def test_words_of_the_spec() -> None:
+    assert settled("a$$b${X:-c}") == "a$bc"
+    assert (literal("$5 ${x}"), shown(literal("$5 ${x}"))) == ("$$5 $${x}", "$5 ${x}")
+    assert needed("${A}${B:-1}$$${C:?x}$${D}") == ["A", "C"]
+    with pytest.raises(Unknown):
+        settled("${X}")

@@ -1,0 +1,148 @@
+"""What a supervisor without etcd makes of ticks: whose it answers, and which nodes cannot run any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
+from jobctl.jobspec.plan.types import Generation
+
+from .test_loss import GENERATION
+
+TIMEOUT = 10.0
+THREE = replace(GENERATION, host_timeout=TIMEOUT)
+FOUR = replace(THREE, members=(*THREE.members, replace(THREE.members[0], node=3, rank=3, host="h3")))
+PAIR = replace(THREE, members=THREE.members[:2])
+
+
+class Supervisor:
+    """Vitals with a clock that is set by hand, and launchers that say whom they have not answered since when."""
+
+    def __init__(self, generation: Generation = THREE) -> None:
+        self.now = 100.0
+        self.detector = FailureDetector(lambda: self.now, "me")
+        self.detector.expect(generation)
+        self.stamp: str | None = None
+
+    def tick(
+        self, node: int, host: str | None = None, unheard: dict[int, float] | None = None, **more: Any
+    ) -> str | None:
+        """Hear a launcher, which repeats what it was answered last; return the answer."""
+        gone = {str(other): age for other, age in (unheard or {}).items()}
+        line = {"node": node, "tick": "t", "generation": "job-4", "report": "1.1", "progress": 1, "echo": self.stamp}
+        answer = self.detector.hear(tick_of({**line, "unheard": gone, **more}), host or f"h{node}")
+        self.stamp = answer.split()[1] if answer else self.stamp
+        return answer
+
+    def hosts(self, *nodes: int) -> None:
+        """Hear the ticks of hosts."""
+        for node in nodes:
+            self.detector.hear_host(f"h{node}")
+
+    def later(self, seconds: float, *nodes: int, lost: dict[int, float] | None = None) -> None:
+        """Let time pass, half a second at a time, in which some hosts and launchers are heard.
+
+        `lost` are nodes with the moment at which these launchers have answered them last.
+        """
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + 0.5)
+            self.hosts(*nodes)
+            for node in nodes:
+                self.tick(node, unheard={other: self.now - at for other, at in (lost or {}).items()})
+
+
+def test_a_node_is_cleared_a_margin_after_its_lease_is_over() -> None:
+    one = Supervisor()
+    one.later(2, 0, 1, 2)
+    last = one.now
+    one.later(TIMEOUT + MARGIN - 0.5, 0, 1, lost={2: last})
+    assert one.detector.cleared() == frozenset()
+    one.later(1, 0, 1, lost={2: last})
+    assert one.detector.cleared() == frozenset({2})
+
+
+def test_a_node_that_a_launcher_has_answered_later_keeps_its_lease_so_much_longer() -> None:
+    one = Supervisor()
+    one.later(2, 0, 1, 2)
+    last = one.now + 5
+    one.later(5 + TIMEOUT + MARGIN - 0.5, 0, 1, lost={2: last})
+    assert one.detector.cleared() == frozenset()
+    one.later(1, 0, 1, lost={2: last})
+    assert one.detector.cleared() == frozenset({2})
+
+
+def test_what_was_said_long_ago_clears_nobody() -> None:
+    one = Supervisor()
+    one.later(2, 0, 1, 2)
+    last = one.now
+    one.later(TIMEOUT + MARGIN + 1, 0, 1, lost={2: last})
+    one.now += RECENT + 1
+    one.hosts(0, 1)
+    assert one.detector.cleared() == frozenset()
+
+
+def test_a_launcher_is_answered_where_its_node_belongs_and_nowhere_else() -> None:
+    one = Supervisor()
+    one.hosts(0, 1, 2)
+    assert one.tick(1) == "t me:100.000"
+    assert one.tick(1, "h9") is None
+
+
+def test_a_launcher_of_another_generation_is_not_answered() -> None:
+    one = Supervisor()
+    one.hosts(0, 1, 2)
+    assert one.tick(1, generation="job-3") is None
+
+
+def test_an_older_generation_is_not_taken_for_the_current_one() -> None:
+    one = Supervisor()
+    one.detector.expect(replace(THREE, number=3, rendezvous=replace(THREE.rendezvous, id="job-3")))
+    assert one.detector.generation == THREE
+
+
+def test_half_of_the_hosts_are_enough_and_fewer_are_not() -> None:
+    one = Supervisor(FOUR)
+    one.hosts(0, 1)
+    assert (one.tick(0), one.detector.too_few()) == ("t me:100.000", False)
+    one.now += SILENCE + 0.5
+    one.hosts(0)
+    assert (one.tick(0), one.detector.too_few()) == (None, True)
+
+
+def test_half_are_not_enough_beside_a_supervisor_that_may_live() -> None:
+    one = Supervisor(PAIR)
+    one.detector.succeed()
+    one.hosts(0)
+    assert (one.tick(0), one.detector.too_few()) == (None, True)
+    one.now += 1.0
+    one.hosts(0, 1)
+    assert one.tick(0) is not None
+
+
+def test_who_takes_over_waits_for_leases_that_the_one_before_may_have_renewed() -> None:
+    one = Supervisor()
+    one.detector.succeed()
+    last = one.now
+    one.later(EXPIRY + TIMEOUT + MARGIN - 1, 0, 1, lost={2: last})
+    assert one.detector.cleared() == frozenset()
+    one.later(1.5, 0, 1, lost={2: last})
+    assert one.detector.cleared() == frozenset({2})
+
+
+def test_a_host_is_silent_three_seconds_after_its_last_tick() -> None:
+    one = Supervisor()
+    assert one.detector.silent("h0") is None  # it has never been heard
+    one.hosts(0)
+    one.now += SILENCE
+    assert one.detector.silent("h0") is None
+    one.now += 0.5
+    assert one.detector.silent("h0") == SILENCE + 0.5
+
+
+def test_the_name_of_a_tick_is_one_line() -> None:
+    """It is repeated in the answer, where each line is one."""
+    line = {"node": 1, "tick": "t", "generation": "job-4"}
+    assert tick_of(line) is not None
+    assert tick_of({**line, "tick": "t\nu"}) is None
