@@ -11,7 +11,7 @@ from pathlib import Path
 from jobctl import console
 from jobctl.console import Failed
 from jobctl.jobspec.importers.draft import Found, ImportProblem
-from jobctl.jobspec.importers.jobs import Context, import_command, import_text, references
+from jobctl.jobspec.importers.jobs import ImportContext, import_command, import_text, references
 from jobctl.jobspec.importers.write import hosts_text, spec_text
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.names import is_name
@@ -69,7 +69,7 @@ def _imported(file: str | None, argv: Sequence[str] | None, wanted: Wanted, outp
     beside = Path(file).parent if file not in (None, "-") else Path()
     # The job is called after the folder that its spec lies in, which need not be the one of the command.
     folder = Path(os.path.abspath(output.parent if output else Path())).name
-    context = Context(os.getcwd(), folder, _reader(beside), wanted.name, wanted.framework)
+    context = ImportContext(os.getcwd(), folder, _reader(beside), wanted.name, wanted.framework)
     name = "stdin" if file == "-" else file
     try:
         if file is None:

@@ -12,7 +12,7 @@ from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import HostLine, ImportProblem
 from jobctl.jobspec.importers.escaping import known, shown
 from jobctl.jobspec.importers.launchers import docker
-from jobctl.jobspec.importers.launchers.docker import Container
+from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 
@@ -21,7 +21,7 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class StartCommand:
     """A command without what stood around it, and what that said. A variable without a value is the environment's."""
 
     argv: tuple[str, ...]
@@ -32,7 +32,7 @@ class Launch:
     folder: str = "."
     hosts: tuple[HostLine, ...] = ()
     remote: bool = False
-    container: Container | None = None
+    container: DockerRun | None = None
     processes: int | None = None  # as mpirun says it
     per_node: int | None = None
     logged: bool = False
@@ -43,24 +43,24 @@ class Launch:
         """The command's name, without its folder."""
         return posixpath.basename(self.argv[0]) if self.argv else ""
 
-    def noting(self, what: str, why: str) -> Launch:
+    def noting(self, what: str, why: str) -> StartCommand:
         """Return the launch with one more note on what is not carried over."""
         return replace(self, notes=(*self.notes, f"not carried over: {shown(what)} ({why})"))
 
 
-Inside: TypeAlias = tuple[Launch, ...]
+Inside: TypeAlias = tuple[StartCommand, ...]
 
 
 def unwrap(command: Command, read: Read) -> Inside:
     """Return the launches that `command` comes to: more than one where it is a script. Raises ImportProblem."""
     env: dict[str, str | None] = dict(command.env)
-    start = Launch(
+    start = StartCommand(
         command.argv, env, command.line, command.source, command.maybe, command.folder, logged=command.logged
     )
     return tuple(_unwrap(start, read, 0))
 
 
-def _unwrap(launch: Launch, read: Read, depth: int) -> Iterator[Launch]:
+def _unwrap(launch: StartCommand, read: Read, depth: int) -> Iterator[StartCommand]:
     if depth > DEEPEST:
         raise ImportProblem(f"more than {DEEPEST} commands around a command", None, launch.line)
     launch = _without_assignments(launch)
@@ -74,7 +74,7 @@ def _unwrap(launch: Launch, read: Read, depth: int) -> Iterator[Launch]:
             yield from _unwrap(one, read, depth + 1)
 
 
-def _without_assignments(launch: Launch) -> Launch:
+def _without_assignments(launch: StartCommand) -> StartCommand:
     argv, env = list(launch.argv), dict(launch.env)
     while argv and (match := _ASSIGNMENT.fullmatch(argv[0])):
         env[match[1]] = match[2]
@@ -82,7 +82,7 @@ def _without_assignments(launch: Launch) -> Launch:
     return replace(launch, argv=tuple(argv), env=env)
 
 
-def _script_file(launch: Launch, read: Read) -> Inside | None:
+def _script_file(launch: StartCommand, read: Read) -> Inside | None:
     """`./run.sh`: a script that lies here."""
     name = settled_or_empty(launch.argv[0]) if launch.argv else ""
     if not name.endswith((".sh", ".bash")) or launch.container is not None:
@@ -90,7 +90,7 @@ def _script_file(launch: Launch, read: Read) -> Inside | None:
     return _file(launch, name, read)
 
 
-def _file(launch: Launch, name: str, read: Read) -> Inside:
+def _file(launch: StartCommand, name: str, read: Read) -> Inside:
     text = read(name)
     if text is None:
         hint = "call it where the script lies; or name what it starts after `--`"
@@ -98,7 +98,7 @@ def _file(launch: Launch, name: str, read: Read) -> Inside:
     return _inner(replace(launch, line=None), text, read)
 
 
-def _inner(launch: Launch, text: str, read: Read, folder: str | None = None) -> Inside:
+def _inner(launch: StartCommand, text: str, read: Read, folder: str | None = None) -> Inside:
     """Return the commands of a script inside of `launch`; lines are the outer command's, if that has one."""
     given = {name: value for name, value in launch.env.items() if value is not None}
     script = read_script(text, read, given, folder=folder or launch.folder)
@@ -141,10 +141,10 @@ def _options(words: Sequence[str], with_value: str) -> tuple[dict[str, str], lis
     return found, list(words[at:])
 
 
-def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[Launch, Read], Inside | None]:
+def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[StartCommand, Read], Inside | None]:
     """Return how to take off a command that runs its arguments, after its options and `further` words of its own."""
 
-    def inside(launch: Launch, read: Read) -> Inside | None:
+    def inside(launch: StartCommand, read: Read) -> Inside | None:
         _, rest = _options(launch.argv[1:], with_value)
         if len(rest) <= further:
             return None
@@ -154,18 +154,18 @@ def _prefix(with_value: str = "", further: int = 0, why: str = "") -> Callable[[
     return inside
 
 
-def _taskset(launch: Launch, read: Read) -> Inside | None:
+def _taskset(launch: StartCommand, read: Read) -> Inside | None:
     rest = [word for word in launch.argv[1:] if not word.startswith("-")]
     why = "processes are not bound to cores"
     return (replace(launch, argv=tuple(rest[1:])).noting("taskset", why),) if len(rest) > 1 else None
 
 
-def _env(launch: Launch, read: Read) -> Inside | None:
+def _env(launch: StartCommand, read: Read) -> Inside | None:
     options, rest = _options(launch.argv[1:], "-u --unset -C --chdir -S")
     return (replace(launch, argv=tuple(rest)),) if rest and "-S" not in options else None
 
 
-def _run(launch: Launch, read: Read) -> Inside | None:
+def _run(launch: StartCommand, read: Read) -> Inside | None:
     """`conda run -n NAME …`, `uv run …`: the image has the environment."""
     if launch.argv[1:2] != ("run",):
         return None
@@ -176,7 +176,7 @@ def _run(launch: Launch, read: Read) -> Inside | None:
     return (inner.noting(f"{launch.head} run", "the image has to bring what that environment holds"),)
 
 
-def _shell(launch: Launch, read: Read) -> Inside | None:
+def _shell(launch: StartCommand, read: Read) -> Inside | None:
     words = list(launch.argv[1:])
     while words and re.fullmatch(r"-[a-z]*|--\w+|-o|pipefail", words[0]):
         word = words.pop(0)
@@ -188,7 +188,7 @@ def _shell(launch: Launch, read: Read) -> Inside | None:
     return None if launch.container is not None or not name else _file(launch, name, read)
 
 
-def _ssh(launch: Launch, read: Read) -> Inside | None:
+def _ssh(launch: StartCommand, read: Read) -> Inside | None:
     takes = "-p -l -i -o -F -J -L -R -D -b -c -E -e -I -m -O -Q -S -W -w -B"
     options, rest = _options(launch.argv[1:], takes)
     if len(rest) < 2:
@@ -207,7 +207,7 @@ def _ssh(launch: Launch, read: Read) -> Inside | None:
     return _inner(replace(inner, env={}), shown(" ".join(words)), read)
 
 
-def _docker(launch: Launch, read: Read) -> Inside | None:
+def _docker(launch: StartCommand, read: Read) -> Inside | None:
     words = list(launch.argv[1:])
     if words[:1] == ["container"]:
         words.pop(0)
@@ -221,7 +221,7 @@ def _docker(launch: Launch, read: Read) -> Inside | None:
     return (_in_container(launch, container),)
 
 
-def _in_container(launch: Launch, container: Container) -> Launch:
+def _in_container(launch: StartCommand, container: DockerRun) -> StartCommand:
     """Return what runs in the container; of the variables around it, those that `-e NAME` passes on."""
     entry = container.option("--entrypoint")
     argv = container.argv if entry is None else (entry, *container.argv)
@@ -231,7 +231,7 @@ def _in_container(launch: Launch, container: Container) -> Launch:
     return replace(launch, argv=argv, env=env, container=container, folder=".")
 
 
-def _docker_exec(launch: Launch, words: Sequence[str]) -> Inside | None:
+def _docker_exec(launch: StartCommand, words: Sequence[str]) -> Inside | None:
     env = dict(launch.env)
     options, rest = _options(words, "-e --env -w --workdir -u --user --env-file --detach-keys")
     if len(rest) < 2:
@@ -250,7 +250,7 @@ _MPI_VALUES = """-np -n -c --np --n -H --host -host --hosts -hosts --hostfile -h
 _MPI_TWO = {"-mca", "--mca", "-genv", "-gmca", "--gmca", "--prtemca", "--pmixmca"}
 
 
-def _mpirun(launch: Launch, read: Read) -> Inside | None:
+def _mpirun(launch: StartCommand, read: Read) -> Inside | None:
     env = dict(launch.env)
     said: dict[str, str] = {}
     words = list(launch.argv[1:])
@@ -271,7 +271,7 @@ def _mpirun(launch: Launch, read: Read) -> Inside | None:
     return (_mpi_seats(replace(launch, argv=tuple(words), env=env), said, read),)
 
 
-def _mpi_seats(launch: Launch, said: Mapping[str, str], read: Read) -> Launch:
+def _mpi_seats(launch: StartCommand, said: Mapping[str, str], read: Read) -> StartCommand:
     def first(*names: str) -> str:
         return next((said[name] for name in names if name in said), "")
 
@@ -312,7 +312,7 @@ def hostfile(text: str) -> tuple[HostLine, ...]:
     return tuple(found.values())
 
 
-_WRAPPERS: Mapping[str, Callable[[Launch, Read], Inside | None]] = {
+_WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "sudo": _prefix("-u -g -h -p -C -T -r -t --user --group"),
     "nohup": _prefix(),
     "time": _prefix("-f -o"),

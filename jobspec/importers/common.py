@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from jobctl.jobspec.importers.command import Launch
+from jobctl.jobspec.importers.command import StartCommand
 from jobctl.jobspec.importers.devices import Seats, seat
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine
 from jobctl.jobspec.importers.escaping import known
@@ -92,7 +92,7 @@ def runs(draft: Draft, kind: str, what: str, args: tuple[str, ...]) -> None:
         draft.check(f"`{name}`: arguments are written down as they are; a secret belongs into `secrets`")
 
 
-def place(draft: Draft, launch: Launch) -> None:
+def place(draft: Draft, launch: StartCommand) -> None:
     """Say where the code is: beside the spec, unless it is in the image."""
     if launch.container is None:
         _place_outside(draft, launch)
@@ -103,7 +103,7 @@ def place(draft: Draft, launch: Launch) -> None:
         draft.set("container.python", python)
 
 
-def _place_outside(draft: Draft, launch: Launch) -> None:
+def _place_outside(draft: Draft, launch: StartCommand) -> None:
     script = draft.get("script")
     if isinstance(script, str) and script.startswith("/"):
         return
@@ -115,7 +115,7 @@ def _place_outside(draft: Draft, launch: Launch) -> None:
     draft.set("code", folder, "sent to every host; the script runs in it")
 
 
-def _place_inside(draft: Draft, launch: Launch) -> None:
+def _place_inside(draft: Draft, launch: StartCommand) -> None:
     assert launch.container is not None
     work = launch.folder if launch.folder.startswith("/") else launch.container.option("--workdir")
     if work is not None and not launch.folder.startswith("/") and launch.folder != ".":
@@ -134,7 +134,7 @@ def _place_inside(draft: Draft, launch: Launch) -> None:
         draft.drop(f"working directory {work}", "the job runs in the folder of `code`, or the image's own")
 
 
-def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: Launch, directory: str) -> Found:
+def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: StartCommand, directory: str) -> Found:
     """Return the job: what all launchers have in common is added to what one of them said."""
     rest = dict(env)
     if launch.container is not None:
@@ -159,7 +159,7 @@ def _depth(volume: str | Mapping[str, str]) -> int:
     return len(posixpath.normpath(target).split("/"))
 
 
-def _others(draft: Draft, launch: Launch) -> dict[str, HostLine]:
+def _others(draft: Draft, launch: StartCommand) -> dict[str, HostLine]:
     reached = {host.name for host in launch.hosts}
     return {name: host for name, host in draft.hosts.items() if name not in reached}
 

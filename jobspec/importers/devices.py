@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobctl.jobspec.importers import values
-from jobctl.jobspec.importers.command import Launch
+from jobctl.jobspec.importers.command import StartCommand
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.launchers import docker
 
@@ -73,7 +73,7 @@ def _visible(draft: Draft, env: dict[str, str | None]) -> tuple[str | None, tupl
     return found
 
 
-def _asked(draft: Draft, launch: Launch) -> tuple[bool, int | None, tuple[int, ...] | None]:
+def _asked(draft: Draft, launch: StartCommand) -> tuple[bool, int | None, tuple[int, ...] | None]:
     """Return whether `docker run` asks for GPUs, how many and which."""
     container = launch.container
     word = container.option("--gpus") if container else None
@@ -83,7 +83,7 @@ def _asked(draft: Draft, launch: Launch) -> tuple[bool, int | None, tuple[int, .
     return True, count, ids
 
 
-def seat(draft: Draft, seats: Seats, env: dict[str, str | None], launch: Launch) -> None:
+def seat(draft: Draft, seats: Seats, env: dict[str, str | None], launch: StartCommand) -> None:
     """Put the devices of a node into the draft, out of all that says something about them."""
     asked, asked_count, asked_ids = _asked(draft, launch)
     seen_kind, seen_ids = _visible(draft, env)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jobctl.jobspec.importers import roles
-from jobctl.jobspec.importers.command import Launch, unwrap
+from jobctl.jobspec.importers.command import StartCommand, unwrap
 from jobctl.jobspec.importers.common import finish
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine, ImportProblem
@@ -22,7 +22,7 @@ from jobctl.jobspec.importers.shell.interpreter import Command, read_script
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ImportContext:
     """Where something is imported: the folder it is run in, what the spec's is called, how files beside it are read."""
 
     directory: str
@@ -67,14 +67,14 @@ def launcher(argv: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
     return (name, rest) if name in _LAUNCHERS else None
 
 
-def import_command(argv: Sequence[str], context: Context) -> Found:
+def import_command(argv: Sequence[str], context: ImportContext) -> Found:
     """Return the job that a command starts; `VAR=value` may stand before it. Raises ImportProblem."""
     words = tuple(literal(word) for word in (argv[1:] if list(argv[:1]) == ["$"] else argv))  # a prompt, copied with it
     command = Command(words, source=" ".join(argv))
     return _job(unwrap(command, context.read), {}, context)
 
 
-def import_text(text: str, context: Context) -> Found:
+def import_text(text: str, context: ImportContext) -> Found:
     """Return the job that a script, a list of variables, or a manifest starts. Raises ImportProblem."""
     _refuse_other_files(text)
     if match := _MANIFEST.search(text):
@@ -90,7 +90,7 @@ def import_text(text: str, context: Context) -> Found:
     return replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
 
 
-def _by_manifest(found: manifest.Manifest, context: Context) -> Found:
+def _by_manifest(found: manifest.ManifestJob, context: ImportContext) -> Found:
     _check_same(context.framework, found.framework)
     context = replace(context, framework=found.framework)
     job = found.completed(_job(unwrap(found.command, context.read), {}, context))
@@ -114,7 +114,7 @@ def _refuse_other_files(text: str) -> None:
         raise ImportProblem("a compose file cannot be imported", hint, line)
 
 
-def _job(launches: Sequence[Launch], env: Mapping[str, str], context: Context) -> Found:
+def _job(launches: Sequence[StartCommand], env: Mapping[str, str], context: ImportContext) -> Found:
     """Return the job of the launches; what else runs is noted. `env` is what a script leaves behind."""
     starting = [launch for launch in launches if launcher(launch.argv)]
     if starting:
@@ -132,7 +132,7 @@ def _job(launches: Sequence[Launch], env: Mapping[str, str], context: Context) -
 # Launchers.
 
 
-def _started(launch: Launch, context: Context) -> Found:
+def _started(launch: StartCommand, context: ImportContext) -> Found:
     found = launcher(launch.argv)
     assert found is not None
     name, words = found
@@ -143,22 +143,24 @@ def _started(launch: Launch, context: Context) -> Found:
     return _finished(draft, seats, env, launch, context)
 
 
-def _draft(launch: Launch) -> Draft:
+def _draft(launch: StartCommand) -> Draft:
     return Draft(image=launch.container.image if launch.container else None)
 
 
-def _given(launch: Launch) -> dict[str, str]:
+def _given(launch: StartCommand) -> dict[str, str]:
     return {name: value for name, value in launch.env.items() if value is not None}
 
 
-def _finished(draft: Draft, seats: Seats, env: Mapping[str, str], launch: Launch, context: Context) -> Found:
+def _finished(
+    draft: Draft, seats: Seats, env: Mapping[str, str], launch: StartCommand, context: ImportContext
+) -> Found:
     container = launch.container.option("--name") if launch.container else None
     draft.set("name", job_name(context.name, draft.name, container, context.folder))
     passed = {name: None for name, value in launch.env.items() if value is None}
     return finish(draft, seats, {**env, **passed}, launch, context.directory)
 
 
-def _check_framework(draft: Draft, context: Context, line: int | None) -> None:
+def _check_framework(draft: Draft, context: ImportContext, line: int | None) -> None:
     _check_same(context.framework, draft.get("framework"), line)
 
 
@@ -167,7 +169,7 @@ def _check_same(wanted: str | None, is_: str, line: int | None = None) -> None:
         raise ImportProblem(f"this is a job of {is_}, not of {wanted}", "leave out --framework", line)
 
 
-def _together(jobs: Sequence[tuple[Launch, Found]]) -> Found:
+def _together(jobs: Sequence[tuple[StartCommand, Found]]) -> Found:
     """Return the job that all launches are: one for each node is one job; others are noted."""
     (_, first), *rest = jobs
     hosts: dict[str, HostLine] = {host.name: host for host in first.hosts}
@@ -193,7 +195,7 @@ def _most(nodes: object) -> int:
 # Processes that are told their place by variables, and commands that no launcher starts.
 
 
-def _processes(launches: Sequence[Launch], context: Context) -> list[Launch]:
+def _processes(launches: Sequence[StartCommand], context: ImportContext) -> list[StartCommand]:
     """Return the processes that are one job: the first that trains, those that run the same, and their servers."""
     every = [one for one in launches if _is_process(one, context)]
     first = next((one for one in every if not roles.serves(one)), every[0] if every else None)
@@ -202,21 +204,21 @@ def _processes(launches: Sequence[Launch], context: Context) -> list[Launch]:
     return [one for one in every if one.argv == first.argv or (roles.serves(one) and _same_program(one, first))]
 
 
-def _same_program(one: Launch, other: Launch) -> bool:
+def _same_program(one: StartCommand, other: StartCommand) -> bool:
     this, that = python(one.argv), python(other.argv)
     return this is not None and that is not None and (this.kind, this.what) == (that.kind, that.what)
 
 
-def _is_process(launch: Launch, context: Context) -> bool:
+def _is_process(launch: StartCommand, context: ImportContext) -> bool:
     runs = python(launch.argv) is not None or (launch.container is not None and launch.argv)
     return bool(runs) and _framework(launch, context) is not None and not _installs(launch)
 
 
-def _framework(launch: Launch, context: Context) -> str | None:
+def _framework(launch: StartCommand, context: ImportContext) -> str | None:
     return context.framework or roles.framework(launch) or roles.by_imports(launch, context.read)
 
 
-def _by_roles(processes: Sequence[Launch], context: Context) -> Found:
+def _by_roles(processes: Sequence[StartCommand], context: ImportContext) -> Found:
     first = next((one for one in processes if not roles.serves(one)), processes[0])
     draft = _draft(first)
     if unlike := next((one for one in processes if one.argv != first.argv), None):
@@ -230,7 +232,7 @@ def _by_roles(processes: Sequence[Launch], context: Context) -> Found:
     return _finished(draft, seats, env, replace(first, hosts=hosts, logged=logged), context)
 
 
-def _by_variables(env: Mapping[str, str], context: Context) -> Found:
+def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:
     """Return the job of variables alone; which script they are for nobody says."""
     name = context.framework or roles.by_variables(env)
     if name is None:
@@ -238,7 +240,7 @@ def _by_variables(env: Mapping[str, str], context: Context) -> Found:
         raise ImportProblem("there is no launch command, and no variable of a launcher", hint)
     draft = Draft()
     rest = dict(env)
-    launch = Launch(("python3", "train.py"), rest)
+    launch = StartCommand(("python3", "train.py"), rest)
     seats = roles.find([launch], name, rest, draft)
     draft.remarks["script"] = "put your script here: variables name none"
     return _finished(draft, seats, rest, launch, context)
@@ -249,18 +251,18 @@ def _by_variables(env: Mapping[str, str], context: Context) -> Found:
 _SETUP = {"pip", "pip3", "conda", "mamba", "apt-get", "apt", "yum", "dnf", "apk", "uv"}
 
 
-def _installs(launch: Launch) -> bool:
+def _installs(launch: StartCommand) -> bool:
     told = python(launch.argv)
     if told is not None:
         return told.kind == "module" and told.what == "pip" and told.args[:1] == ("install",)
     return launch.head in _SETUP and "install" in launch.argv
 
 
-def _trains(launches: Iterable[Launch]) -> bool:
+def _trains(launches: Iterable[StartCommand]) -> bool:
     return any(python(launch.argv) or launch.container for launch in launches)
 
 
-def _with_rest(job: Found, rest: Iterable[Launch]) -> Found:
+def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
     """Return the job with what else ran: what installs becomes `setup`, the rest is noted."""
     setup: list[str] = []
     notes: list[str] = []
@@ -289,11 +291,11 @@ def references(value: object) -> Iterator[str]:
             yield from references(item)
 
 
-def _line(launch: Launch) -> str:
+def _line(launch: StartCommand) -> str:
     return f"line {launch.line}: " if launch.line else ""
 
 
-def _source(launch: Launch) -> str:
+def _source(launch: StartCommand) -> str:
     """Return a command for a note, without what may be secret."""
     source = launch.source or shown(" ".join(launch.argv))
     if looks_secret(source) or any(name in source for name in _secret_values(launch)):
@@ -301,11 +303,11 @@ def _source(launch: Launch) -> str:
     return source if len(source) <= 100 else f"{source[:99]}…"
 
 
-def _secret_values(launch: Launch) -> list[str]:
+def _secret_values(launch: StartCommand) -> list[str]:
     return [value for name, value in launch.env.items() if value and is_secret(name, value)]
 
 
-def _no_launcher(launches: Sequence[Launch]) -> ImportProblem:
+def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
     first = next((one for one in launches if _trains([one])), launches[0])
     if python(first.argv) is not None:
         command = _source(replace(first, source=""))

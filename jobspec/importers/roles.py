@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from jobctl.jobspec.importers import values
-from jobctl.jobspec.importers.command import Launch
+from jobctl.jobspec.importers.command import StartCommand
 from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft
@@ -27,7 +27,7 @@ _NAMES = (
 )
 
 
-def framework(launch: Launch) -> str | None:
+def framework(launch: StartCommand) -> str | None:
     """Return the framework that the variables, the image or the code of a command name, None if nothing does."""
     for name, pattern in _VARIABLES:
         if any(pattern.fullmatch(variable) for variable in launch.env):
@@ -38,7 +38,7 @@ def framework(launch: Launch) -> str | None:
     return next((name for name, pattern in _NAMES if pattern.search(f"{image} {code}")), None)
 
 
-def by_imports(launch: Launch, read: Read) -> str | None:
+def by_imports(launch: StartCommand, read: Read) -> str | None:
     """Return the framework that a script imports which mpirun starts: on its own any script could be anything."""
     told = python(launch.argv)
     if launch.processes is None or told is None or told.kind != "script":
@@ -55,18 +55,18 @@ def by_variables(env: Iterable[str]) -> str | None:
     return next((name for name, pattern in _VARIABLES if any(map(pattern.fullmatch, env))), None)
 
 
-def has_role(launch: Launch) -> bool:
+def has_role(launch: StartCommand) -> bool:
     """Say whether a process is told its place by variables."""
     return by_variables(launch.env) is not None
 
 
-def serves(launch: Launch) -> bool:
+def serves(launch: StartCommand) -> bool:
     """Say whether a process is a server or a scheduler, which trains nothing."""
     told = {launch.env.get(name) for name in ("MS_ROLE", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE", "PADDLE_ROLE")}
     return bool(told & {"MS_SCHED", "MS_PSERVER", "PSERVER"})
 
 
-def find(launches: Sequence[Launch], name: str, env: dict[str, str], draft: Draft) -> Seats:
+def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft: Draft) -> Seats:
     """Put into the draft what the processes are together; `env` is what the first of them is given."""
     first = launches[0]
     _what_runs(first, draft)
@@ -87,7 +87,7 @@ def find(launches: Sequence[Launch], name: str, env: dict[str, str], draft: Draf
     return _torch(launches, env, draft)
 
 
-def _by_mpi(launches: Sequence[Launch], total: int, name: str, draft: Draft) -> Seats:
+def _by_mpi(launches: Sequence[StartCommand], total: int, name: str, draft: Draft) -> Seats:
     local = _local(launches, total)
     nodes = max(1, total // local)
     draft.set("framework", name)
@@ -95,7 +95,7 @@ def _by_mpi(launches: Sequence[Launch], total: int, name: str, draft: Draft) -> 
     return Seats(count=local)
 
 
-def _what_runs(launch: Launch, draft: Draft) -> None:
+def _what_runs(launch: StartCommand, draft: Draft) -> None:
     told = python(launch.argv)
     if told is not None and told.kind != "code":
         runs(draft, told.kind, told.what, told.args)
@@ -106,7 +106,7 @@ def _what_runs(launch: Launch, draft: Draft) -> None:
         draft.check(f"`{launch.argv[0]}` trains nothing: put `script: train.py` in place of `command` and `per`")
 
 
-def _torch(launches: Sequence[Launch], env: dict[str, str], draft: Draft) -> Seats:
+def _torch(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft) -> Seats:
     draft.set("framework", "torch")
     total = _number(launches[0].env, "WORLD_SIZE") or launches[0].processes or len(launches)
     local = _number(launches[0].env, "LOCAL_WORLD_SIZE") or launches[0].per_node or _local(launches, total)
@@ -122,7 +122,7 @@ def _torch(launches: Sequence[Launch], env: dict[str, str], draft: Draft) -> Sea
     return Seats(count=local)
 
 
-def _local(launches: Sequence[Launch], total: int) -> int:
+def _local(launches: Sequence[StartCommand], total: int) -> int:
     """Return how many processes there are on each host."""
     if launches[0].per_node:
         return min(total, launches[0].per_node)

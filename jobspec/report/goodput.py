@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
-from jobctl.jobspec.report.incidents import Failure
+from jobctl.jobspec.report.incidents import Incident
 from jobctl.jobspec.report.progress import Curve
 from jobctl.jobspec.report.run import Course
 from jobctl.jobspec.report.runs import Chapter
@@ -32,7 +32,7 @@ class Share:
 _Mark = tuple[float, Use]  # from when on time was used how
 
 
-def shares(course: Course, failed: Sequence[Failure]) -> tuple[Share, ...]:
+def shares(course: Course, failed: Sequence[Incident]) -> tuple[Share, ...]:
     """Return what all the time of a run was used for, in order and without gaps."""
     marks: list[_Mark] = [(course.begin, "starting")]
     for chapter in course.chapters:
@@ -41,7 +41,7 @@ def shares(course: Course, failed: Sequence[Failure]) -> tuple[Share, ...]:
     return tuple(_tiles(marks, course.end))
 
 
-def _marks(course: Course, chapter: Chapter, failure: Failure | None) -> Iterator[_Mark]:
+def _marks(course: Course, chapter: Chapter, failure: Incident | None) -> Iterator[_Mark]:
     begin, until = chapter.begins.at, chapter.until
     ending, again = next(((e, again) for e, again in course.endings if begin <= e.at <= until), (None, None))
     stop = min([until, *([failure.at] if failure else []), *([ending.at] if ending else [])])

@@ -15,11 +15,11 @@ from itertools import zip_longest
 from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.goodput import Share, Use
-from jobctl.jobspec.report.incidents import Failure, Stack
+from jobctl.jobspec.report.incidents import Incident, Stack
 from jobctl.jobspec.report.progress import Curve
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
-from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, Span
+from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, StateSpan
 
 LINES = 64  # nodes that are drawn; more only make those harder to find that something happened to
 LISTED = 2000  # events that are listed, the last ones
@@ -333,7 +333,7 @@ def _moves(line: NodeLine, scale: _Scale) -> Iterator[_Mark]:
         last = span.host or last
 
 
-def _title(span: Span, clock: _Clock) -> str:
+def _title(span: StateSpan, clock: _Clock) -> str:
     where = f" on {span.host}" if span.host else ""
     generation = f", generation {span.generation}" if span.generation else ""
     head = f"{span.state}{where}{generation}: {clock.since(span.begin)}, for {duration(span.end - span.begin)}"
@@ -391,7 +391,7 @@ _OUTCOMES = {
 }
 
 
-def _failure(number: int, failure: Failure, clock: _Clock) -> _Told:
+def _failure(number: int, failure: Incident, clock: _Clock) -> _Told:
     times = (failure.detected, failure.stopped, failure.running, failure.training)
     return _Told(
         number=number,

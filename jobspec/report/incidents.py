@@ -33,7 +33,7 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Incident:
     """One failure, and how the job came back from it.
 
     `at` is when it was first seen (seconds since the epoch), `step` how far the job had come. `detected`, `stopped`,
@@ -103,10 +103,10 @@ def _stack(told: dict[str, Any]) -> Stack:
     return Stack(tuple(map(str, told["who"])), more, tuple(map(str, told["stack"])))
 
 
-def failures(course: Course) -> tuple[Failure, ...]:
+def failures(course: Course) -> tuple[Incident, ...]:
     """Return the failures of a run, in order."""
     signs = [sign for chapter in course.chapters if (sign := _sign(course, chapter)) is not None]
-    found: list[Failure] = []
+    found: list[Incident] = []
     wanted: int | None = None  # the step that the job has to come back to
     for sign, following in zip_longest(signs, signs[1:]):
         step = _step(course, sign)
@@ -147,12 +147,12 @@ def _step(course: Course, sign: _Sign) -> int | None:
     return max([*told, *(point.step for point in points if point.at <= until)], default=None)
 
 
-def _failure(course: Course, sign: _Sign, following: _Sign | None, step: int | None, wanted: int | None) -> Failure:
+def _failure(course: Course, sign: _Sign, following: _Sign | None, step: int | None, wanted: int | None) -> Incident:
     until = following.at if following else course.end
     back = _back(course, sign, wanted, until)
     over = back.at is not None and back.at <= until
     stop = back.at if back.at is not None and over else until
-    return Failure(
+    return Incident(
         at=sign.at,
         generation=sign.generation,
         node=sign.node,

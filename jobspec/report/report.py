@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.report.goodput import Share, effective, shares
-from jobctl.jobspec.report.incidents import Failure, failures
+from jobctl.jobspec.report.incidents import Incident, failures
 from jobctl.jobspec.report.progress import Curve
 from jobctl.jobspec.report.run import Course, course_of
 from jobctl.jobspec.report.runs import Beginning, Event, events_of, runs
@@ -34,7 +34,7 @@ class Story:
     generations: tuple[Beginning, ...]
     nodes: tuple[NodeLine, ...]
     curves: tuple[Curve, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[Incident, ...]
     shares: tuple[Share, ...]
     ratio: float | None
     events: tuple[Event, ...]

@@ -9,7 +9,7 @@ from jobctl.jobspec.report.runs import Beginning, Chapter, Event, Run, beginning
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StateSpan:
     """One state of a node, from `begin` to `end` (seconds since the epoch).
 
     `state` is one of status, or `ended` (with code 0), or `stopped` (by someone). `generation` is None where the node
@@ -29,7 +29,7 @@ class NodeLine:
     """One node over the run."""
 
     node: int
-    spans: tuple[Span, ...]
+    spans: tuple[StateSpan, ...]
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -66,10 +66,10 @@ def node_lines(run: Run, end: float) -> tuple[NodeLine, ...]:
 class _Drawing:
     """Spans while they are drawn: those that have ended, and the one of each node that has not."""
 
-    done: dict[int, list[Span]] = field(default_factory=dict)
-    open: dict[int, Span] = field(default_factory=dict)
+    done: dict[int, list[StateSpan]] = field(default_factory=dict)
+    open: dict[int, StateSpan] = field(default_factory=dict)
 
-    def enter(self, node: int, now: Span) -> None:
+    def enter(self, node: int, now: StateSpan) -> None:
         """Let `node` be in a state; it is where it was, if `now` does not say."""
         before = self.open.get(node)
         if before is not None:
@@ -113,10 +113,10 @@ def _begin(drawing: _Drawing, begins: Beginning, event: Event) -> None:
     for node in sorted(drawing.open) if members is None else members:
         if begins.asked or not _has_begun(drawing.open.get(node), begins.number):
             host = begins.hosts.get(node)
-            drawing.enter(node, Span("starting", begins.at, begins.at, host, begins.number, event.message))
+            drawing.enter(node, StateSpan("starting", begins.at, begins.at, host, begins.number, event.message))
 
 
-def _has_begun(span: Span | None, generation: int) -> bool:
+def _has_begun(span: StateSpan | None, generation: int) -> bool:
     """Say whether a node was seen in a generation before that was told of."""
     return span is not None and span.generation == generation and span.state != "starting"
 
@@ -127,17 +127,17 @@ def _step(drawing: _Drawing, event: Event) -> None:
         return
     node = int(found["node"])
     if found["kind"] == "remove":
-        if drawing.open.get(node, Span("", 0.0, 0.0)).host in (None, event.host):
+        if drawing.open.get(node, StateSpan("", 0.0, 0.0)).host in (None, event.host):
             drawing.close(node, event.at)
     else:
-        drawing.enter(node, Span("starting", event.at, event.at, event.host, None, event.message))
+        drawing.enter(node, StateSpan("starting", event.at, event.at, event.host, None, event.message))
 
 
 def _enter(drawing: _Drawing, event: Event, state: str) -> None:
     node = event.number("node")
     if node is not None:
         generation = event.number("generation") or None
-        drawing.enter(node, Span(state, event.at, event.at, event.host, generation, event.message))
+        drawing.enter(node, StateSpan(state, event.at, event.at, event.host, generation, event.message))
 
 
 def _state(event: Event) -> str:

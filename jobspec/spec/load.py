@@ -13,7 +13,7 @@ from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.overrides import apply_override
 from jobctl.jobspec.spec.partial import draft
 from jobctl.jobspec.spec.problems import validate
-from jobctl.jobspec.spec.source import BadSource, Node, Source, parse, read_text
+from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, parse, read_text
 from jobctl.jobspec.spec.variables import dot_env, fill_in, pass_through, read_env_file
 
 
@@ -77,7 +77,7 @@ def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overr
     return _checked(spec, gone, found, directory, source)
 
 
-def _override(root: Node, overrides: Sequence[str]) -> None:
+def _override(root: YamlNode, overrides: Sequence[str]) -> None:
     wrong: list[Diagnostic] = []
     for number, override in enumerate(overrides, 1):
         try:
@@ -143,12 +143,12 @@ def literal_name(path: Path) -> str | None:
         return None
 
 
-def _literal(root: Node) -> str | None:
+def _literal(root: YamlNode) -> str | None:
     entry = root.get("name")
     return entry[1].text if entry is not None and is_name(entry[1].text) else None
 
 
-def _mapping(root: Node | None, file: str) -> Node:
+def _mapping(root: YamlNode | None, file: str) -> YamlNode:
     if root is None or (root.kind == "scalar" and not root.text):
         start = Span(file, 1, 1, 1, 1)
         hint = "`jobctl init` writes one to start from"

@@ -8,7 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
-from jobctl.jobspec.spec.source import BadSource, Node, parse
+from jobctl.jobspec.spec.source import BadSource, YamlNode, parse
 
 FILE = "--set"  # in place of a file: line n is the n-th override
 
@@ -21,7 +21,7 @@ _SHORT: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def apply_override(root: Node, override: str, number: int) -> None:
+def apply_override(root: YamlNode, override: str, number: int) -> None:
     """Put `KEY=VALUE`, the `number`-th override, into the tree; KEY is dotted, VALUE is YAML. Raises BadSource.
 
     What it replaces must not be shared with an anchor elsewhere, so mappings on the way are copied.
@@ -41,7 +41,7 @@ def apply_override(root: Node, override: str, number: int) -> None:
     if found:
         raise BadSource(*(_moved(diagnostic, number, start) for diagnostic in found))
     end = Span(FILE, number, start + 1, number, start + len(text) + 1)
-    _place(root, parts, _at(value, number, start) if value else Node("scalar", end, "", True), span)
+    _place(root, parts, _at(value, number, start) if value else YamlNode("scalar", end, "", True), span)
 
 
 def _moved(diagnostic: Diagnostic, number: int, start: int) -> Diagnostic:
@@ -54,9 +54,9 @@ def _shift(span: Span, number: int, start: int) -> Span:
     return Span(FILE, number, span.column + start, number, span.end_column + start)
 
 
-def _at(node: Node, number: int, start: int) -> Node:
+def _at(node: YamlNode, number: int, start: int) -> YamlNode:
     """Return a copy of a tree with its places where they are in the override."""
-    return Node(
+    return YamlNode(
         node.kind,
         _shift(node.span, number, start),
         node.text,
@@ -67,19 +67,19 @@ def _at(node: Node, number: int, start: int) -> Node:
     )
 
 
-def _place(root: Node, parts: list[str], value: Node, span: Span) -> None:
+def _place(root: YamlNode, parts: list[str], value: YamlNode, span: Span) -> None:
     node = root
     for part in parts[:-1]:
         entry = node.get(part)
         found = _long(part, entry[1]) if entry and node is root else entry[1] if entry else None
-        below = found if found is not None and found.kind == "mapping" else Node("mapping", span)
-        below = Node("mapping", below.span, entries=list(below.entries), size=below.size)
+        below = found if found is not None and found.kind == "mapping" else YamlNode("mapping", span)
+        below = YamlNode("mapping", below.span, entries=list(below.entries), size=below.size)
         _set(node, part, below, span)
         node = below
     _set(node, parts[-1], value, span)
 
 
-def _long(key: str, value: Node) -> Node:
+def _long(key: str, value: YamlNode) -> YamlNode:
     """Return the long form of a value of the spec that is written in its short form, any other as it is.
 
     What a variable stands for is not known yet: where that could be more than one value, it stays as it is.
@@ -88,18 +88,18 @@ def _long(key: str, value: Node) -> Node:
         return value
     with contextlib.suppress(ValueError):  # neither form: told as ever
         long = _SHORT[key](value.text)
-        entries = [(Node("scalar", value.span, name, True), _part(value, str(text))) for name, text in long.items()]
-        return Node("mapping", value.span, entries=entries, size=value.size)
+        entries = [(YamlNode("scalar", value.span, name, True), _part(value, str(text))) for name, text in long.items()]
+        return YamlNode("mapping", value.span, entries=entries, size=value.size)
     return value
 
 
-def _part(value: Node, text: str) -> Node:
-    return Node("scalar", value.span, text, value.plain)
+def _part(value: YamlNode, text: str) -> YamlNode:
+    return YamlNode("scalar", value.span, text, value.plain)
 
 
-def _set(node: Node, key: str, value: Node, span: Span) -> None:
+def _set(node: YamlNode, key: str, value: YamlNode, span: Span) -> None:
     node.index = None
-    new = (Node("scalar", span, key, True), value)
+    new = (YamlNode("scalar", span, key, True), value)
     for number, (known, _) in enumerate(node.entries):
         if known.text == key:
             node.entries[number] = (known, value) if value.span.file != FILE else new

@@ -33,7 +33,7 @@ Path_ = tuple[str | int, ...]
 
 
 @dataclass(slots=True)
-class Node:
+class YamlNode:
     """A scalar, sequence or mapping, and where it stands.
 
     `text` is a scalar's value and `plain` whether it was written without quotes; `size` counts the nodes below and
@@ -44,12 +44,12 @@ class Node:
     span: Span
     text: str = ""
     plain: bool = False
-    items: list[Node] = field(default_factory=list)
-    entries: list[tuple[Node, Node]] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
+    entries: list[tuple[YamlNode, YamlNode]] = field(default_factory=list)
     size: int = 1
     depth: int = 1
     last: int = 0
-    index: dict[str, tuple[Node, Node]] | None = None
+    index: dict[str, tuple[YamlNode, YamlNode]] | None = None
 
     def data(self) -> Any:
         """Return plain data: text, None, lists and dicts."""
@@ -59,7 +59,7 @@ class Node:
             return [item.data() for item in self.items]
         return {key.text: value.data() for key, value in self.entries}
 
-    def get(self, key: str) -> tuple[Node, Node] | None:
+    def get(self, key: str) -> tuple[YamlNode, YamlNode] | None:
         """Return key and value of an entry of a mapping."""
         if self.index is None or len(self.index) != len(self.entries):
             self.index = {entry[0].text: entry for entry in self.entries}
@@ -72,7 +72,7 @@ class Source:
 
     file: str
     text: str
-    root: Node | None
+    root: YamlNode | None
     overrides: tuple[str, ...] = ()
 
     def lines(self, file: str) -> list[str] | None:
@@ -89,7 +89,7 @@ class Source:
             node = entry[1] if entry else None
         return [key.text for key, _ in node.entries] if node else []
 
-    def part_span(self, node: Node, part: str, at: int) -> Span:
+    def part_span(self, node: YamlNode, part: str, at: int) -> Span:
         """Return the place of `part`, found at `at` in the text of a scalar; the scalar's own if it cannot be told."""
         whole = node.span
         lines = self.lines(whole.file) or []
@@ -144,7 +144,7 @@ def _is_empty(span: Span) -> bool:
     return (span.line, span.column) == (span.end_line, span.end_column)
 
 
-def _child(node: Node, part: str | int) -> tuple[Span, Node] | None:
+def _child(node: YamlNode, part: str | int) -> tuple[Span, YamlNode] | None:
     if isinstance(part, int) and node.kind == "sequence":
         return (node.items[part].span, node.items[part]) if part < len(node.items) else None
     entry = node.get(str(part)) if node.kind == "mapping" else None
@@ -191,7 +191,7 @@ def read_text(path: Path, name: str) -> str:
     return text
 
 
-def parse(text: str, file: str) -> tuple[Node | None, list[Diagnostic]]:
+def parse(text: str, file: str) -> tuple[YamlNode | None, list[Diagnostic]]:
     """Return the tree of the YAML in `text` (None if it is empty) and what is wrong with its keys.
 
     Raises BadSource for what is no YAML, or more than anybody means to write.
@@ -211,10 +211,10 @@ class _Builder:
     def __init__(self, file: str, text: str) -> None:
         self.file, self.text = file, text
         self.lines: list[str] | None = None
-        self.root: Node | None = None
+        self.root: YamlNode | None = None
         self.documents = 0
-        self.open: list[tuple[Node, Node | None]] = []  # containers, and the key that waits for its value
-        self.anchors: dict[str, Node] = {}
+        self.open: list[tuple[YamlNode, YamlNode | None]] = []  # containers, and the key that waits for its value
+        self.anchors: dict[str, YamlNode] = {}
         self.unfinished: set[int] = set()
         self.nodes = 0
         self.diagnostics: list[Diagnostic] = []
@@ -224,13 +224,13 @@ class _Builder:
             self._check_tag(event)
             explicit = event.tag is not None and event.tag != "!"
             plain = not event.style and not explicit  # '' from libyaml, None from PyYAML's own parser
-            self._add(Node("scalar", self._span(event), event.value, plain, last=_last(event)), event)
+            self._add(YamlNode("scalar", self._span(event), event.value, plain, last=_last(event)), event)
         elif isinstance(event, yaml.AliasEvent):
             self._alias(event)
         elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
             self._check_tag(event)
             kind: Any = "sequence" if isinstance(event, yaml.SequenceStartEvent) else "mapping"
-            node = Node(kind, self._span(event))
+            node = YamlNode(kind, self._span(event))
             self.unfinished.add(id(node))
             self._anchor(node, event)
             self.open.append((node, None))
@@ -245,11 +245,11 @@ class _Builder:
             if self.documents > 1:
                 self._refuse("several-documents", "a second YAML document begins here", event, "one spec, one file")
 
-    def _add(self, node: Node, event: Any) -> None:
+    def _add(self, node: YamlNode, event: Any) -> None:
         self._anchor(node, event)
         self._put(node, event)
 
-    def _anchor(self, node: Node, event: Any) -> None:
+    def _anchor(self, node: YamlNode, event: Any) -> None:
         if event.anchor:
             self.anchors[event.anchor] = node
 
@@ -261,7 +261,7 @@ class _Builder:
             self._refuse("recursive-alias", f"`*{event.anchor}` contains itself", event)
         self._put(node, event)
 
-    def _put(self, node: Node | None, event: Any) -> None:
+    def _put(self, node: YamlNode | None, event: Any) -> None:
         assert node is not None
         if not self.open:
             self.root = node
@@ -281,12 +281,12 @@ class _Builder:
             parent.entries.append((key, node))
             self.open[-1] = (parent, None)
 
-    def _key(self, node: Node) -> Node:
+    def _key(self, node: YamlNode) -> YamlNode:
         if node.kind != "scalar":
             raise BadSource(Diagnostic("error", "complex-key", "a key must be a plain word", node.span))
         return node
 
-    def _close(self, node: Node, event: Any) -> None:
+    def _close(self, node: YamlNode, event: Any) -> None:
         self.unfinished.discard(id(node))
         if node.span.end_line == node.span.line and event.start_mark.line == node.span.line - 1:
             # A flow collection on one line is marked to its end, anything longer to the end of its first line.
@@ -296,8 +296,8 @@ class _Builder:
             self._check_keys(node)
             self._merge(node)
 
-    def _check_keys(self, node: Node) -> None:
-        first: dict[str, Node] = {}
+    def _check_keys(self, node: YamlNode) -> None:
+        first: dict[str, YamlNode] = {}
         kept = []
         for key, value in node.entries:
             if key.text in first and not _is_merge(key):
@@ -309,7 +309,7 @@ class _Builder:
                 kept.append((key, value))
         node.entries = kept
 
-    def _merge(self, node: Node) -> None:
+    def _merge(self, node: YamlNode) -> None:
         if not any(_is_merge(key) for key, _ in node.entries):
             return
         own = [(key, value) for key, value in node.entries if not _is_merge(key)]
@@ -349,11 +349,11 @@ def _last(event: Any) -> int:
     return int(event.end_mark.line) + 1
 
 
-def _is_merge(key: Node) -> bool:
+def _is_merge(key: YamlNode) -> bool:
     return key.text == "<<" and key.plain
 
 
-def _merged(value: Node) -> Iterator[Node]:
+def _merged(value: YamlNode) -> Iterator[YamlNode]:
     if value.kind == "sequence":
         yield from value.items
     else:

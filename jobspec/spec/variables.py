@@ -8,7 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span
 from jobctl.jobspec.spec.interpolate import BadInterpolation, interpolate
-from jobctl.jobspec.spec.source import BadSource, Node, Source, read_text
+from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
 
 Where = tuple[str | int, ...]
 
@@ -59,7 +59,7 @@ def fill_in(source: Source, environ: Mapping[str, str]) -> tuple[list[Diagnostic
     return found, lost
 
 
-def _fill_in(source: Source, node: Node, environ: Mapping[str, str], found: list[Diagnostic]) -> bool:
+def _fill_in(source: Source, node: YamlNode, environ: Mapping[str, str], found: list[Diagnostic]) -> bool:
     def unset(name: str, text: str, at: int) -> None:
         message = f"`{name}` is not set: it becomes empty"
         hint = f"write `${{{name}:-default}}`, or `$$` for a dollar"
@@ -74,8 +74,8 @@ def _fill_in(source: Source, node: Node, environ: Mapping[str, str], found: list
     return True
 
 
-def _scalars(root: Node | None) -> Iterator[tuple[Where, Node]]:
-    look: list[tuple[Where, Node]] = [((), root)] if root else []
+def _scalars(root: YamlNode | None) -> Iterator[tuple[Where, YamlNode]]:
+    look: list[tuple[Where, YamlNode]] = [((), root)] if root else []
     while look:
         where, node = look.pop()
         if node.kind == "scalar":

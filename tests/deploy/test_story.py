@@ -17,10 +17,10 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import StepProgress, read_progress, record_progress
 from jobctl.jobspec.report.goodput import Share
 from jobctl.jobspec.report.html import page
-from jobctl.jobspec.report.incidents import Failure
+from jobctl.jobspec.report.incidents import Incident
 from jobctl.jobspec.report.report import Story, tell
 from jobctl.jobspec.report.runs import events_of, runs
-from jobctl.jobspec.report.timeline import NodeLine, Span
+from jobctl.jobspec.report.timeline import NodeLine, StateSpan
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "story" / "failure-and-recovery.txt"  # renewed with --update-golden
 Line = dict[str, Any]
@@ -147,7 +147,7 @@ def test_a_job_that_is_given_up() -> None:
     )
     story = told(log)
     assert story.failures == (
-        Failure(160.0, 1, 1, reason, 50, "workerlog.0", ("boom",), 160.1 - 160.0, None, None, None, 1.0, "ended"),
+        Incident(160.0, 1, 1, reason, 50, "workerlog.0", ("boom",), 160.1 - 160.0, None, None, None, 1.0, "ended"),
     )
     assert [(n.node, n.spans[-1].state) for n in story.nodes] == [(0, "running"), (1, "failed")]
 
@@ -189,12 +189,12 @@ def test_a_node_that_was_lost_and_moves() -> None:
     assert story.nodes[1] == NodeLine(
         1,
         (
-            Span("starting", 0.0, 2.0, "gpu02", 1, "start node 1 on gpu02: not running"),
-            Span("running", 2.0, 50.0, "gpu02", 1, "node 1 on localhost running"),
-            Span("lost", 50.0, 80.0, "gpu02", None, "node 1: gpu02 does not answer"),
-            Span("fenced", 80.0, 81.0, "gpu02", None, "node 1 on localhost fenced"),
-            Span("starting", 81.0, 91.0, "gpu03", 2, "node 1 moves"),
-            Span("running", 91.0, 100.0, "gpu03", 2, "node 1 on localhost running"),
+            StateSpan("starting", 0.0, 2.0, "gpu02", 1, "start node 1 on gpu02: not running"),
+            StateSpan("running", 2.0, 50.0, "gpu02", 1, "node 1 on localhost running"),
+            StateSpan("lost", 50.0, 80.0, "gpu02", None, "node 1: gpu02 does not answer"),
+            StateSpan("fenced", 80.0, 81.0, "gpu02", None, "node 1 on localhost fenced"),
+            StateSpan("starting", 81.0, 91.0, "gpu03", 2, "node 1 moves"),
+            StateSpan("running", 91.0, 100.0, "gpu03", 2, "node 1 on localhost running"),
         ),
     )
     assert [(n.hosts, n.eventful) for n in story.nodes] == [(("gpu01",), False), (("gpu02", "gpu03"), True)]

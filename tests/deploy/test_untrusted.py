@@ -32,7 +32,7 @@ from jobctl.jobspec.deploy.store.control_files import read_control
 from jobctl.jobspec.deploy.store.jobdir import JobDir, readable_jobs
 from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
-from jobctl.jobspec.deploy.transport.base import JobResult as Done
+from jobctl.jobspec.deploy.transport.base import Result as Done
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.plan.types import Alone, Failure, Generation, Member, RendezvousPoint, Rule
 from jobctl.jobspec.render.payload import control_json

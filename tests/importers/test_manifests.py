@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from jobctl.jobspec.importers.jobs import Context, import_text
+from jobctl.jobspec.importers.jobs import ImportContext, import_text
 from jobctl.jobspec.spec.load import load_spec
 from jobctl.main import main
 
@@ -73,7 +73,7 @@ def _mappings(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def _told(manifest: dict[str, Any]) -> list[str]:
-    found = import_text(yaml.safe_dump(manifest), Context("/", "folder", lambda name: None))
+    found = import_text(yaml.safe_dump(manifest), ImportContext("/", "folder", lambda name: None))
     return [note for note in found.notes if note.startswith("not carried over")]
 
 

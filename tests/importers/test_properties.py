@@ -12,13 +12,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobctl.jobspec.importers.draft import Found, ImportProblem
-from jobctl.jobspec.importers.jobs import Context, import_command, import_text, references
+from jobctl.jobspec.importers.jobs import ImportContext, import_command, import_text, references
 from jobctl.jobspec.importers.names import fitted, is_secret, job_name
 from jobctl.jobspec.importers.write import hosts_text, scalar, spec_text
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import Loaded, load_text
 
-CONTEXT = Context("/somewhere/resnet", "resnet", {"run.sh": "export A=1\ntorchrun x.py\n"}.get)
+CONTEXT = ImportContext("/somewhere/resnet", "resnet", {"run.sh": "export A=1\ntorchrun x.py\n"}.get)
 QUICK = settings(max_examples=300)
 
 # Any text that a process can receive.
@@ -85,7 +85,7 @@ def test_scalars_are_read_back_by_others_too(text: str) -> None:
 @given(texts)
 def test_names_fit(text: str) -> None:
     name = job_name(text, "fallback")
-    read = loaded(import_command(["torchrun", "train.py"], Context("/x", text, {}.get)))
+    read = loaded(import_command(["torchrun", "train.py"], ImportContext("/x", text, {}.get)))
     assert read.spec is not None, read.diagnostics
     assert fitted(name) == name
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Part(Mapping[str, Any]):
+class Document(Mapping[str, Any]):
     """A mapping of a document. A value is read by looking it up; a mapping or a list by looking up what is in it."""
 
     __slots__ = ("_read", "path", "raw")
@@ -28,7 +28,7 @@ class Part(Mapping[str, Any]):
 
     def _open(self, value: Any, path: Path) -> Any:
         if isinstance(value, dict):
-            return Part(value, path, self._read)
+            return Document(value, path, self._read)
         if isinstance(value, list) and any(isinstance(one, dict) for one in value):
             return tuple(self._open(one, (*path, place)) for place, one in enumerate(value))
         self._read.add(path)

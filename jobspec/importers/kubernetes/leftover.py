@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft
-from jobctl.jobspec.importers.kubernetes.document import Part, Path, differences, says_something
+from jobctl.jobspec.importers.kubernetes.document import Document, Path, differences, says_something
 from jobctl.jobspec.importers.names import is_secret, looks_secret
 
 _LONGEST = 40
@@ -70,7 +70,7 @@ _ROWS = (
 # fmt: on
 
 
-def tell(draft: Draft, job: Part, roles: Mapping[str, Path], pod: Path, container: Path) -> None:
+def tell(draft: Draft, job: Document, roles: Mapping[str, Path], pod: Path, container: Path) -> None:
     """Note what was read by nobody. `roles` are the places of the replicas; those of `pod` were read, one container too."""
     ours = is_ours(job.raw)
     others = [path for path in roles.values() if path != pod]

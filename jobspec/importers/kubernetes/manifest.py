@@ -15,7 +15,7 @@ import yaml
 from jobctl.jobspec.importers.draft import Draft, Found, ImportProblem
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.kubernetes import leftover, pods
-from jobctl.jobspec.importers.kubernetes.document import Part, at
+from jobctl.jobspec.importers.kubernetes.document import Document, at
 from jobctl.jobspec.importers.kubernetes.leftover import is_ours
 from jobctl.jobspec.importers.names import job_name
 from jobctl.jobspec.importers.shell.interpreter import Command
@@ -29,27 +29,27 @@ NAME_LABEL, COMPONENT_LABEL = "app.kubernetes.io/name", "app.kubernetes.io/compo
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ManifestKind:
     """A kind of jobs: how its operator is called in the spec, and where its replicas are."""
 
     operator: str
     framework: str
-    replicas: Callable[[Part], dict[str, Part]]
+    replicas: Callable[[Document], dict[str, Document]]
 
 
-def _paddle_operator(spec: Part) -> dict[str, Part]:
+def _paddle_operator(spec: Document) -> dict[str, Document]:
     return {name: spec[name] for name in ("worker", "ps") if spec.get(name)}
 
 
-def _kubeflow(key: str) -> Callable[[Part], dict[str, Part]]:
+def _kubeflow(key: str) -> Callable[[Document], dict[str, Document]]:
     # Those of the master go first: it is the one that has rank 0.
     return lambda spec: {name: spec[key][name] for name in ("Master", "Worker") if at(spec, key, name)}
 
 
 KINDS = {
-    ("batch.paddlepaddle.org", "PaddleJob"): Kind("paddle-operator", "paddle", _paddle_operator),
-    ("kubeflow.org", "PaddleJob"): Kind("kubeflow", "paddle", _kubeflow("paddleReplicaSpecs")),
-    ("kubeflow.org", "PyTorchJob"): Kind("kubeflow", "torch", _kubeflow("pytorchReplicaSpecs")),
+    ("batch.paddlepaddle.org", "PaddleJob"): ManifestKind("paddle-operator", "paddle", _paddle_operator),
+    ("kubeflow.org", "PaddleJob"): ManifestKind("kubeflow", "paddle", _kubeflow("paddleReplicaSpecs")),
+    ("kubeflow.org", "PyTorchJob"): ManifestKind("kubeflow", "torch", _kubeflow("pytorchReplicaSpecs")),
 }
 
 
@@ -60,7 +60,7 @@ _NO_ETCD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ManifestJob:
     """A job as a manifest says it: the command of its first pod, and what else there is to say of the job."""
 
     name: str
@@ -88,7 +88,7 @@ class Manifest:
         return replace(job, fields=fields, remarks={**settled, **self.draft.remarks}, notes=notes, hosts=(), missing=0)
 
 
-def read(text: str, line: int) -> Manifest:
+def read(text: str, line: int) -> ManifestJob:
     """Return the job in a file of manifests. Raises ImportProblem."""
     made = list(_objects(text))
     known = [(one, kind) for one in made if (kind := _kind(one)) is not None]
@@ -97,7 +97,7 @@ def read(text: str, line: int) -> Manifest:
         hint = "a PaddleJob or a PyTorchJob is imported; of anything else its container's command: jobctl import -- COMMAND"
         raise ImportProblem(f"no job is known in these manifests: there is {found}", hint, line)
     made_of, kind = known[0]
-    job, draft = Part(made_of), Draft()
+    job, draft = Document(made_of), Draft()
     for other in made:
         if other is not made_of and not is_ours(other):
             draft.drop(f"{other.get('kind')} {at(other, 'metadata', 'name')}", "one job is imported, nothing else")
@@ -137,11 +137,11 @@ def _objects(text: str) -> Iterator[Json]:
             yield from (one for one in made or () if isinstance(one, dict)) if isinstance(made, list) else ()
 
 
-def _kind(made: Json) -> Kind | None:
+def _kind(made: Json) -> ManifestKind | None:
     return KINDS.get((str(made.get("apiVersion", "")).partition("/")[0], str(made.get("kind"))))
 
 
-def _job(job: Part, kind: Kind, draft: Draft) -> Manifest:
+def _job(job: Document, kind: ManifestKind, draft: Draft) -> ManifestJob:
     spec, ours = job["spec"], is_ours(job)
     replicas = kind.replicas(spec)
     if not replicas:
@@ -166,7 +166,7 @@ def _job(job: Part, kind: Kind, draft: Draft) -> Manifest:
     leftover.tell(
         draft, job, {role: one.path for role, one in replicas.items()}, first.path, pods.container_of(pod).path
     )
-    return Manifest(job_name(name), kind.framework, command, draft, elastic)
+    return ManifestJob(job_name(name), kind.framework, command, draft, elastic)
 
 
 def _told(draft: Draft, key: str, given: Json, ours: bool) -> None:
@@ -200,7 +200,7 @@ def _number(value: Any) -> int:
 # How many.
 
 
-def _counts(draft: Draft, kind: Kind, spec: Part, replicas: Mapping[str, Part]) -> None:
+def _counts(draft: Draft, kind: ManifestKind, spec: Document, replicas: Mapping[str, Document]) -> None:
     numbers = {role: _number(one.get("replicas", 1)) for role, one in replicas.items()}
     if heter := spec.get("heter"):
         heter.settle()
@@ -218,7 +218,7 @@ def _counts(draft: Draft, kind: Kind, spec: Part, replicas: Mapping[str, Part]) 
         _elastic(draft, kind, elastic, nodes)
 
 
-def _elastic(draft: Draft, kind: Kind, elastic: Part, nodes: int) -> None:
+def _elastic(draft: Draft, kind: ManifestKind, elastic: Document, nodes: int) -> None:
     if kind.framework != "torch":
         elastic.settle()
         draft.drop("elasticPolicy", "the operator does not heed it")
@@ -228,7 +228,7 @@ def _elastic(draft: Draft, kind: Kind, elastic: Part, nodes: int) -> None:
     draft.put("recovery.max_restarts", elastic.get("maxRestarts"))
 
 
-def _policies(draft: Draft, spec: Part, replicas: Mapping[str, Part]) -> None:
+def _policies(draft: Draft, spec: Document, replicas: Mapping[str, Document]) -> None:
     draft.put("kubernetes.clean_pod_policy", spec.get("cleanPodPolicy"))
     draft.put("kubernetes.intranet", spec.get("intranet"))
     run = spec.get("runPolicy") or {}
@@ -253,7 +253,7 @@ def _policies(draft: Draft, spec: Part, replicas: Mapping[str, Part]) -> None:
             )
 
 
-def _processes(draft: Draft, spec: Part) -> None:
+def _processes(draft: Draft, spec: Document) -> None:
     """Heed how many processes a PyTorchJob starts in each pod where its launcher is not told otherwise."""
     said, devices = spec.get("nprocPerNode"), draft.get("devices")
     if said in (None, "auto", "gpu"):

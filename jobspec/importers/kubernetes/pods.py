@@ -8,7 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.escaping import literal
-from jobctl.jobspec.importers.kubernetes.document import Part, at
+from jobctl.jobspec.importers.kubernetes.document import Document, at
 from jobctl.jobspec.importers.shell.interpreter import Command
 from jobctl.jobspec.importers.values import seconds, whole
 from jobctl.jobspec.spec.parts import ENV_NAME
@@ -34,15 +34,15 @@ _UNUSUAL = {"amd.com/gpu"}
 # Where.
 
 
-def container_of(pod: Part) -> Part:
+def container_of(pod: Document) -> Document:
     """Return the container that trains: operators know it by its name, paddle-operator takes the first."""
     containers = pod["containers"]
     named = [one for one in containers if one.get("name") in ("pytorch", "paddle")]
-    trains: Part = (named or containers)[0]
+    trains: Document = (named or containers)[0]
     return trains
 
 
-def place(draft: Draft, pod: Part, ours: bool) -> None:
+def place(draft: Draft, pod: Document, ours: bool) -> None:
     """Put into the draft where pods run, and for how long."""
     names = [pod.get("serviceAccountName"), pod.get("serviceAccount")]
     draft.put("kubernetes.service_account", next(filter(None, names), None))
@@ -79,7 +79,7 @@ def place(draft: Draft, pod: Part, ours: bool) -> None:
 
 def _kept(value: Any, form: object) -> Any:
     """Return what the spec has a place for of a part of a pod; keys that it does not know stay unread."""
-    if isinstance(value, Part):
+    if isinstance(value, Document):
         model = next(models_in(form), None)
         if model is not None:
             fields = model.model_fields
@@ -90,7 +90,7 @@ def _kept(value: Any, form: object) -> Any:
     return literal(value) if isinstance(value, str) else value
 
 
-def _toleration(given: Part) -> dict[str, str]:
+def _toleration(given: Document) -> dict[str, str]:
     kept = {key: literal(str(given[key])) for key in ("key", "operator", "value", "effect") if given.get(key)}
     usual = "Equal" if "value" in kept else "Exists"
     return {key: value for key, value in kept.items() if not (key == "operator" and value == usual)}
@@ -119,7 +119,7 @@ def _after_setup(draft: Draft, given: list[Any]) -> list[Any]:
     return given[4:]
 
 
-def command(draft: Draft, pod: Part) -> Command:
+def command(draft: Draft, pod: Document) -> Command:
     """Return the command of a pod as the `docker run` that starts its container."""
     container = container_of(pod)
     given = [word for key in ("command", "args") for word in _list(container, key)]
@@ -143,7 +143,7 @@ def command(draft: Draft, pod: Part) -> Command:
     return Command(run, source=" ".join(argv))
 
 
-def _list(container: Part, key: str) -> Sequence[Any]:
+def _list(container: Document, key: str) -> Sequence[Any]:
     words = container.get(key) or []
     if not isinstance(words, list | tuple):
         raise ValueError(f"`{key}` is no list of words")
@@ -156,7 +156,7 @@ def _words(values: Iterable[Any]) -> Iterator[str]:
         yield literal(str(value).replace("$$", "$"))
 
 
-def _variables(draft: Draft, container: Part) -> Iterator[tuple[str, str]]:
+def _variables(draft: Draft, container: Document) -> Iterator[tuple[str, str]]:
     for variable in container.get("env") or ():
         variable.settle()
         name, source = variable["name"], variable.get("valueFrom") or {}
@@ -183,7 +183,7 @@ def _variables(draft: Draft, container: Part) -> Iterator[tuple[str, str]]:
         draft.drop(f"envFrom {where}", "its variables are in the cluster: say them in `env`, or in `secrets`")
 
 
-def _identity(pod: Part, container: Part) -> Iterator[tuple[str, str]]:
+def _identity(pod: Document, container: Document) -> Iterator[tuple[str, str]]:
     user = _said(pod, container, "runAsUser")
     if user is not None:
         group = _said(pod, container, "runAsGroup")
@@ -192,7 +192,7 @@ def _identity(pod: Part, container: Part) -> Iterator[tuple[str, str]]:
         yield "--cap-add", capability
 
 
-def _security(draft: Draft, pod: Part, container: Part) -> None:
+def _security(draft: Draft, pod: Document, container: Document) -> None:
     """Put into the draft what security contexts say beside what `container` has a place for."""
     of_pod = _kept(pod.get("securityContext"), PodSecurityContext) or {}
     own = _kept(container.get("securityContext"), SecurityContext) or {}
@@ -208,13 +208,13 @@ def _security(draft: Draft, pod: Part, container: Part) -> None:
     draft.put("kubernetes.security_context", {**own, **({"capabilities": capabilities} if capabilities else {})})
 
 
-def _said(pod: Part, container: Part, key: str) -> Any:
+def _said(pod: Document, container: Document, key: str) -> Any:
     """Return what the container's security context says, otherwise what the pod's says."""
     said = [at(one, "securityContext", key) for one in (container, pod)]
     return next((value for value in said if value is not None), None)
 
 
-def _limits(draft: Draft, container: Part) -> Iterator[tuple[str, str]]:
+def _limits(draft: Draft, container: Document) -> Iterator[tuple[str, str]]:
     found = _amounts(container, "limits")
     for name, amount in _amounts(container, "requests").items():
         if name in _DEVICES or "/" in name:
@@ -237,7 +237,7 @@ def _limits(draft: Draft, container: Part) -> Iterator[tuple[str, str]]:
             draft.put("kubernetes.resources", {**(draft.get("kubernetes.resources") or {}), name: amount})
 
 
-def _amounts(container: Part, key: str) -> dict[str, str]:
+def _amounts(container: Document, key: str) -> dict[str, str]:
     found = {name: str(amount) for name, amount in (at(container, "resources", key) or {}).items()}
     return {name: amount for name, amount in found.items() if name not in _DEVICES or amount != "0"}
 
@@ -265,11 +265,11 @@ def _size(text: str) -> str:
 # Volumes.
 
 
-def _mounts(draft: Draft, pod: Part, container: Part) -> Iterator[tuple[str, str]]:
+def _mounts(draft: Draft, pod: Document, container: Document) -> Iterator[tuple[str, str]]:
     volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
     unpacks = any(_unpacks_code(pod, one) for one in pod.get("initContainers") or ())
     for mount in container.get("volumeMounts") or ():
-        volume, target = volumes.get(mount["name"], Part({})), mount["mountPath"]
+        volume, target = volumes.get(mount["name"], Document({})), mount["mountPath"]
         if mount.get("subPath"):
             draft.check(
                 f"the mount at {target} shows a part of its volume, `{mount['subPath']}`: name that in `volumes`"
@@ -283,13 +283,13 @@ def _mounts(draft: Draft, pod: Part, container: Part) -> Iterator[tuple[str, str
             yield from _mount(draft, volume, mount, _holds(container, mount))
 
 
-def _holds(container: Part, mount: Part) -> bool:
+def _holds(container: Document, mount: Document) -> bool:
     """Say whether a mount is that of the checkpoints, in a manifest of ours."""
     told = [one.get("value", "") for one in container.get("env") or () if one["name"] == "JOBCTL_CHECKPOINT_DIR"]
     return any(f"{path}/".startswith(f"{mount['mountPath']}/") for path in told)
 
 
-def _mount(draft: Draft, volume: Part, mount: Part, checkpoint: bool) -> Iterator[tuple[str, str]]:
+def _mount(draft: Draft, volume: Document, mount: Document, checkpoint: bool) -> Iterator[tuple[str, str]]:
     target = mount["mountPath"]
     claim, path = at(volume, "persistentVolumeClaim", "claimName"), at(volume, "hostPath", "path")
     told = [mount.get("readOnly"), at(volume, "persistentVolumeClaim", "readOnly")]
@@ -312,7 +312,7 @@ def _mount(draft: Draft, volume: Part, mount: Part, checkpoint: bool) -> Iterato
         mount.settle()
 
 
-def _unpacks_code(pod: Part, container: Part) -> bool:
+def _unpacks_code(pod: Document, container: Document) -> bool:
     """Say whether an init container is the one by which `render` brings the code."""
     names = {volume["name"] for volume in pod.get("volumes") or ()}
     return container.get("name") == "code" and {"code", "archive"} <= names

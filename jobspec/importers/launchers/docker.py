@@ -47,7 +47,7 @@ _SHORT = {"-e": "--env", "-v": "--volume", "-w": "--workdir", "-u": "--user", "-
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class DockerRun:
     """What `docker run` says: options in order, the image, and what runs in it."""
 
     options: tuple[tuple[str, str], ...]
@@ -65,7 +65,7 @@ class Container:
         return {name: value if equals else None for name, equals, value in pairs}
 
 
-def split(words: Sequence[str], line: int | None) -> Container:
+def split(words: Sequence[str], line: int | None) -> DockerRun:
     """Return what follows `docker run` in parts. Raises ImportProblem where nobody can tell what is what."""
     options: list[tuple[str, str]] = []
     at = 0
@@ -83,7 +83,7 @@ def split(words: Sequence[str], line: int | None) -> Container:
         options += pairs
     if at >= len(words):
         raise ImportProblem("this `docker run` names no image", "docker run [OPTIONS] IMAGE COMMAND", line)
-    return Container(tuple(options), words[at], tuple(words[at + 1 :]))
+    return DockerRun(tuple(options), words[at], tuple(words[at + 1 :]))
 
 
 def _option(word: str) -> tuple[list[tuple[str, str]], bool]:
@@ -105,7 +105,7 @@ def _option(word: str) -> tuple[list[tuple[str, str]], bool]:
 # What becomes of an option. Each function takes the draft, the value as a word, and the folder that commands run in.
 
 
-def apply(container: Container, draft: Draft, directory: str) -> None:
+def apply(container: DockerRun, draft: Draft, directory: str) -> None:
     """Put what `docker run` says into the draft; its variables are left to whoever knows the launcher."""
     draft.set("image", container.image)
     for name, value in container.options:

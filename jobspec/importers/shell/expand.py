@@ -14,7 +14,7 @@ from typing import TypeAlias
 from jobctl.jobspec.importers.escaping import known, literal, settled, shown
 from jobctl.jobspec.importers.names import is_secret
 from jobctl.jobspec.importers.shell import arithmetic
-from jobctl.jobspec.importers.shell.lexer import Lexer, Part, Token
+from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
 
 Read: TypeAlias = Callable[[str], str | None]
 
@@ -85,7 +85,7 @@ class Expander:
                 fields = [*fields[:-1], f"{fields[-1]}{items[0]}", *items[1:]]
         return fields if some else []
 
-    def _fields(self, part: Part) -> list[str]:
+    def _fields(self, part: WordPart) -> list[str]:
         if _many(part):
             return self._all(part.text)
         text = self._text(part)
@@ -104,7 +104,7 @@ class Expander:
         self.check(f"`{text}` is not known here: put its value in")
         return [literal(text)]
 
-    def _text(self, part: Part, setting: str = "") -> str:
+    def _text(self, part: WordPart, setting: str = "") -> str:
         """Return the word that a part stands for; `setting` is the variable that is being set."""
         if part.kind == "text":
             return literal(part.text)
@@ -223,7 +223,7 @@ class Expander:
                     for item in self.expand(word)]  # fmt: skip
         parts = [replace(first, text=first.text[match.end() :]), *rest]
         itself = [part for part in parts if part.text] == [
-            Part("variable", match[1], rest[-1].quoted if rest else False)
+            WordPart("variable", match[1], rest[-1].quoted if rest else False)
         ]
         value = "".join(self._text(part, setting="" if itself else match[1]) for part in parts)
         if any(part.kind == "variable" and part.text == match[1] for part in parts):
@@ -237,7 +237,7 @@ def assignment(token: Token) -> re.Match[str] | None:
     return _ASSIGNMENT.match(first.text) if first and first.kind == "text" and not first.quoted else None
 
 
-def _many(part: Part) -> bool:
+def _many(part: WordPart) -> bool:
     """Say whether a part stands for any number of words: `$@`, `${LIST[@]}`."""
     return part.kind == "variable" and re.fullmatch(r"[@*](:\d+)?|\w+\[[@*]\]", part.text) is not None
 

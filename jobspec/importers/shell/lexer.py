@@ -16,7 +16,7 @@ Kind = Literal["text", "variable", "command", "sum"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WordPart:
     """A piece of a word: text, `$VAR`, `$(command)` or `$((sum))`.
 
     Of a variable, `text` is what stands between the braces.
@@ -34,13 +34,13 @@ class Token:
     kind: Literal["word", "operator", "newline"]
     text: str
     line: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[WordPart, ...] = ()
     here: str = ""  # the lines that `<<EOF` takes
 
     @property
     def plain(self) -> str:
         """The text of a word that is not quoted anywhere, else nothing: only such words are keywords."""
-        if self.kind == "word" and len(self.parts) == 1 and self.parts[0] == Part("text", self.text):
+        if self.kind == "word" and len(self.parts) == 1 and self.parts[0] == WordPart("text", self.text):
             return self.text
         return ""
 
@@ -136,19 +136,19 @@ class Lexer:
 
     def _word(self) -> Token:
         line, start = self.line, self.at
-        parts: list[Part] = []
+        parts: list[WordPart] = []
         while self.at < len(self.text) and self.text[self.at] not in _END:
             parts += self._parts(line)
         # An array: `HOSTS=(a b)`.
         if self.text[self.at : self.at + 1] == "(" and re.fullmatch(r"[A-Za-z_]\w*\+?=", self.text[start : self.at]):
-            parts.append(Part("text", self._until("(", ")", line), quoted=True))
+            parts.append(WordPart("text", self._until("(", ")", line), quoted=True))
         return Token("word", self.text[start : self.at], line, tuple(_joined(parts)))
 
-    def _parts(self, line: int) -> Iterator[Part]:
+    def _parts(self, line: int) -> Iterator[WordPart]:
         char = self.text[self.at]
         if char == "'":
             end = self._closing_quote(self.at, line)
-            yield Part("text", self.text[self.at + 1 : end], quoted=True)
+            yield WordPart("text", self.text[self.at + 1 : end], quoted=True)
             self._forward(end + 1 - self.at)
         elif char == '"':
             yield from self._double_quoted()
@@ -156,17 +156,17 @@ class Lexer:
             following = self.text[self.at + 1 : self.at + 2]
             self._forward(2)
             if following not in ("", "\n"):
-                yield Part("text", following, quoted=True)
+                yield WordPart("text", following, quoted=True)
         elif char in "$`":
             yield self._dollar(quoted=False)
         else:
             end = self.at
             while end < len(self.text) and self.text[end] not in _END + "'\"\\$`":
                 end += 1
-            yield Part("text", self.text[self.at : end])
+            yield WordPart("text", self.text[self.at : end])
             self._forward(end - self.at)
 
-    def _double_quoted(self) -> Iterator[Part]:
+    def _double_quoted(self) -> Iterator[WordPart]:
         end = self._closing_quote_of_double()
         self._forward(1)
         text = ""
@@ -176,13 +176,13 @@ class Lexer:
                 text += self.text[self.at + 1].replace("\n", "")
                 self._forward(2)
             elif char in "$`":
-                yield Part("text", text, quoted=True)
+                yield WordPart("text", text, quoted=True)
                 text = ""
                 yield self._dollar(quoted=True)
             else:
                 text += char
                 self._forward(1)
-        yield Part("text", text, quoted=True)
+        yield WordPart("text", text, quoted=True)
         self._forward(1)
 
     def _closing_quote_of_double(self) -> int:
@@ -202,7 +202,7 @@ class Lexer:
             raise ImportProblem("the quote that is opened here is never closed", 'add `"`', self.line)
         return at
 
-    def _dollar(self, *, quoted: bool) -> Part:
+    def _dollar(self, *, quoted: bool) -> WordPart:
         line = self.line
         if self.text[self.at] == "`":
             end = self.text.find("`", self.at + 1)
@@ -210,19 +210,19 @@ class Lexer:
                 raise ImportProblem("the backtick that is opened here is never closed", "add a backtick", line)
             text = self.text[self.at + 1 : end]
             self._forward(end + 1 - self.at)
-            return Part("command", text, quoted)
+            return WordPart("command", text, quoted)
         if self.text.startswith("$((", self.at):
-            return Part("sum", self._until("$((", "))", line)[3:-2], quoted)
+            return WordPart("sum", self._until("$((", "))", line)[3:-2], quoted)
         if self.text.startswith("$(", self.at):
-            return Part("command", self._until("$(", ")", line)[2:-1], quoted)
+            return WordPart("command", self._until("$(", ")", line)[2:-1], quoted)
         if self.text.startswith("${", self.at):
-            return Part("variable", self._until("${", "}", line)[2:-1], quoted)
+            return WordPart("variable", self._until("${", "}", line)[2:-1], quoted)
         if self.text[self.at + 1 : self.at + 2] in ("'", '"') and not quoted:
             self._forward(1)
-            return Part("text", "", quoted)
+            return WordPart("text", "", quoted)
         name = _NAME.match(self.text, self.at + 1)
         self._forward(1 + (len(name[0]) if name else 0))
-        return Part("variable", name[0], quoted) if name else Part("text", "$", quoted=True)
+        return WordPart("variable", name[0], quoted) if name else WordPart("text", "$", quoted=True)
 
     # Here documents.
 
@@ -247,12 +247,12 @@ class Lexer:
         return line
 
 
-def _joined(parts: list[Part]) -> Iterator[Part]:
+def _joined(parts: list[WordPart]) -> Iterator[WordPart]:
     """Join neighbours that are alike; text that is not quoted matters apart from text that is."""
-    last: Part | None = None
+    last: WordPart | None = None
     for part in parts:
         if last is not None and last.kind == part.kind == "text" and last.quoted == part.quoted:
-            last = Part("text", last.text + part.text, last.quoted)
+            last = WordPart("text", last.text + part.text, last.quoted)
             continue
         if last is not None:
             yield last
