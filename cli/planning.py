@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.model.inventory import Inventory
-    from jobctl.jobspec.plan.types import Generation, Node, Plan, Value
+    from jobctl.jobspec.plan.generation import Generation
+    from jobctl.jobspec.plan.types import Node, Plan, Value
 
 
 def planned(

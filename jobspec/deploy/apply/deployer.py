@@ -19,7 +19,8 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Node, Plan
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding

@@ -20,7 +20,8 @@ from jobctl.jobspec.deploy.kubernetes.kinds import (
 )
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase, State
-from jobctl.jobspec.plan.types import Failure, Plan
+from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.marks import OWNER, ROLE, annotation_of, label_of
 
 # Where the number of a pod within its role stands: of indexed Jobs (also those of the trainer), and of kubeflow.

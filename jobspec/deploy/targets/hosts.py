@@ -28,7 +28,8 @@ from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
 
 if TYPE_CHECKING:
