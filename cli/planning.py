@@ -32,7 +32,7 @@ def planned(
     directory = job_of_name(compiled.spec.name)
     old = directory.plan()
     deployer = deployer_of(directory, compiled.target, inventory_for(compiled, ssh_config, accept_new), old)
-    deployer.reach_out()
+    deployer.preconnect()
     services = {service.name: service.host.name for service in old.services} if old else {}
     devices = devices_of(compiled, deployer, old)
     made = deployer.plan = plan_of(compiled, None, count, services, devices)

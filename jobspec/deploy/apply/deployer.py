@@ -127,7 +127,7 @@ class Deployer(Handle, Protocol):
     def inventory(self) -> Inventory | None:
         """Return the hosts that it was made for, and how they are reached; None on this machine."""
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """Connect in the background: there is something else to do first. What comes of it shows at the first use."""
 
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:

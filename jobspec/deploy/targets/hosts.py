@@ -81,7 +81,7 @@ class Hosts:
         """Say whether a host has a work directory of the job, as last observed."""
         return any(seen.there for seen in self.fleet.seen.values())
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """Connect to the hosts that are asked first, in the background: there is something else to do before."""
         # Docker's SDK imports paramiko too, and threads that do so at the same time may see half of it.
         import fabric

@@ -68,7 +68,7 @@ class Local:
         """This machine."""
         return (HOST,)
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """There is nothing to connect to."""
 
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
