@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from jobctl.jobs import Compiled
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.model.inventory import Inventory
-    from jobctl.jobspec.plan.types import Generation, Node, Plan, Value
+    from jobctl.jobspec.plan.generation import Generation
+    from jobctl.jobspec.plan.types import Node, Plan, Value
 
 
 def planned(
@@ -31,7 +32,7 @@ def planned(
     directory = job_of_name(compiled.spec.name)
     old = directory.plan()
     deployer = deployer_of(directory, compiled.target, inventory_for(compiled, ssh_config, accept_new), old)
-    deployer.reach_out()
+    deployer.preconnect()
     services = {service.name: service.host.name for service in old.services} if old else {}
     devices = devices_of(compiled, deployer, old)
     made = deployer.plan = plan_of(compiled, None, count, services, devices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobctl.jobspec.frameworks import paddle
-from jobctl.jobspec.plan.types import Rule
+from jobctl.jobspec.plan.recovery import Rule
 
 # What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
 # Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.

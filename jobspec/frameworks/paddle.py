@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import INSTEAD
-from jobctl.jobspec.plan.types import Need, Rule, Slot, Value
+from jobctl.jobspec.plan.recovery import Rule
+from jobctl.jobspec.plan.types import Need, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec

@@ -7,15 +7,83 @@ first one, and the supervisor on the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Literal
 
-from jobctl.jobspec.plan.types import Generation, Member, Node, Plan, RendezvousPoint
+from jobctl.jobspec.plan.recovery import Failure, Rule
+from jobctl.jobspec.plan.types import Node, Plan
 
 # Where rendezvous ports are chosen: below Linux' ephemeral range (32768-60999), so that no outgoing
 # connection can hold one by chance, and above the ports of common services.
 FIRST_PORT = 20_000
 PORTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node's place in a generation. `nproc` processes; global ranks are dealt in order of `rank`.
+
+    `port` is where its launcher hears those of others, None while that is not known; `ports` are those of its processes,
+    where they have some.
+    """
+
+    node: int
+    rank: int
+    roles: tuple[str, ...]
+    host: str
+    address: str
+    nproc: int
+    port: int | None = None
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousPoint:
+    """Where the members of a generation meet."""
+
+    address: str
+    port: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What launchers that have etcd may do while no supervisor sees to them.
+
+    They begin at most `restarts` generations by themselves, each at a port within `ports` (first and last), unless the
+    first of `rules` that matches says otherwise; `failures` are those because of which they have, since the last
+    generation that a supervisor or a command began.
+    """
+
+    restarts: int
+    rules: tuple[Rule, ...]
+    ports: tuple[int, int]
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
+
+    `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
+    (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
+    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
+    job was brought up from nothing (seconds since the epoch): numbers begin anew then. `alone` is None without etcd.
+    """
+
+    job: str
+    run_id: str
+    number: int
+    command: Literal["run", "stop", "finish"]
+    grace: float
+    members: tuple[Member, ...]
+    rendezvous: RendezvousPoint
+    checkpoint_dir: str | None
+    host_timeout: float = 30.0
+    version: int = 1
+    began: float = 0.0
+    alone: Alone | None = None
 
 
 def first_generation(plan: Plan) -> Generation:

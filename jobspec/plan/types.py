@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from jobctl.jobspec.plan.recovery import Recovery
+
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
     "address",  # this node's own address
@@ -228,56 +230,6 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """What to do about a failure whose exit code or last log lines match; `hint` is a remedy for people."""
-
-    log: str | None
-    exit: int | None
-    do: Literal["fail", "restart", "exclude_host"]
-    hint: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a generation ended: the process (or launcher) that failed first.
-
-    `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
-    generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
-    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order. `alone`: the
-    generation went on, and the node joined it again.
-    """
-
-    generation: int
-    at: float
-    node: int
-    host: str
-    rank: int | None
-    exit_code: int | None
-    kind: str
-    progress: int | None
-    ran: float
-    log: str | None = None
-    tail: tuple[str, ...] = ()
-    reason: str | None = None
-    alike: tuple[tuple[int, int], ...] = ()
-    alone: bool = False
-    role: str = "trainer"  # whose rank it is
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """The policy of the supervisor; durations are seconds, None means for ever (or, for `window`, the whole run)."""
-
-    max_restarts: int
-    window: float | None
-    on_host_loss: Literal["replace", "shrink", "wait", "fail"]
-    host_timeout: float
-    wait_timeout: float | None
-    max_duration: float | None
-    rules: tuple[Rule, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Rendezvous:
     """`port` is the first generation's where the spec sets one; later ones are chosen per generation."""
 
@@ -398,69 +350,3 @@ class Plan:
     cluster: ClusterOptions | None = None
     needs: tuple[Need, ...] = ()
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A node's place in a generation. `nproc` processes; global ranks are dealt in order of `rank`.
-
-    `port` is where its launcher hears those of others, None while that is not known; `ports` are those of its processes,
-    where they have some.
-    """
-
-    node: int
-    rank: int
-    roles: tuple[str, ...]
-    host: str
-    address: str
-    nproc: int
-    port: int | None = None
-    ports: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RendezvousPoint:
-    """Where the members of a generation meet."""
-
-    address: str
-    port: int
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Alone:
-    """What launchers that have etcd may do while no supervisor sees to them.
-
-    They begin at most `restarts` generations by themselves, each at a port within `ports` (first and last), unless the
-    first of `rules` that matches says otherwise; `failures` are those because of which they have, since the last
-    generation that a supervisor or a command began.
-    """
-
-    restarts: int
-    rules: tuple[Rule, ...]
-    ports: tuple[int, int]
-    failures: tuple[Failure, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
-
-    `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
-    (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
-    that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
-    job was brought up from nothing (seconds since the epoch): numbers begin anew then. `alone` is None without etcd.
-    """
-
-    job: str
-    run_id: str
-    number: int
-    command: Literal["run", "stop", "finish"]
-    grace: float
-    members: tuple[Member, ...]
-    rendezvous: RendezvousPoint
-    checkpoint_dir: str | None
-    host_timeout: float = 30.0
-    version: int = 1
-    began: float = 0.0
-    alone: Alone | None = None

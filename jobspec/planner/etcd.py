@@ -25,6 +25,7 @@ IMAGE = "quay.io/coreos/etcd:v3.5.21"
 STOP_GRACE = 5.0  # seconds
 
 _CERTIFICATES = "/jobctl/etcd"
+_DATA = "/etcd"
 
 
 def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: ClusterOptions | None) -> Etcd | None:
@@ -88,26 +89,8 @@ def _homes(hosts: Sequence[Host], context: Context, count: int, placement: Mappi
 
 
 def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int, cluster: str) -> Service:
-    """Return one member. Everything that etcd is told is in variables, as each of its options can be (`ETCD_…`)."""
+    """Return one member."""
     name = _name(number)
-    listen = home.address if _is_address(home.address) else "0.0.0.0"  # a name is nothing that etcd could bind
-    data = "/etcd"
-    env = {
-        "ETCD_NAME": name,
-        "ETCD_LISTEN_CLIENT_URLS": f"http://{_join(listen, port)}",
-        "ETCD_ADVERTISE_CLIENT_URLS": f"http://{_join(home.address, port)}",
-        "ETCD_LISTEN_PEER_URLS": f"http://{_join(listen, port + 1)}",
-        "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{_join(home.address, port + 1)}",
-        "ETCD_INITIAL_CLUSTER": cluster,
-        "ETCD_INITIAL_CLUSTER_STATE": "new",
-        "ETCD_INITIAL_CLUSTER_TOKEN": f"jobctl-{spec.name}",
-        # Data of a cluster with other members would make this one a member of that.
-        "ETCD_DATA_DIR": f"{data}/{sha256(cluster.encode()).hexdigest()[:8]}",
-        "ETCD_AUTO_COMPACTION_RETENTION": "1h",
-        "ETCD_LOGGER": "zap",
-        # It speaks to other members alone, and engines may give each container proxies.
-        "NO_PROXY": "*",
-    }
     labels = (
         ("jobctl.job", spec.name),
         ("jobctl.node", name),
@@ -125,7 +108,7 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
         python="",
         user="self",  # an image of etcd has no Python with which `down` could remove what root has written
         runtime=None,
-        env=tuple(sorted(env.items())),
+        env=tuple(sorted(_options(spec.name, name, home, port, cluster).items())),
         labels=labels,
         mounts=(),
         devices=Devices("cpu", ()),
@@ -139,7 +122,28 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
         stop_grace=STOP_GRACE,
         restart="unless-stopped",  # a member has nobody to ask, and comes back with its host
     )
-    return Service(name, "etcd", home, container, ("etcd",), data, "ETCD_DATA_DIR", port)
+    return Service(name, "etcd", home, container, ("etcd",), _DATA, "ETCD_DATA_DIR", port)
+
+
+def _options(job: str, name: str, home: HostRef, port: int, cluster: str) -> dict[str, str]:
+    """Return all that a member is told, as variables: each of etcd's options can be one (`ETCD_…`)."""
+    listen = home.address if _is_address(home.address) else "0.0.0.0"  # a name is nothing that etcd could bind
+    return {
+        "ETCD_NAME": name,
+        "ETCD_LISTEN_CLIENT_URLS": f"http://{_join(listen, port)}",
+        "ETCD_ADVERTISE_CLIENT_URLS": f"http://{_join(home.address, port)}",
+        "ETCD_LISTEN_PEER_URLS": f"http://{_join(listen, port + 1)}",
+        "ETCD_INITIAL_ADVERTISE_PEER_URLS": f"http://{_join(home.address, port + 1)}",
+        "ETCD_INITIAL_CLUSTER": cluster,
+        "ETCD_INITIAL_CLUSTER_STATE": "new",
+        "ETCD_INITIAL_CLUSTER_TOKEN": f"jobctl-{job}",
+        # Data of a cluster with other members would make this one a member of that.
+        "ETCD_DATA_DIR": f"{_DATA}/{sha256(cluster.encode()).hexdigest()[:8]}",
+        "ETCD_AUTO_COMPACTION_RETENTION": "1h",
+        "ETCD_LOGGER": "zap",
+        # It speaks to other members alone, and engines may give each container proxies.
+        "NO_PROXY": "*",
+    }
 
 
 def _name(number: int) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from jobctl.jobspec.frameworks.base import ALIKE, framework
 from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan.recovery import Recovery, Rule
 from jobctl.jobspec.planner.checks import check_nodes
 from jobctl.jobspec.planner.code import code_of, script_of
 from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request, Target
@@ -125,17 +126,17 @@ def _may_move(spec: Spec) -> bool:
     return spec.checkpoint is None or spec.checkpoint.shared
 
 
-def _recovery(spec: Spec, spares: bool) -> types.Recovery:
+def _recovery(spec: Spec, spares: bool) -> Recovery:
     given = spec.recovery
     default: Literal["replace", "shrink", "wait"] = (
         "replace" if spares else "shrink" if spec.nodes.min != spec.nodes.max else "wait"
     )
-    return types.Recovery(
+    return Recovery(
         max_restarts=given.max_restarts,
         window=given.window,
         on_host_loss=given.on_host_loss or default,
         host_timeout=given.host_timeout,
         wait_timeout=given.wait_timeout,
         max_duration=given.max_duration,
-        rules=tuple(types.Rule(rule.log, rule.exit, rule.do) for rule in given.rules),
+        rules=tuple(Rule(rule.log, rule.exit, rule.do) for rule in given.rules),
     )

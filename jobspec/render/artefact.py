@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from jobctl.jobspec.plan.types import Generation, Node, Plan, Service
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.environment import compose_template, shell_template
 from jobctl.jobspec.render.launcher import launcher

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
-from jobctl.jobspec.plan.types import Alone, Generation, Node, Plan
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Generation
+from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.planner.kubernetes import main_name
 from jobctl.jobspec.render import operators
 from jobctl.jobspec.render.errors import RenderError

@@ -8,7 +8,8 @@ from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec.plan.types import Generation, Launch
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Launch
 
 
 def launch_json(launch: Launch) -> str:

@@ -16,7 +16,7 @@ from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.goodput import Share, Use
 from jobctl.jobspec.report.incidents import Incident, Stack
-from jobctl.jobspec.report.layout import Clock, Mark, Scale, cut, duration, percent, ticks
+from jobctl.jobspec.report.layout import RunClock, Mark, Scale, cut, duration, percent, ticks
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
 from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, StateSpan
@@ -29,7 +29,7 @@ ROWS = 2000  # states in the table of nodes, the first ones
 def page(story: Story, made: float, zone: tzinfo | None = UTC) -> str:
     """Return the page of a story, made at `made` (seconds since the epoch), with the times of day of `zone` (None: here)."""
     scale = Scale(story.begin, max(story.end, story.begin + 1.0))
-    clock = Clock(story.begin, zone)
+    clock = RunClock(story.begin, zone)
     shown = _shown_nodes(story.nodes)
     return html_template("report.html.j2").render(
         story=story,
@@ -158,7 +158,7 @@ class _Row:
     moves: tuple[Mark, ...]
 
 
-def _row(line: NodeLine, scale: Scale, clock: Clock) -> _Row:
+def _row(line: NodeLine, scale: Scale, clock: RunClock) -> _Row:
     bars = tuple(
         _Bar(_known(span.state), 10 * scale.at(span.begin), 10 * scale.width(span.begin, span.end), _title(span, clock))
         for span in sorted(line.spans, key=lambda span: span.state in TROUBLE)  # what is drawn last is on top
@@ -166,7 +166,7 @@ def _row(line: NodeLine, scale: Scale, clock: Clock) -> _Row:
     return _Row(line.node, " → ".join(_few(line.hosts)), bars, tuple(_moves(line, scale)))
 
 
-def _table(line: NodeLine, clock: Clock) -> Iterator[tuple[int, str, str, str, str, str]]:
+def _table(line: NodeLine, clock: RunClock) -> Iterator[tuple[int, str, str, str, str, str]]:
     """Yield the states of a node as text: node, from when, for how long, what, where, what was told."""
     for span in line.spans:
         times = clock.since(span.begin), duration(span.end - span.begin)
@@ -185,7 +185,7 @@ def _moves(line: NodeLine, scale: Scale) -> Iterator[Mark]:
         last = span.host or last
 
 
-def _title(span: StateSpan, clock: Clock) -> str:
+def _title(span: StateSpan, clock: RunClock) -> str:
     where = f" on {span.host}" if span.host else ""
     generation = f", generation {span.generation}" if span.generation else ""
     head = f"{span.state}{where}{generation}: {clock.since(span.begin)}, for {duration(span.end - span.begin)}"
@@ -243,7 +243,7 @@ _OUTCOMES = {
 }
 
 
-def _failure(number: int, failure: Incident, clock: Clock) -> _Told:
+def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
     times = (failure.detected, failure.stopped, failure.running, failure.training)
     return _Told(
         number=number,
@@ -265,6 +265,6 @@ def _who(stack: Stack) -> str:
     return ", ".join(stack.who) + (f" and {stack.more} more" if stack.more else "")
 
 
-def _event(event: Event, clock: Clock) -> tuple[str, str, str, str]:
+def _event(event: Event, clock: RunClock) -> tuple[str, str, str, str]:
     text = event.message or json.dumps(dict(event.details), ensure_ascii=False)
     return clock.time(event.at), clock.since(event.at), event.kind, cut(text)

@@ -25,7 +25,7 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class RunClock:
     """Times as text: of day, and since the run began."""
 
     begin: float

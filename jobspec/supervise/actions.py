@@ -13,7 +13,8 @@ from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import Pending
-from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
@@ -26,7 +27,7 @@ NOBODY: Failures = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ActionOutcome:
     """What became of a decision: whether all of it could be done, and the generation that has begun."""
 
     complete: bool = True
@@ -48,7 +49,7 @@ class Actions:
         self.unfit = Unfit()
         self._failed: dict[str, str] = {}  # what hosts could not do, as last said
 
-    def apply(self, decision: Decision, now: Observed) -> Outcome:
+    def apply(self, decision: Decision, now: Observed) -> ActionOutcome:
         """Carry a decision out. Raises DeployError, PlanError."""
         match decision:
             case Succeed():
@@ -72,7 +73,7 @@ class Actions:
                 return self._change(decision, now)
             case Repair():
                 return self._execute(now, decision)
-        return Outcome()
+        return ActionOutcome()
 
     def _execute(
         self,
@@ -81,14 +82,14 @@ class Actions:
         failed: Failures = NOBODY,
         plan: Plan | None = None,
         adopt: Callable[[], None] = lambda: None,
-    ) -> Outcome:
+    ) -> ActionOutcome:
         """Begin the generation that was decided, or complete the current one.
 
         `plan`: another than the job's, which `adopt` makes the job's.
         """
         plan = plan or self.deployer.plan
         if plan is None:
-            return Outcome()
+            return ActionOutcome()
         anew = decision.cause if isinstance(decision, Restart | Grow | Change) else None
         restart = decision if isinstance(decision, Restart) else None
         want = wanted(
@@ -117,9 +118,9 @@ class Actions:
         if generation is not None:
             self._failed.clear()
             self.recorder.generation(generation, generation.number, str(anew), done.at)
-        return Outcome(generation is not None if anew else not done.failed, generation)
+        return ActionOutcome(generation is not None if anew else not done.failed, generation)
 
-    def _change(self, decision: Change, now: Observed) -> Outcome:
+    def _change(self, decision: Change, now: Observed) -> ActionOutcome:
         """Make a change that a command has left behind: half done, or not begun."""
         job, pending = self.deployer.job, self.pending
         if pending is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess, describe_failure
-from jobctl.jobspec.plan.types import Failure
+from jobctl.jobspec.plan.recovery import Failure
 
 Event = tuple[str, str, dict[str, Any]]
 

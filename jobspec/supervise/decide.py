@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from jobctl.jobspec.deploy.model.liveness import MARGIN
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
-from jobctl.jobspec.plan.types import Failure, Generation, Recovery
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import (
     NOTHING_KNOWN,
     Change,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobctl.jobspec.plan.types import Failure
+from jobctl.jobspec.plan.recovery import Failure
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from jobctl.jobspec.launcher.restart_policy import (
     matches,
     without_progress,
 )
-from jobctl.jobspec.plan.types import Failure, Recovery, Rule
+from jobctl.jobspec.plan.recovery import Failure, Recovery, Rule
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Rejoin, Restart
 
 # Failures settle for this long, so that the first of several is taken for the cause, not the first one seen. When they

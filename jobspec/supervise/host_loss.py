@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, phase
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.types import Failure, Recovery
+from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decisions import Decision, GiveUp, Restart, Wait, World
 from jobctl.jobspec.supervise.failures import SAME_HOST, fails_again, judge, matching_rule, newest_step
 

@@ -8,7 +8,7 @@ from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.observed import Observed, failure_words
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.types import Generation
+from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.supervise.changes import changes, failure_details
 from jobctl.jobspec.supervise.decisions import Restart
 

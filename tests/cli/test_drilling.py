@@ -16,7 +16,7 @@ from jobctl.console import Failed
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.options import Format
 
 

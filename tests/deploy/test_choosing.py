@@ -9,8 +9,8 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.generations import choose_generation
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
-from jobctl.jobspec.plan.types import Checkpoint, Generation, Plan, Rendezvous
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Generation
+from jobctl.jobspec.plan.types import Checkpoint, Plan, Rendezvous
 
 from .test_executor import TWO
 

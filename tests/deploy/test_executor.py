@@ -12,8 +12,9 @@ from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Checkpoint, Failure, Generation, HostRef, Node, Plan
+from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.types import Checkpoint, HostRef, Node, Plan
 
 from .test_reconcile import PLAN
 

@@ -12,7 +12,8 @@ from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Failure, HostRef, Plan
+from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
 

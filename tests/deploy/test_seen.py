@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
-from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 
 HOMES = {0: "a", 1: "b"}
 MEMBERS = tuple(Member(node, node, ("trainer",), host, host, 1) for node, host in HOMES.items())

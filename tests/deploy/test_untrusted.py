@@ -34,7 +34,8 @@ from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
 from jobctl.jobspec.deploy.transport.base import Result as Done
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.types import Alone, Failure, Generation, Member, RendezvousPoint, Rule
+from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.recovery import Failure, Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.views.status import _json as status_of

@@ -17,8 +17,8 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.ssh import Ssh
-from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Generation, Plan
+from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.render.artefact import Artefact, control_json, render
 from jobctl.jobspec.spec.hosts import Host

@@ -133,7 +133,7 @@ def bashrc(fleet: Fleet, text: str) -> Iterator[Ssh]:
 
 def test_what_a_login_prints_is_not_taken_for_a_commands_words(hosts: Fleet) -> None:
     with bashrc(hosts, "echo Welcome; printf 'no end of line'; echo 'Have fun' >&2; sleep 0.1\n") as transport:
-        transport.reach_out()
+        transport.preconnect()
         assert transport.run(["sh", "-c", "echo out; echo err >&2"]) == Result(0, b"out\n", b"err\n")
         assert transport.run(["sh", "-c", "cat; echo err >&2; exit 3"], b"in") == Result(3, b"in", b"err\n")
         channel = transport.dial(["echo", "dialled"])
@@ -160,7 +160,7 @@ def test_a_forced_command_may_print_around_what_it_runs(hosts: Fleet) -> None:
 def test_a_login_that_runs_no_command(hosts: Fleet, early: bool) -> None:
     with bashrc(hosts, "echo 'Maintenance tonight'; exit 0\n") as transport:
         if early:
-            transport.reach_out()
+            transport.preconnect()
         code, message = refused(transport)
         assert (code, "exit code 0; it printed `Maintenance tonight`" in message) == ("login-ends", True)
         with pytest.raises(HostError, match="its login ends before it runs a command"):
@@ -221,7 +221,7 @@ def test_a_unix_socket_there(transport: Transport) -> None:
 
 
 def test_a_host_that_is_reached_out_for_early_is_there(transport: Transport) -> None:
-    transport.reach_out()
+    transport.preconnect()
     assert transport.run(["true"]).code == 0
 
 
@@ -237,7 +237,7 @@ def test_what_there_is_to_say_is_sent_at_once(hosts: Fleet) -> None:
 
 def test_what_went_wrong_with_an_early_connection_is_said_at_the_first_use(hosts: Fleet, tmp_path: Path) -> None:
     transport = ssh(hosts, config=config(hosts, tmp_path, UserKnownHostsFile=str(tmp_path / "known")))
-    transport.reach_out()
+    transport.preconnect()
     assert refused(transport) == ("host-key-unknown", "h1: its host key is not known here")
 
 
@@ -251,7 +251,7 @@ def test_what_was_begun_early_is_used_once_and_closed(hosts: Fleet, used: bool) 
     before: set[str] = set()
     before = there()
     transport = ssh(hosts)
-    transport.reach_out()
+    transport.preconnect()
     if used:  # at once: it is waited for, and no second shell begun
         transport.run(["true"])
     early = eventually(there)

@@ -12,13 +12,15 @@ from jobctl.jobspec import planner
 from jobctl.jobspec.plan.generation import (
     FIRST_PORT,
     PORTS,
+    Member,
+    RendezvousPoint,
     first_generation,
     next_generation,
     next_port,
     port_of,
 )
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
-from jobctl.jobspec.plan.types import HostRef, Member, Plan, RendezvousPoint, Slot
+from jobctl.jobspec.plan.types import HostRef, Plan, Slot
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.planner.placement import local_hosts

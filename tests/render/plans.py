@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec import planner
+from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.types import (
     Checkpoint,
     Code,
@@ -18,7 +19,6 @@ from jobctl.jobspec.plan.types import (
     Mount,
     Node,
     Plan,
-    Recovery,
     Rendezvous,
     Service,
     Slot,

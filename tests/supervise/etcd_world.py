@@ -19,7 +19,7 @@ from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import Keeper
 from jobctl.jobspec.launcher.pipe import Kept
-from jobctl.jobspec.plan.types import Alone, Generation
+from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
 from .world import DT, Bugs, Host, Launcher, Sim

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
-from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint, Rule
+from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.recovery import Failure, Recovery, Rule
 from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
-from jobctl.jobspec.plan.types import Generation
+from jobctl.jobspec.plan.generation import Generation
 
 from .test_loss import GENERATION
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.control import Control, Ledger, begun_alone, newest, parse_control
 from jobctl.jobspec.deploy.model.liveness import MARGIN, FailureDetector, tick_of
-from jobctl.jobspec.plan.types import Alone, Generation, Rule
+from jobctl.jobspec.plan.generation import Alone, Generation
+from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
 
 from .test_loss import GENERATION, failed

@@ -18,7 +18,8 @@ from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Led
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.plan.types import Failure, Generation, Member, Recovery, RendezvousPoint
+from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.pauses import UNFIT

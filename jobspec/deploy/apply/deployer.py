@@ -19,7 +19,8 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Node, Plan
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
@@ -126,7 +127,7 @@ class Deployer(Handle, Protocol):
     def inventory(self) -> Inventory | None:
         """Return the hosts that it was made for, and how they are reached; None on this machine."""
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """Connect in the background: there is something else to do first. What comes of it shows at the first use."""
 
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:

@@ -18,8 +18,9 @@ from jobctl.jobspec.deploy.model.errors import AWAY
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS
-from jobctl.jobspec.plan.types import Alone, Failure, Generation, Node, Plan
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Generation
+from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.types import Node, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.plan.generation import first_generation, next_generation, next_port, with_ports
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation, first_generation, next_generation, next_port, with_ports
+from jobctl.jobspec.plan.types import Node, Plan
 
 
 def choose_generation(

@@ -13,7 +13,8 @@ from jobctl.jobspec.deploy.kubernetes.kinds import PADDLE_JOB, QUEUE_LABEL, Obje
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
-from jobctl.jobspec.plan.types import Failure, Plan
+from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.marks import OWNER, ROLE, annotation_of, label_of
 
 _ORDER = ("trainer", "server", "scheduler")  # of nodes, where no plan says another

@@ -13,8 +13,9 @@ from typing import Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.launcher.control import age_of
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.serial import load
-from jobctl.jobspec.plan.types import Failure, Generation
 
 T = TypeVar("T")
 

@@ -57,7 +57,7 @@ def load_inventory(data: object) -> Inventory:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A Reach as `dump_inventory` writes it."""
+    """An Inventory as `dump_inventory` writes it."""
 
     hosts: tuple[Host, ...]
     ssh_config: str | None

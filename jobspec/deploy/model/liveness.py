@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.model.control import age
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, parse_object
-from jobctl.jobspec.plan.types import Generation
+from jobctl.jobspec.plan.generation import Generation
 
 EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
 COUNT = 0.2  # seconds between two counts of the hosts that are heard

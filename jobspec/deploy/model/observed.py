@@ -12,7 +12,8 @@ from typing import Literal
 
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
-from jobctl.jobspec.plan.types import Failure, Generation
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.recovery import Failure
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
 SHOWN = 4  # nodes that are named one by one where many are waited for

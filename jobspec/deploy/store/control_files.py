@@ -7,7 +7,7 @@ from pathlib import Path
 from jobctl.jobspec.deploy.model.control import Control, Ledger, Unreadable, ledger_json, parse_control
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.files import read_json, write_atomic
-from jobctl.jobspec.plan.types import Generation
+from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.render.payload import control_json
 
 

@@ -69,7 +69,7 @@ class Fleet:
     def connect(self) -> None:
         """Connect to the hosts that are asked first, in the background."""
         for host_job in itertools.islice(self.host_jobs.values(), AT_ONCE):
-            host_job.transport.reach_out()
+            host_job.transport.preconnect()
 
     def close(self) -> None:
         """Close all connections."""

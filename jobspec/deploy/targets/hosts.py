@@ -28,7 +28,8 @@ from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Hosts:
         """Say whether a host has a work directory of the job, as last observed."""
         return any(seen.there for seen in self.fleet.seen.values())
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """Connect to the hosts that are asked first, in the background: there is something else to do before."""
         # Docker's SDK imports paramiko too, and threads that do so at the same time may see half of it.
         import fabric

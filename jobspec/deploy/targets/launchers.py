@@ -19,7 +19,8 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import control_json
 
 START_TIMEOUT = 60.0  # seconds within which a started launcher reports

@@ -44,8 +44,8 @@ from jobctl.jobspec.deploy.targets.local_feed import LocalFeed
 from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers, launcher_hash, port_is_free, script_name
 from jobctl.jobspec.deploy.targets.local_services import HOST, LocalServices, script_hash
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
-from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.types import Generation, Node, Plan
+from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
 
 
@@ -68,7 +68,7 @@ class Local:
         """This machine."""
         return (HOST,)
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """There is nothing to connect to."""
 
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:

@@ -71,7 +71,7 @@ class Transport(Protocol):
     def host(self) -> str:
         """The host's name in the hosts file."""
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """Connect in the background; what comes of it shows at the first use."""
 
     def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:

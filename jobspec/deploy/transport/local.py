@@ -48,7 +48,7 @@ class LocalTransport:
         """The host's name in the hosts file."""
         return self._name
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """There is nothing to connect to."""
 
     def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:

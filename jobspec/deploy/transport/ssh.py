@@ -101,12 +101,12 @@ class Ssh:
         """Start a command in a session of its own; what its channel gives is the command's from the first byte on."""
         return self._past_login(_begin(self._open(), argv, min(timeout, CONNECT_TIMEOUT)), timeout)
 
-    def reach_out(self) -> None:
+    def preconnect(self) -> None:
         """Connect and start a shell in the background; what comes of it shows at the first use, which waits for it."""
         self._early = Future()
-        threading.Thread(target=self._reach_out, args=(self._early,), daemon=True).start()
+        threading.Thread(target=self._preconnect, args=(self._early,), daemon=True).start()
 
-    def _reach_out(self, early: Future[fabric.Connection]) -> None:
+    def _preconnect(self, early: Future[fabric.Connection]) -> None:
         connection = None
         try:
             import paramiko

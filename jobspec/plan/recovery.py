@@ -1,0 +1,56 @@
+"""What is done about failures, and what is kept of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What to do about a failure whose exit code or last log lines match; `hint` is a remedy for people."""
+
+    log: str | None
+    exit: int | None
+    do: Literal["fail", "restart", "exclude_host"]
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a generation ended: the process (or launcher) that failed first.
+
+    `at` is seconds since the epoch, `progress` the job's step number then, `ran` how many seconds the
+    generation had run. `rank` is None where the node as a whole failed. `alike` has rank and exit code of all
+    processes of the generation that ended badly by themselves: a bug fails on many ranks, in any order. `alone`: the
+    generation went on, and the node joined it again.
+    """
+
+    generation: int
+    at: float
+    node: int
+    host: str
+    rank: int | None
+    exit_code: int | None
+    kind: str
+    progress: int | None
+    ran: float
+    log: str | None = None
+    tail: tuple[str, ...] = ()
+    reason: str | None = None
+    alike: tuple[tuple[int, int], ...] = ()
+    alone: bool = False
+    role: str = "trainer"  # whose rank it is
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The policy of the supervisor; durations are seconds, None means for ever (or, for `window`, the whole run)."""
+
+    max_restarts: int
+    window: float | None
+    on_host_loss: Literal["replace", "shrink", "wait", "fail"]
+    host_timeout: float
+    wait_timeout: float | None
+    max_duration: float | None
+    rules: tuple[Rule, ...]

@@ -1,0 +1,133 @@
+"""Files, classes and functions stay small enough to be read at once, and each class has a name of its own.
+
+What is larger is listed, with the size that it may have and the reason. The list may only shrink.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FILE, CLASS, FUNCTION, PARAMETERS = (
+    400,
+    300,
+    40,
+    6,
+)  # lines, lines, lines without the docstring, parameters without `self`
+
+LARGE = {
+    "jobspec/deploy/host/host_job.py": (
+        455,
+        "all that is done with a job on one host, in one class; to be divided like Fleet",
+    ),
+    "jobspec/deploy/host/host_job.py HostJob": (343, "as above"),
+    "jobspec/deploy/kubernetes/podlogs.py": (
+        407,
+        "one thread, its queue and its offsets, of which each needs the others",
+    ),
+    "jobspec/deploy/kubernetes/problems.py _told": (41, "a chain of `if`, one for each answer of an API server"),
+    "jobspec/deploy/kubernetes/seen.py": (429, "what pods and jobs tell, in one place; to be divided by kind"),
+    "jobspec/deploy/model/host_state.py merge": (
+        46,
+        "one pass over what all hosts say, in the order of what counts more",
+    ),
+    "jobspec/deploy/transport/ssh_problems.py explain": (83, "a table of errors: cause and remedy of each"),
+    "jobspec/frameworks/paddle.py": (446, "all knowledge of one framework is in one file"),
+    "jobspec/launcher/agent.py Launcher": (309, "the loop of the launcher; it is divided together with its messages"),
+    "jobspec/report/html.py": (422, "one page, each function a part of it"),
+    "jobspec/spec/source.py": (411, "the reader of YAML; its parts share the places of nodes"),
+    "jobspec/supervise/decide.py decide": (46, "the order of all decisions, which has to be read as one"),
+    "jobspec/supervise/loop.py": (437, "the loop, and what each decision does"),
+    "jobspec/supervise/loop.py Supervisor": (364, "as above; its flags are to become a state of their own"),
+    "jobspec/supervise/loop.py _act": (41, "a row for each kind of decision"),
+    "jobspec/supervise/loop.py _execute": (41, "one attempt: lock, change, write down"),
+    "cli/bringup.py _apply": (50, "it goes to jobspec/operations"),
+    "cli/jobs.py": (406, "it goes to jobspec/operations"),
+}
+MANY_PARAMETERS = {
+    "cli/preflight.py check_job": (7, "the options of `check`"),
+    "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),
+    "jobspec/deploy/apply/executor.py _next": (7, "as above"),
+    "jobspec/deploy/apply/generations.py choose_generation": (7, "as above"),
+    "jobspec/deploy/kubernetes/api.py _send": (7, "a request, as the client takes it"),
+    "jobspec/launcher/failure.py __init__": (7, "the fields of a record; dataclasses cost the launcher time to start"),
+}
+COMMANDS = "cli/commands/"  # Typer reads a command's options from its parameters, so these may be many and long
+PLAN, SPEC = "jobspec/plan/", "jobspec/spec/"  # what the plan makes of a part of the spec is called as that part
+# Joined, the launcher is a program that runs alone: it has its own of what stands for the same on this side.
+ALONE = "jobspec/launcher/"
+
+
+def _sources() -> Iterator[tuple[str, str, ast.AST]]:
+    for folder in ("cli", "jobspec"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text()
+            yield path.relative_to(ROOT).as_posix(), text, ast.parse(text)
+
+
+def _lines(node: ast.ClassDef | ast.FunctionDef) -> int:
+    first = node.body[0]
+    has_docstring = ast.get_docstring(node, clean=False) is not None and isinstance(node, ast.FunctionDef)
+    docstring = (first.end_lineno or 0) - first.lineno + 1 if has_docstring else 0
+    return (node.end_lineno or 0) - node.lineno + 1 - docstring
+
+
+def _parameters(node: ast.FunctionDef) -> int:
+    names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"])) + bool(node.args.vararg) + bool(node.args.kwarg)
+
+
+def test_what_is_larger_than_a_reader_likes_is_listed() -> None:
+    found = {}
+    for name, text, tree in _sources():
+        if (lines := len(text.splitlines())) > FILE:
+            found[name] = lines
+        for node in ast.walk(tree):
+            most = CLASS if isinstance(node, ast.ClassDef) else FUNCTION
+            if (
+                isinstance(node, ast.ClassDef | ast.FunctionDef)
+                and _lines(node) > most
+                and not name.startswith(COMMANDS)
+            ):
+                found[f"{name} {node.name}"] = _lines(node)
+    assert _off_the_list(found, LARGE) == {}
+
+
+def test_functions_with_many_parameters_are_listed() -> None:
+    found = {
+        f"{name} {node.name}": _parameters(node)
+        for name, _, tree in _sources()
+        if not name.startswith(COMMANDS)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and _parameters(node) > PARAMETERS
+    }
+    assert _off_the_list(found, MANY_PARAMETERS) == {}
+
+
+def _off_the_list(found: dict[str, int], listed: dict[str, tuple[int, str]]) -> dict[str, str]:
+    """Return what is larger than the list allows, and what is listed without need."""
+    larger = {
+        name: f"{size}, not {listed[name][0] if name in listed else 'listed'}"
+        for name, size in found.items()
+        if name not in listed or size > listed[name][0]
+    }
+    return larger | dict.fromkeys(listed.keys() - found.keys(), "not large any more: take it off the list")
+
+
+def test_no_two_classes_have_one_name() -> None:
+    places = defaultdict(list)
+    for name, _, tree in _sources():
+        if name.startswith("jobspec/") and not name.startswith(ALONE):
+            for node in ast.iter_child_nodes(tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(name)
+    several = {name: where for name, where in places.items() if len(where) > 1}
+    pairs = {
+        name
+        for name, (one, *more) in several.items()
+        if len(more) == 1 and one.startswith(PLAN) and more[0].startswith(SPEC)
+    }
+    assert {name: where for name, where in several.items() if name not in pairs} == {}
