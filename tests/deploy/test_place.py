@@ -134,11 +134,14 @@ def test_what_is_erased_leaves_nothing_and_what_is_forgotten_one_node_less(site:
 @pytest.mark.parametrize(
     ("said", "full"),
     [
-        ("room 0 0 100 50", True),
-        ("room 5 0 100 50", True),
-        ("room 5 0 100 50\nroom of root", False),
-        ("room 5 5 100 0", True),
-        ("room 5 5 0 0", False),  # such a file system counts no inodes
+        ("room 90000 0 0 100 50", True),
+        ("room 90000 5 0 100 50", True),
+        ("room 90000 5000 0 100 50\nroom of root", False),
+        ("room 90333 2048 0 25584 25527\nroom of root", True),  # ext4 keeps 2 % for itself, and root cannot write there
+        ("room 9000000 4096 0 100 50\nroom of root", True),  # or 4096 blocks
+        ("room 9000000 4096 4096 100 50\nroom of root", False),
+        ("room 90000 5 5 100 0", True),
+        ("room 90000 5 5 0 0", False),  # such a file system counts no inodes
         ("stat: not found", False),
     ],
 )
