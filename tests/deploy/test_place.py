@@ -156,6 +156,9 @@ def test_a_disk_is_full_without_blocks_or_inodes(said: str, full: bool) -> None:
         (b"Error response from daemon: No such image: a:1", "image-missing"),
         (b"Error response from daemon: could not select device driver", "no-gpu-runtime"),
         (b"write /var/lib/docker: no space left on device", "disk-full"),
+        (b"Cannot connect to the Docker daemon at unix:///d.sock. Is the docker daemon running?", "docker-down"),
+        (b"failed to connect to the docker API at unix:///d.sock; check if the path is correct", "docker-down"),
+        (b'error during connect: Post "http://d.sock/v1.45/containers/create": EOF', "docker-down"),
         (b"something else", "cannot-start"),
     ],
 )

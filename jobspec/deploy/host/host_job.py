@@ -427,7 +427,11 @@ def _pack(artefacts: Iterable[Artefact]) -> bytes:
     return buffer.getvalue()
 
 
+_DOWN = ("docker-down", "`sudo systemctl start docker` there")
 _START_CAUSES = (
+    ("Cannot connect to the Docker daemon", *_DOWN),
+    ("failed to connect to the docker API", *_DOWN),  # Docker 28 and later
+    ("error during connect", *_DOWN),  # it ended in between
     ("is not a docker command", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("unknown shorthand flag", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("No such image", "image-missing", "`pull: missing` pulls it; or load it there with `docker load`"),
