@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import struct
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jobctl.jobspec.launcher.files import last_lines
 
 from .conftest import PATIENCE
 
@@ -124,6 +127,12 @@ def test_the_last_lines_explain(node: Any) -> None:
         "workerlog.0",
     )
     assert (len(found["tail"]), found["tail"][-1]) == (20, "ValueError: the cause")
+
+
+def test_a_progress_bar_is_one_of_the_last_lines(tmp_path: Path) -> None:
+    bar = "".join(f"\rstep {number}/50" for number in range(50))
+    (tmp_path / "log").write_bytes(f"begins\r\n{bar}\nValueError: the cause\n".encode())
+    assert last_lines(str(tmp_path / "log")) == ["begins", "step 49/50", "ValueError: the cause"]
 
 
 def test_output_that_is_no_text_does_not_hurt(node: Any) -> None:
