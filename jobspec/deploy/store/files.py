@@ -61,9 +61,8 @@ class Room(NamedTuple):
 
     def is_used_up(self, *, by_root: bool) -> bool:
         """Say whether nothing more can be written. The last blocks that ext4 counts as free are its own: 2 %, at most 4096."""
-        own = (
-            0 if self.free_for_others else min(self.blocks // 40, 4096)
-        )  # a 40th: `blocks` lacks what it has used itself
+        # A 40th: `blocks` lacks what the file system has used for itself.
+        own = 0 if self.free_for_others else min(self.blocks // 40, 4096)
         no_block = self.free <= own if by_root else self.free_for_others == 0
         return no_block or (self.inodes > 0 and self.free_inodes == 0)
 
