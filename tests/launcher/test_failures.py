@@ -148,6 +148,12 @@ def test_a_process_that_was_killed(node: Any) -> None:
     assert report["processes"][0]["signal"] == 11
 
 
+def test_a_code_that_is_larger_than_any_signals(node: Any) -> None:
+    report = failure(node, command=node.script("import sys; sys.exit(-1)"))
+    assert (report["reason"], report["exit_code"]) == ("rank 0 exited with code 255", 255)
+    assert report["processes"][0]["signal"] is None
+
+
 def test_siblings_of_a_failed_process_end_too(node: Any) -> None:
     script = (
         "import glob, os, sys, time\nrank = os.environ['RANK']\nopen('began-' + rank, 'w').close()\n"
