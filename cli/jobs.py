@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -280,7 +281,8 @@ def say_unused_hosts(checked: Checked, where: Where) -> None:
     """Tell that the target is this machine, although a hosts file lies beside the spec, if nobody has chosen so."""
     unused = checked.files[0].parent / "hosts.txt"
     if where.target is None and where.hosts is None and not in_cluster(where) and unused.is_file():
-        console.say(f"target local: this machine ({unused} lies there unused; --hosts {unused} uses it)")
+        option = f"--hosts {shlex.quote(str(unused))}"
+        console.say(f"target local: this machine ({unused} lies there unused; {option} uses it)")
 
 
 def show_diagnostics(diagnostics: Sequence[Diagnostic], source: Source, stream: Any = None) -> None:

@@ -82,14 +82,16 @@ def note(message: str) -> None:
 
 
 def last_lines(path: str, start: int = 0) -> List[str]:
-    """Return the last lines of a log, as text whatever its bytes are, from byte `start` on."""
+    """Return the last lines of a log, as text whatever its bytes are, from byte `start` on; of a progress bar its last state."""
     try:
         with open(path, "rb") as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(start, file.tell() - TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()
+            text = file.read().decode("utf-8", "replace")
     except OSError:
         return []
+    states = [line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")]
+    lines = "\n".join(states).splitlines()
     return [line[-LONGEST_TAIL:] for line in lines if line.strip()][-TAIL_LINES:]
 
 

@@ -22,6 +22,7 @@ from jobctl.jobspec.launcher.processes import (
     forward,
     kill_descendants,
     prctl,
+    signal_of,
     start_ticks,
 )
 
@@ -298,7 +299,7 @@ class Record:
             guard_why=why,
             state="failed" if code else "exited",
             exit_code=code,
-            signal=code - 128 if code > 128 else None,
+            signal=signal_of(code),
             finished_at=time.time(),
         )
         write_json(self.path, self.fields)

@@ -170,6 +170,11 @@ def signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
+def signal_of(code: int) -> Optional[int]:
+    """Return the signal that an exit code stands for, None for what a program has chosen itself: 255, for example."""
+    return code - 128 if 0 < code - 128 < signal.NSIG else None
+
+
 def signal_name(number: int) -> str:
     """Return a signal's name."""
     try:

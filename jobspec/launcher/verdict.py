@@ -10,7 +10,7 @@ from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.failure import Failure, hint_of
 from jobctl.jobspec.launcher.files import last_lines
 from jobctl.jobspec.launcher.log_files import Lookout
-from jobctl.jobspec.launcher.processes import signal_name
+from jobctl.jobspec.launcher.processes import signal_name, signal_of
 from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Verdict:
         """Return the failure of the framework's launcher: before its processes began, or of its own."""
         tail = self.launcher_lines()
         began = any(p["pid"] for p in self.run.processes)
-        kind = "signal" if code > 128 else "exit" if began else "start"
+        kind = "signal" if signal_of(code) else "exit" if began else "start"
         return Failure(kind, None, None, code, "launch.log", at, tail)
 
     def launcher_lines(self) -> List[str]:

@@ -16,7 +16,7 @@ from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
 from jobctl.jobspec.report.goodput import Share, Use
 from jobctl.jobspec.report.incidents import Incident, Stack
-from jobctl.jobspec.report.layout import RunClock, Mark, Scale, cut, duration, percent, ticks
+from jobctl.jobspec.report.layout import Mark, RunClock, Scale, cut, duration, percent, ticks
 from jobctl.jobspec.report.report import Story
 from jobctl.jobspec.report.runs import Event
 from jobctl.jobspec.report.timeline import TROUBLE, NodeLine, StateSpan

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -254,6 +255,12 @@ def test_a_hosts_file_that_is_not_used_is_told(jobctl: Any, command: str) -> Non
     told = "target local: this machine (hosts.txt lies there unused; --hosts hosts.txt uses it)\n"
     assert told in jobctl(command).err
     assert told not in jobctl(command, "--target", "local").err
+
+
+def test_a_path_in_what_is_printed_is_quoted_for_a_shell(jobctl: Any) -> None:
+    shutil.copytree(".", "my job")
+    Path("my job", "hosts.txt").write_text("a\n")
+    assert "--hosts 'my job/hosts.txt' uses it" in jobctl("validate", "my job/job.yaml").err
 
 
 def test_no_artefact_holds_another_nodes_address(jobctl: Any) -> None:

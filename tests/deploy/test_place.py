@@ -134,11 +134,14 @@ def test_what_is_erased_leaves_nothing_and_what_is_forgotten_one_node_less(host_
 @pytest.mark.parametrize(
     ("said", "full"),
     [
-        ("room 0 0 100 50", True),
-        ("room 5 0 100 50", True),
-        ("room 5 0 100 50\nroom of root", False),
-        ("room 5 5 100 0", True),
-        ("room 5 5 0 0", False),  # such a file system counts no inodes
+        ("room 90000 0 0 100 50", True),
+        ("room 90000 5 0 100 50", True),
+        ("room 90000 5000 0 100 50\nroom of root", False),
+        ("room 90333 2048 0 25584 25527\nroom of root", True),  # ext4 keeps 2 % for itself, and root cannot write there
+        ("room 9000000 4096 0 100 50\nroom of root", True),  # or 4096 blocks
+        ("room 9000000 4096 4096 100 50\nroom of root", False),
+        ("room 90000 5 5 100 0", True),
+        ("room 90000 5 5 0 0", False),  # such a file system counts no inodes
         ("stat: not found", False),
     ],
 )
@@ -153,6 +156,9 @@ def test_a_disk_is_full_without_blocks_or_inodes(said: str, full: bool) -> None:
         (b"Error response from daemon: No such image: a:1", "image-missing"),
         (b"Error response from daemon: could not select device driver", "no-gpu-runtime"),
         (b"write /var/lib/docker: no space left on device", "disk-full"),
+        (b"Cannot connect to the Docker daemon at unix:///d.sock. Is the docker daemon running?", "docker-down"),
+        (b"failed to connect to the docker API at unix:///d.sock; check if the path is correct", "docker-down"),
+        (b'error during connect: Post "http://d.sock/v1.45/containers/create": EOF', "docker-down"),
         (b"something else", "cannot-start"),
     ],
 )

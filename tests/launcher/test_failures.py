@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import struct
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from jobctl.jobspec.launcher.files import last_lines
 
 from .conftest import PATIENCE
 
@@ -126,6 +129,12 @@ def test_the_last_lines_explain(node: Any) -> None:
     assert (len(found["tail"]), found["tail"][-1]) == (20, "ValueError: the cause")
 
 
+def test_a_progress_bar_is_one_of_the_last_lines(tmp_path: Path) -> None:
+    bar = "".join(f"\rstep {number}/50" for number in range(50))
+    (tmp_path / "log").write_bytes(f"begins\r\n{bar}\nValueError: the cause\n".encode())
+    assert last_lines(str(tmp_path / "log")) == ["begins", "step 49/50", "ValueError: the cause"]
+
+
 def test_output_that_is_no_text_does_not_hurt(node: Any) -> None:
     report = failure(node, command=["sh", "-c", r"printf '\377\376\000bad\n'; exit 1"])
     assert report["failure"]["tail"] == ["\ufffd\ufffd\x00bad"]
@@ -137,6 +146,12 @@ def test_a_process_that_was_killed(node: Any) -> None:
     report = failure(node, command=["sh", "-c", "kill -SEGV $$"])
     assert (report["reason"], report["exit_code"]) == ("rank 0 was killed by SIGSEGV", 139)
     assert report["processes"][0]["signal"] == 11
+
+
+def test_a_code_that_is_larger_than_any_signals(node: Any) -> None:
+    report = failure(node, command=node.script("import sys; sys.exit(-1)"))
+    assert (report["reason"], report["exit_code"]) == ("rank 0 exited with code 255", 255)
+    assert report["processes"][0]["signal"] is None
 
 
 def test_siblings_of_a_failed_process_end_too(node: Any) -> None:

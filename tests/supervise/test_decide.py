@@ -84,11 +84,12 @@ def test_a_process_fails() -> None:
     assert decide(seen, POLICY, NOW) == Restart("node 1: rank 1 exited with code 7", failure(), 0.0)
 
 
-def test_a_killed_process_is_told_by_its_signal() -> None:
-    seen = job(node(0), node(1, "failed", failure=failure(exit_code=137, kind="signal")))
+@pytest.mark.parametrize(("code", "words"), [(137, "was killed by SIGKILL"), (255, "exited with code 255")])
+def test_a_killed_process_is_told_by_its_signal(code: int, words: str) -> None:
+    seen = job(node(0), node(1, "failed", failure=failure(exit_code=code, kind="signal")))
     decision = decide(seen, POLICY, NOW)
     assert isinstance(decision, Restart)
-    assert decision.cause == "node 1: rank 1 was killed by SIGKILL"
+    assert decision.cause == f"node 1: rank 1 {words}"
 
 
 @pytest.mark.parametrize("kind", ["fenced", "hang", "host", "launcher", "lost", "process"])

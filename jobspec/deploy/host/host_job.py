@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.observed import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
-from jobctl.jobspec.deploy.store.files import told_of
+from jobctl.jobspec.deploy.store.files import Room, told_of
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport, checked, problem, put
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
@@ -404,13 +404,10 @@ class _Reader:
 
 
 def is_full(said: str) -> bool:
-    """Say whether OBSERVE found no room left for us: no free block, or no free inode where inodes are counted."""
+    """Say whether OBSERVE found no room left for us."""
     rooms = [line.split()[1:] for line in said.splitlines() if line.startswith("room ")]
-    numbers = next(([int(word) for word in words] for words in rooms if len(words) == 4 and words[0].isdigit()), None)
-    if numbers is None:
-        return False
-    free, for_others, inodes, free_inodes = numbers
-    return (free if ["of", "root"] in rooms else for_others) == 0 or (inodes > 0 and free_inodes == 0)
+    numbers = next(([int(word) for word in words] for words in rooms if len(words) == 5 and words[0].isdigit()), None)
+    return numbers is not None and Room(*numbers).is_used_up(by_root=["of", "root"] in rooms)
 
 
 def _node(path: PurePosixPath) -> int | None:
@@ -429,7 +426,11 @@ def _pack(artefacts: Iterable[Artefact]) -> bytes:
     return buffer.getvalue()
 
 
+_DOWN = ("docker-down", "`sudo systemctl start docker` there")
 _START_CAUSES = (
+    ("Cannot connect to the Docker daemon", *_DOWN),
+    ("failed to connect to the docker API", *_DOWN),  # Docker 28 and later
+    ("error during connect", *_DOWN),  # it ended in between
     ("is not a docker command", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("unknown shorthand flag", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
     ("No such image", "image-missing", "`pull: missing` pulls it; or load it there with `docker load`"),

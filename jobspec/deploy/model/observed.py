@@ -345,7 +345,7 @@ def failure_words(failure: Failure) -> str:
         return failure.reason or (LAUNCHER_KILLED if failure.kind == "launcher" else failure.kind)
     kind = "rank" if failure.role == "trainer" else failure.role
     who = "a process" if failure.rank is None else f"{kind} {failure.rank}"
-    if failure.exit_code > 128:
+    if 0 < failure.exit_code - 128 < signal.NSIG:  # 255 is what programs choose themselves
         return f"{who} was killed by {_signal_name(failure.exit_code - 128)}"
     return f"{who} exited with code {failure.exit_code}"
 

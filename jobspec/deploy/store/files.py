@@ -9,7 +9,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobctl.jobspec.deploy.model.untrusted import parse_object
 
@@ -50,14 +50,31 @@ def write_json(path: Path, value: object, mode: int = 0o644) -> None:
     write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode)
 
 
+class Room(NamedTuple):
+    """What a file system says that it has, in blocks and inodes; `inodes` is 0 where it does not count them."""
+
+    blocks: int
+    free: int
+    free_for_others: int  # than root
+    inodes: int
+    free_inodes: int
+
+    def is_used_up(self, *, by_root: bool) -> bool:
+        """Say whether nothing more can be written. The last blocks that ext4 counts as free are its own: 2 %, at most 4096."""
+        # A 40th: `blocks` lacks what the file system has used for itself.
+        own = 0 if self.free_for_others else min(self.blocks // 40, 4096)
+        no_block = self.free <= own if by_root else self.free_for_others == 0
+        return no_block or (self.inodes > 0 and self.free_inodes == 0)
+
+
 def is_full(path: Path) -> bool:
-    """Say whether the disk of `path` has no room left for us: no free block, or no free inode where they are counted."""
+    """Say whether the disk of `path` has no room left for us."""
     try:
         found = os.statvfs(path)
     except OSError:
         return False
-    free = found.f_bfree if os.geteuid() == 0 else found.f_bavail
-    return free == 0 or (found.f_files > 0 and found.f_ffree == 0)
+    room = Room(found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree)
+    return room.is_used_up(by_root=os.geteuid() == 0)
 
 
 def append_line(path: Path, line: str) -> None:
