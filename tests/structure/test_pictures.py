@@ -1,0 +1,24 @@
+"""The pictures of the documentation are small, and say nothing about the machine that made them (docs/images/make.py)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PICTURES = [
+    path for path in (Path(__file__).parents[2] / "docs" / "images").iterdir() if path.suffix in (".svg", ".png")
+]
+LARGEST = 200_000  # bytes
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.name)
+def test_a_picture_is_small_and_names_no_place(picture: Path) -> None:
+    content = picture.read_bytes()
+    assert len(content) <= LARGEST
+    assert re.findall(rb"/(?:root|home|tmp|Users|var|work)/[\w./-]*", content) == []
+
+
+def test_there_are_pictures() -> None:
+    assert {path.name for path in PICTURES} >= {"session.svg", "report.png"}
