@@ -17,6 +17,7 @@ from jobctl.jobspec.importing.names import is_secret, job_name, looks_secret
 from jobctl.jobspec.importing.python import python
 from jobctl.jobspec.importing.shell import Command, read_script
 from jobctl.jobspec.importing.words import literal, needed, shown
+from jobctl.jobspec.spec.frameworks import NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +310,7 @@ def _no_launcher(launches: Sequence[Launch]) -> ImportProblem:
         command = _source(replace(first, source=""))
         return ImportProblem(
             f"nothing says which framework `{command}` uses",
-            "add `--framework torch`, paddle or mindspore; jobctl will start a process on each device",
+            f"add `--framework` with its name ({NAMES}); jobctl will start a process on each device",
             first.line,
         )
     if first.container is not None and not first.argv:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import short
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
+from jobctl.jobspec.spec.frameworks import FrameworkName
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import NAME, is_name
 from jobctl.jobspec.spec.part import Part
@@ -83,9 +84,7 @@ class Spec(Part):
         description="The name of the job, unique on its hosts.",
         examples=["resnet"],
     )
-    framework: Literal["torch", "paddle", "mindspore"] = Field(
-        description="The framework that the script uses.", examples=["torch"]
-    )
+    framework: FrameworkName = Field(description="The framework that the script uses.", examples=["torch"])
     mode: Literal["collective", "ps"] = Field(
         default="collective",
         description="`collective`: all processes train alike. `ps`: servers hold the parameters, trainers use them.",
