@@ -37,8 +37,8 @@ _INSTEAD = {
     "LOCAL_WORLD_SIZE": "`devices`",
 }
 
-# By kind of devices. With a GPU that does not work JAX trains on the CPU and says so in one line, unless it is told which
-# platforms it must have; without one it takes any GPU that it sees.
+# By kind of devices. Unless JAX is told which platforms it must have, it trains on the CPU where a GPU does not work, and takes
+# any GPU that it sees.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu"}
 _INTERFACE_ENV = {"gpu": ("NCCL_SOCKET_IFNAME",)}
 
