@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -68,7 +69,7 @@ def digits() -> tuple[tuple[Array, Array], tuple[Array, Array]]:
 
 def initial(seed: int) -> State:
     random, state = np.random.default_rng(seed), {}
-    for number, (inputs, outputs) in enumerate(zip(LAYERS, LAYERS[1:], strict=False)):
+    for number, (inputs, outputs) in enumerate(pairwise(LAYERS)):
         scale = math.sqrt(2 / inputs)
         state[f"weight{number}"] = (random.standard_normal((inputs, outputs)) * scale).astype(np.float32)
         state[f"bias{number}"] = np.zeros(outputs, np.float32)

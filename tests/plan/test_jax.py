@@ -9,6 +9,7 @@ import pytest
 
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.frameworks.rules import DEFAULT_RULES
+from jobctl.jobspec.launcher.control import place_of
 from jobctl.jobspec.plan.context import Context
 from jobctl.jobspec.plan.types import Failure, Launch, Plan, Recovery, Slot
 from jobctl.jobspec.planner import planner
@@ -47,6 +48,12 @@ def test_processes_are_started_by_the_launcher_and_meet_at_rank_0() -> None:
     }
     assert dict(given.process_env) == {"JAX_PROCESS_ID": Slot("rank"), "JAX_LOCAL_DEVICE_IDS": Slot("local_rank")}
     assert (given.rank_env, given.interface_env) == (("RANK", "LOCAL_RANK"), ("NCCL_SOCKET_IFNAME",))
+
+
+@pytest.mark.parametrize(("address", "place"), [("10.0.0.1", "10.0.0.1:7"), ("fd00::1", "[fd00::1]:7")])
+def test_where_they_meet_may_be_an_ipv6_address(address: str, place: str) -> None:
+    """JAX waits in vain for one without brackets."""
+    assert place_of({"address": address, "port": 7}) == place
 
 
 def test_a_process_per_node_takes_all_its_devices() -> None:
