@@ -22,8 +22,11 @@ from jobctl.jobspec.plan.types import Need, Rule, Slot, Value
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
 
+# Inherited, these put the coordinator at another port than the one at which the others look for it.
+_SCRUBBED = ("JAX_COORDINATOR_BIND_ADDRESS", "JAX_COORDINATOR_PORT")
 _DECIDED = frozenset(
     (
+        *_SCRUBBED,
         *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS"),
         *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     )
@@ -31,6 +34,7 @@ _DECIDED = frozenset(
 
 _INSTEAD = {
     "JAX_COORDINATOR_ADDRESS": "`rendezvous.port`, with the hosts file,",
+    "JAX_COORDINATOR_PORT": "`rendezvous.port`",
     "JAX_NUM_PROCESSES": "`nodes`, with `devices`,",
     "JAX_LOCAL_DEVICE_IDS": "`devices`",
     "WORLD_SIZE": "`nodes`, with `devices`,",
@@ -90,6 +94,7 @@ class Jax:
             ),
             interface_env=_INTERFACE_ENV.get(spec.devices.kind, ()),
             log_name="workerlog",
+            scrub=_SCRUBBED,
             process_env=(("JAX_PROCESS_ID", Slot("rank")), ("JAX_LOCAL_DEVICE_IDS", own)),
         )
 

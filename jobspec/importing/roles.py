@@ -124,7 +124,10 @@ _ALIKE = {
         "LOCAL_WORLD_SIZE",
         "JAX_COORDINATOR_ADDRESS",
         "JAX_COORDINATOR_PORT",
-        ("JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "WORLD_SIZE", "RANK", "LOCAL_RANK"),
+        (
+            *("JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "JAX_COORDINATOR_BIND_ADDRESS"),
+            *("WORLD_SIZE", "RANK", "LOCAL_RANK"),
+        ),
         device="JAX_LOCAL_DEVICE_IDS",
         platform="JAX_PLATFORMS",
         kinds={"cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "cuda,cpu": "gpu"},
