@@ -1,13 +1,15 @@
 """JAX: one process per device, each started by the shared launcher; they meet at the coordination service of rank 0.
 
-`jax.distributed.initialize()` (jax 0.10, jax/_src/distributed.py) reads JAX_COORDINATOR_ADDRESS and JAX_LOCAL_DEVICE_IDS by
-itself. The number of processes and the rank have no variable of JAX's own: a script passes JAX_NUM_PROCESSES and JAX_PROCESS_ID,
-which are the names of Kubeflow's, too. With all four JAX asks neither Slurm, Open MPI nor Kubernetes, whose numbers are others.
+`jax.distributed.initialize()` (jax 0.10, jax/_src/distributed.py) reads JAX_COORDINATOR_ADDRESS and
+JAX_LOCAL_DEVICE_IDS by itself. The number of processes and the rank have no variable of JAX's own: a script passes
+JAX_NUM_PROCESSES and JAX_PROCESS_ID, which are the names of Kubeflow's, too. With all four JAX asks neither Slurm,
+Open MPI nor Kubernetes, whose numbers are others.
 
-JAX cannot go on without one of its processes, so a failure restarts all of them, in a new generation at a new port. Those that
-are left fail in their next collective, or are aborted (SIGABRT) when the coordination service is gone.
+JAX cannot go on without one of its processes, so a failure restarts all of them, in a new generation at a new port.
+Those that are left fail in their next collective, or are aborted (SIGABRT) when the coordination service is gone.
 
-The preemption service takes SIGTERM for a notice, and the process goes on: whoever wants that sets the variable in `env`.
+The preemption service takes SIGTERM for a notice, and the process goes on: whoever wants that sets the variable in
+`env`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The frameworks, and what the language and its tools have to know of each: one entry each.
 
-What a framework's processes are started with stands in its module in `jobspec/frameworks`, which is called like its entry.
+What a framework's processes are started with stands in its module in `jobspec/frameworks`, which is called like its
+entry.
 """
 
 from __future__ import annotations
