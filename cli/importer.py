@@ -13,10 +13,10 @@ from jobctl.console import Failed
 from jobctl.jobspec.importers.draft import Found, ImportProblem
 from jobctl.jobspec.importers.jobs import ImportContext, import_command, import_text, references
 from jobctl.jobspec.importers.write import hosts_text, spec_text
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.source import MAX_BYTES, BadSource, read_text
-from jobctl.starter import FRAMEWORKS
 
 _COMMAND = "a command stands after `--`: jobctl import -- torchrun train.py"
 

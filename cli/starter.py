@@ -7,19 +7,7 @@ from pathlib import Path
 
 from jobctl.console import Failed
 from jobctl.jobspec.importers.names import fitted
-
-FRAMEWORKS = {
-    "torch": "torchrun starts one process per device; your script calls init_process_group()",
-    "paddle": "paddle.distributed.launch starts one process per device",
-    "mindspore": "a scheduler and one worker process per device",
-}
-
-# Who can change the number of nodes while the job runs, and how.
-_ELASTIC = {
-    "torch": '                # or "2:4" for an elastic job',
-    "paddle": '                # or "2:4" for an elastic job, with `etcd: {managed: {}}`',
-    "mindspore": "",
-}
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName, is_framework
 
 _SPEC = """\
 # A training job for jobctl: `jobctl validate` checks it, `jobctl up` runs it on this machine,
@@ -51,7 +39,7 @@ localhost nodes=2                    # this machine, without SSH; takes both nod
 
 def write_starter(directory: Path, framework: str) -> list[Path]:
     """Write job.yaml and hosts.txt into `directory` and return their paths. Never replaces a file."""
-    if framework not in FRAMEWORKS:
+    if not is_framework(framework):
         raise Failed(f"unknown framework `{framework}`", 2, f"one of {', '.join(FRAMEWORKS)}")
     files = {directory / "job.yaml": _spec(directory, framework), directory / "hosts.txt": _HOSTS}
     taken = [str(path) for path in files if path.exists()]
@@ -63,11 +51,12 @@ def write_starter(directory: Path, framework: str) -> list[Path]:
     return list(files)
 
 
-def _spec(directory: Path, framework: str) -> str:
+def _spec(directory: Path, framework: FrameworkName) -> str:
     name = job_name(directory.resolve().name, getpass.getuser())
     checkpoint = Path.home() / "checkpoints" / name
-    about, elastic = FRAMEWORKS[framework], _ELASTIC[framework]
-    return _SPEC.format(name=name, framework=framework, about=about, checkpoint=checkpoint, elastic=elastic)
+    traits = FRAMEWORKS[framework]
+    elastic = f"{' ' * 16}# {traits.elastic}" if traits.elastic else ""
+    return _SPEC.format(name=name, framework=framework, about=traits.starts, checkpoint=checkpoint, elastic=elastic)
 
 
 def job_name(directory: str, user: str) -> str:

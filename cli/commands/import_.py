@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl.console import command
+from jobctl.jobspec.spec.frameworks import NAMES
 
 
 @command
@@ -37,9 +38,7 @@ def import_(
     ] = None,
     framework: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option(
-            "--framework", help="torch, paddle or mindspore, where the command does not say.", show_default=False
-        ),
+        typer.Option("--framework", help=f"{NAMES}, where the command does not say.", show_default=False),
     ] = None,
 ) -> None:
     """Turn a launch command, a script or a manifest into a spec.

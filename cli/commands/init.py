@@ -10,12 +10,13 @@ import typer
 
 from jobctl import console
 from jobctl.console import command
+from jobctl.jobspec.spec.frameworks import NAMES
 
 
 @command
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write.", show_default=False)] = Path("."),
-    framework: Annotated[str, typer.Option("--framework", help="torch, paddle or mindspore.")] = "torch",
+    framework: Annotated[str, typer.Option("--framework", help=f"{NAMES}.")] = "torch",
 ) -> None:
     """Write a small job.yaml and hosts.txt to start from.
 

@@ -1,6 +1,7 @@
-"""What the planner asks of a framework, and the registry of frameworks.
+"""What the planner asks of a framework.
 
-All knowledge of one framework lives in its one module; nothing else names a framework.
+All knowledge of how one framework is started and recovers lives in its one module. What the language knows of it is its entry in
+`spec/frameworks.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jobctl.jobspec.plan.recovery import Rule
     from jobctl.jobspec.plan.types import Need, Value
     from jobctl.jobspec.spec.model import Spec
 
@@ -86,6 +88,10 @@ class Framework(Protocol):
     def module(self) -> str:
         """The Python module that the interpreter must be able to import."""
 
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What is known of failures that the framework tells of in its own words."""
+
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the roles of a job; nodes are numbered in their order."""
 
@@ -116,13 +122,6 @@ def served(spec: Spec) -> tuple[Role, ...]:
     return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
 
 
-_MODULES = {
-    "torch": "jobctl.jobspec.frameworks.torch",
-    "paddle": "jobctl.jobspec.frameworks.paddle",
-    "mindspore": "jobctl.jobspec.frameworks.mindspore",
-}
-
-
 def framework(name: str) -> Framework:
-    """Return the framework called `name` (a value of the spec's key `framework`)."""
-    return cast("Framework", import_module(_MODULES[name]).FRAMEWORK)
+    """Return the framework called `name` (a value of the spec's key `framework`), which is what its module is called."""
+    return cast("Framework", import_module(f"jobctl.jobspec.frameworks.{name}").FRAMEWORK)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.frameworks import paddle
+from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.plan.recovery import Rule
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 
 # What is known of common failures; the rules of the spec go first. Code that cannot be loaded fails the same each time.
 # Words of the NVIDIA driver and CUDA for hardware that is broken, of NCCL for a host that cannot speak to others.
 DEFAULT_RULES = (
-    *paddle.RULES,
+    *(rule for name in FRAMEWORKS for rule in framework(name).rules),
     # Nothing is wrong with code that cannot save: it fails at the same step each time until there is room again.
     Rule(r"No space left on device|Disk quota exceeded", None, "restart"),
     # Whoever took the port between its choice and its use: the next generation has another.

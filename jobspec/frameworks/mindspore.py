@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start
+from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions
 
@@ -90,6 +91,7 @@ class MindSpore:
     """A scheduler beside the first node, and the workers."""
 
     module: str = "mindspore"
+    rules: tuple[Rule, ...] = ()
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the workers, and the scheduler, which needs no device."""

@@ -131,6 +131,7 @@ class Paddle:
     """paddle.distributed.launch, or role processes with parameter servers."""
 
     module: str = "paddle"
+    rules: tuple[Rule, ...] = RULES
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers, and servers where there are any."""

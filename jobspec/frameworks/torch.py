@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
+from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Torch:
     """torch.distributed.run, or processes of torch.distributed.rpc."""
 
     module: str = "torch"
+    rules: tuple[Rule, ...] = ()
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers, and servers where there are any."""

@@ -19,6 +19,7 @@ from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+from jobctl.jobspec.spec.frameworks import NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +314,7 @@ def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
         command = _source(replace(first, source=""))
         return ImportProblem(
             f"nothing says which framework `{command}` uses",
-            "add `--framework torch`, paddle or mindspore; jobctl will start a process on each device",
+            f"add `--framework` with its name ({NAMES}); jobctl will start a process on each device",
             first.line,
         )
     if first.container is not None and not first.argv:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.command import StartCommand
@@ -13,18 +14,11 @@ from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.launchers import msrun, paddle
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.shell.expand import Read
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 
-# Variables by which processes of a framework know each other.
-_VARIABLES = (
-    ("mindspore", re.compile(r"MS_(ROLE|WORKER_NUM|SCHED_HOST|SCHED_PORT|NODE_ID)")),
-    ("paddle", re.compile(r"PADDLE_\w+|TRAINING_ROLE|FLAGS_selected_\w+")),
-    ("torch", re.compile(r"MASTER_ADDR|MASTER_PORT|WORLD_SIZE|RANK|LOCAL_RANK")),
-)
-_NAMES = (
-    ("paddle", re.compile(r"paddle")),
-    ("mindspore", re.compile(r"mindspore")),
-    ("torch", re.compile(r"torch")),
-)
+_BACKWARDS = tuple(FRAMEWORKS.items())[::-1]  # the most general ones last
+_VARIABLES = tuple((name, re.compile(traits.told)) for name, traits in _BACKWARDS)
+_NAMES = tuple((name, re.compile(traits.named)) for name, traits in _BACKWARDS)
 
 
 def framework(launch: StartCommand) -> str | None:
@@ -47,7 +41,7 @@ def by_imports(launch: StartCommand, read: Read) -> str | None:
     return next((name for name, pattern in _NAMES if pattern.search(imports)), None)
 
 
-_IMPORT = re.compile(r"^\s*(?:import|from)\s+(paddle|mindspore|torch)\b", re.MULTILINE)
+_IMPORT = re.compile(r"^\s*(?:import|from)\s+(\w+)", re.MULTILINE)
 
 
 def by_variables(env: Iterable[str]) -> str | None:
@@ -84,7 +78,7 @@ def find(launches: Sequence[StartCommand], name: str, env: dict[str, str], draft
         hosts = {host.name for launch in launches for host in launch.hosts}
         others = [one.env for one in launches[1:] if not serves(one)]
         return paddle.find_variables(env, draft, others[: (len(others) + 1) // max(1, len(hosts)) - 1])
-    return _torch(launches, env, draft)
+    return _alike(launches, env, draft, name, _ALIKE[name])
 
 
 def _by_mpi(launches: Sequence[StartCommand], total: int, name: str, draft: Draft) -> Seats:
@@ -106,20 +100,73 @@ def _what_runs(launch: StartCommand, draft: Draft) -> None:
         draft.check(f"`{launch.argv[0]}` trains nothing: put `script: train.py` in place of `command` and `per`")
 
 
-def _torch(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft) -> Seats:
-    draft.set("framework", "torch")
-    total = _number(launches[0].env, "WORLD_SIZE") or launches[0].processes or len(launches)
-    local = _number(launches[0].env, "LOCAL_WORLD_SIZE") or launches[0].per_node or _local(launches, total)
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """The variables by which processes that are all alike know how many they are, where they meet, and their own place.
+
+    `host` may hold the port, too; `platform` names the kinds of devices, as `kinds` translates them. Without the variable
+    `device` a process takes all devices that it sees (empty: it takes one).
+    """
+
+    total: str
+    local: str
+    host: str
+    port: str
+    own: tuple[str, ...]
+    device: str = ""
+    platform: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+
+
+_ALIKE = {
+    "torch": _Told("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", ("RANK", "LOCAL_RANK", "NODE_RANK")),
+    "jax": _Told(
+        "JAX_NUM_PROCESSES",
+        "LOCAL_WORLD_SIZE",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_COORDINATOR_PORT",
+        (
+            *("JAX_PROCESS_ID", "JAX_LOCAL_DEVICE_IDS", "JAX_COORDINATOR_BIND_ADDRESS"),
+            *("WORLD_SIZE", "RANK", "LOCAL_RANK"),
+        ),
+        device="JAX_LOCAL_DEVICE_IDS",
+        platform="JAX_PLATFORMS",
+        kinds={"cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "cuda,cpu": "gpu"},
+    ),
+}
+
+
+def _alike(launches: Sequence[StartCommand], env: dict[str, str], draft: Draft, name: str, told: _Told) -> Seats:
+    draft.set("framework", name)
+    first = launches[0]
+    total = _number(first.env, told.total) or first.processes or len(launches)
+    host, port = _meeting(env, told)
+    alone = host is not None and values.loopback(host)  # at such an address nobody from elsewhere is met
+    local = _number(first.env, told.local) or first.per_node or (total if alone else _local(launches, total))
     nodes = max(1, total // local)
     draft.set("nodes", (nodes, nodes))
-    host, number = env.pop("MASTER_ADDR", None), env.pop("MASTER_PORT", None)
-    if host is not None and (name := draft.read(host, str, f"MASTER_ADDR={host}")):
-        draft.name_hosts(values.host_lines([name]))
-    if number is not None and (port := draft.read(number, values.port, f"MASTER_PORT={number}")):
-        draft.set("rendezvous.port", port)
-    for key in ("WORLD_SIZE", "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"):
+    if host is not None and (read := draft.read(host, str, f"{told.host}={host}")):
+        draft.name_hosts(values.host_lines([read]))
+    if port is not None and (number := draft.read(port, values.port, f"{told.port}={port}")):
+        draft.set("rendezvous.port", number)
+    for key in (told.total, told.local, *told.own):
         env.pop(key, None)
-    return Seats(count=local)
+    kind = told.kinds.get(env.get(told.platform, ""))
+    if kind is not None:
+        del env[told.platform]  # jobctl sets it by the kind of devices
+    if told.device and told.device not in first.env and local == 1 and kind != "cpu":
+        draft.check(
+            "jobctl starts a process on each device; one for all devices of a host: `command: [python3, …]` and `per: node`"
+        )
+        return Seats(kind=kind)
+    return Seats(kind=kind, count=local)
+
+
+def _meeting(env: dict[str, str], told: _Told) -> tuple[str | None, str | None]:
+    host, port = env.pop(told.host, None), env.pop(told.port, None)
+    if host is not None and re.fullmatch(r".+:\d+", host):
+        host, _, port = host.rpartition(":")
+    return host, port
 
 
 def _local(launches: Sequence[StartCommand], total: int) -> int:

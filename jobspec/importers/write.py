@@ -10,6 +10,7 @@ from yaml import ScalarNode
 
 from jobctl.jobspec.importers.draft import Found, HostLine
 from jobctl.jobspec.importers.values import span
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.jobspec.spec.source import Loader
 
 # The keys in the order in which people read them; a blank line between groups.
@@ -17,7 +18,7 @@ _GROUPS = (
     ("name", "framework", "mode", "image", "pull", "script", "module", "command", "args", "per", "setup", "code"),
     ("nodes", "devices", "ps", "rendezvous", "etcd"),
     ("checkpoint", "recovery", "stop_grace_period"),
-    ("volumes", "env", "env_file", "secrets", "resources", "network", "container", "torch", "paddle", "mindspore"),
+    ("volumes", "env", "env_file", "secrets", "resources", "network", "container", *FRAMEWORKS),
     ("kubernetes",),
 )
 

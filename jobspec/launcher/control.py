@@ -47,6 +47,12 @@ def of_role(order: Json, role: Optional[str]) -> List[Json]:
     return sorted((m for m in order["members"] if role in m["roles"]), key=lambda m: int(m["rank"]))
 
 
+def place_of(meeting: Json) -> str:
+    """Return address:port of a rendezvous; an IPv6 address stands in brackets."""
+    address = str(meeting["address"])
+    return "%s:%s" % ("[%s]" % address if ":" in address else address, meeting["port"])
+
+
 def endpoints(order: Json, role: Optional[str]) -> List[str]:
     """Return address:port of all processes of a role, in the order of their ranks."""
     return ["%s:%d" % (m["address"], port) for m in of_role(order, role) for port in m.get("ports") or ()]

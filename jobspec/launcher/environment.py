@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import endpoints, etcd_name, fill, of_role
+from jobctl.jobspec.launcher.control import endpoints, etcd_name, fill, of_role, place_of
 from jobctl.jobspec.launcher.network import in_numbers, interface_of, is_scrubbed, pass_by_proxies, port_range
 from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tree
 from jobctl.jobspec.launcher.setup import secret_values
@@ -62,7 +62,7 @@ class Environment:
             "interface": self.launch["interface"] or interface_of(member["address"]) or "",
             "job_size": str(sum(m["nproc"] for m in order["members"])),
             "log_dir": self.folders.logs,
-            "master": "%s:%s" % (meeting["address"], meeting["port"]),
+            "master": place_of(meeting),
             "master_addr": meeting["address"],
             "master_port": str(meeting["port"]),
             "nnodes": str(len(peers)),

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
+from jobctl.jobspec.spec.frameworks import FrameworkName
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import NAME, is_name
 from jobctl.jobspec.spec.parts import (
@@ -83,9 +84,7 @@ class Spec(Part):
         description="The name of the job, unique on its hosts.",
         examples=["resnet"],
     )
-    framework: Literal["torch", "paddle", "mindspore"] = Field(
-        description="The framework that the script uses.", examples=["torch"]
-    )
+    framework: FrameworkName = Field(description="The framework that the script uses.", examples=["torch"])
     mode: Literal["collective", "ps"] = Field(
         default="collective",
         description="`collective`: all processes train alike. `ps`: servers hold the parameters, trainers use them.",

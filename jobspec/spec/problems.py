@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Span, closest, nearest
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS, listed
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
 
@@ -163,7 +164,9 @@ def _name(where: Where) -> str:
 def _missing(source: Source, where: Where) -> Diagnostic:
     above = where[:-1]
     message = f"the key `{where[-1]}` is missing" + (f" in `{_name(above)}`" if above else "")
-    hints = {"name": "`name: my-job`", "framework": "`framework: torch`, `paddle` or `mindspore`"}
+    first, *rest = FRAMEWORKS
+    others = tuple(f"`{name}`" for name in rest)
+    hints = {"name": "`name: my-job`", "framework": f"`framework: {first}`, {listed(others)}"}
     hint = f"add {hints[str(where[-1])]}" if not above and where[-1] in hints else None
     return Diagnostic("error", "missing-key", message, source.key_span(above), hint)
 

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from typer import Exit
 
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 from jobctl.main import main
 
 SPEC = """\
@@ -176,7 +177,7 @@ def test_schema_is_json(jobctl: Any) -> None:
 
 
 def test_init_writes_what_validates(jobctl: Any) -> None:
-    for framework in ("torch", "paddle", "mindspore"):
+    for framework in FRAMEWORKS:
         ran = jobctl("init", framework, "--framework", framework)
         assert (ran.code, ran.out) == (0, "")
         Path(framework, "train.py").write_text("")

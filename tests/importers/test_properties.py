@@ -135,6 +135,8 @@ PIECES = [
     *("# c", "é", "\t", '"$@"', "while", "function", "source", "eval", "cd", "$1", "-o", "--rdzv_id=", "--servers=h:1"),
     *(
         "--run_mode=ps",
+        "JAX_NUM_PROCESSES=4",
+        "JAX_COORDINATOR_ADDRESS=a:1",
         "--server_num=1",
         "sudo",
         "env",
@@ -145,7 +147,7 @@ PIECES = [
     ),
 ]
 # Rules that no import can repair: the command line refuses such jobs, with the rule's own words.
-RULES = {"collective-only-device", "mindspore-device", "too-many-trainers", "hidden-mount", "bad-value"}
+RULES = {"collective-only-device", "mindspore-device", "jax-device", "too-many-trainers", "hidden-mount", "bad-value"}
 
 
 def _holds(job: Found) -> None:

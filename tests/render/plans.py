@@ -252,6 +252,15 @@ checkpoint: /mnt/wide
 nodes: 2
 devices: gpu:2
 """
+_JAX = """\
+name: digits
+framework: jax
+image: jax:1
+network: {interface: eth0}
+checkpoint: /mnt/digits
+nodes: 2
+devices: gpu:2
+"""
 # Of these the whole environment of each process is recorded.
 TOLD: tuple[tuple[Target, str, str], ...] = (
     *FLUID,
@@ -262,6 +271,8 @@ TOLD: tuple[tuple[Target, str, str], ...] = (
     ),
     ("compose", "mindspore-npu", f"{_MINDSPORE}devices: npu:2\n"),
     ("compose", "torch-ps", _TORCH_PS),
+    ("compose", "jax", f"{_JAX}script: train.py\ncode: .\n"),
+    ("compose", "jax-per-node", f"{_JAX}command: [python3, train.py]\nper: node\n"),
 )
 
 

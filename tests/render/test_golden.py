@@ -61,6 +61,7 @@ class Launcher:
 OF_IMAGES = {
     "paddle": {"PADDLE_TRAINER_ID": "7", "TRAINING_ROLE": "OF-THE-IMAGE"},
     "mindspore": {"MS_ROLE": "OF-THE-IMAGE", "RANK_ID": "7", "RANK_TABLE_FILE": "/of/the/image"},
+    "jax": {"JAX_PROCESS_ID": "7", "JAX_COORDINATOR_BIND_ADDRESS": "[::]:7", "JAX_PLATFORMS": "of-the-image"},
     "torch": {"RANK": "7", "MASTER_ADDR": "of-the-image"},
 }
 

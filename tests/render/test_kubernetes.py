@@ -72,6 +72,7 @@ def test_every_example_is_a_case_below_each_operator_or_is_refused_with_the_reas
     refused = {name: {o: refusals(example(name, o)) for o in OPERATORS} for name in EXAMPLES}
     assert {name: tuple(found.values()) for name, found in refused.items()} == {
         #                        none   paddle-operator         kubeflow   trainer
+        "jax-digits":            ("",    framework,              framework, framework),
         "mindspore-lenet":       ("",    framework,              framework, framework),
         "paddle-resnet":         ("",    "",                     "",        framework),
         "paddle-resnet-elastic": (nodes, "", f"kubernetes-etcd {nodes}", f"kubernetes-etcd {framework} {nodes}"),

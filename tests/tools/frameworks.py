@@ -20,7 +20,7 @@ from typing import Literal
 
 import pytest
 
-Name = Literal["paddle", "paddle-ps", "mindspore"]
+Name = Literal["paddle", "paddle-ps", "mindspore", "jax"]
 
 IMAGE_PYTHON = "3.11"  # of the fleet's image: Debian 12's
 PATIENCE = 1800  # seconds for downloading half a gigabyte
@@ -48,6 +48,7 @@ RECIPES: dict[Name, Recipe] = {
     # The last whose wheel has parameter servers; with a newer protobuf it cannot set their strategy.
     "paddle-ps": Recipe("paddle", "3.0.0", ("paddlepaddle==3.0.0", "scikit-learn==1.9.1", "protobuf==4.25.8")),
     "mindspore": Recipe("mindspore", "2.10.0", ("mindspore==2.10.0", "scikit-learn==1.9.1")),
+    "jax": Recipe("jax", "0.10.2", ("jax[cpu]==0.10.2", "scikit-learn==1.9.1")),
 }
 
 

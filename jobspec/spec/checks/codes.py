@@ -6,6 +6,21 @@ CODES are those of diagnostics, with a place in a file; LATER those of planning 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits
+
+
+def _limits(name: str, traits: Traits) -> Iterator[tuple[str, str]]:
+    """Yield the codes of what a framework cannot do; their rules: `checks`."""
+    if traits.kinds != KINDS:
+        yield f"{name}-device", f"{name} on a device that it does not run on"
+    if traits.no_ps:
+        yield f"{name}-ps", f"{name} in mode `ps`"
+    if not traits.elastic:
+        yield f"{name}-range", f"{name} with a range of nodes"
+
+
 CODES: dict[str, tuple[str, str]] = {
     # Reading and parsing.
     "no-such-file": ("error", "the file does not exist"),
@@ -53,9 +68,7 @@ CODES: dict[str, tuple[str, str]] = {
     "ps-missing": ("error", "mode `ps` without the block `ps`"),
     "ps-without-mode": ("error", "the block `ps` without mode `ps`"),
     "collective-only-device": ("error", "kinds `dcu` and `npu` in mode `ps`"),
-    "mindspore-device": ("error", "mindspore on a device that it does not run on"),
-    "mindspore-ps": ("error", "mindspore in mode `ps`"),
-    "mindspore-range": ("error", "mindspore with a range of nodes"),
+    **{code: ("error", meaning) for name, traits in FRAMEWORKS.items() for code, meaning in _limits(name, traits)},
     "ps-heter": ("error", "heterogeneous workers"),
     "ps-range": ("error", "mode `ps` with a range of nodes"),
     "paddle-range-needs-etcd": ("error", "paddle with a range of nodes and without `etcd`"),

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, Severity, Span
+from jobctl.jobspec.spec.frameworks import FRAMEWORKS, KINDS, Traits, listed
 from jobctl.jobspec.spec.hosts import is_ipv6
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.partial import told
@@ -71,8 +72,7 @@ def _regroups(spec: Spec) -> bool:
 
 
 def _other_blocks(spec: Spec) -> list[str]:
-    names = ("torch", "paddle", "mindspore")
-    return [name for name in names if name != spec.framework and getattr(spec, name) is not None]
+    return [name for name in FRAMEWORKS if name != spec.framework and getattr(spec, name, None) is not None]
 
 
 def operator_of(spec: Spec) -> str:
@@ -81,16 +81,10 @@ def operator_of(spec: Spec) -> str:
 
 
 def _runs_under(spec: Spec) -> tuple[str, ...]:
-    """Return the frameworks that the spec's operator runs."""
-    return _OPERATORS[operator_of(spec)]
+    """Return the operators that run the spec's framework."""
+    return ("none", *FRAMEWORKS[spec.framework].operators)
 
 
-_OPERATORS = {
-    "none": ("torch", "paddle", "mindspore"),
-    "paddle-operator": ("paddle",),
-    "kubeflow": ("torch", "paddle"),
-    "trainer": ("torch",),
-}
 _POLICIES = {
     "paddle-operator": ("Always", "Never", "OnFailure", "OnCompletion"),
     "kubeflow": ("All", "Running", "None"),
@@ -98,6 +92,26 @@ _POLICIES = {
 
 ERROR: Severity = "error"
 WARNING: Severity = "warning"
+
+
+def _limits(name: str, traits: Traits) -> Iterator[CheckRule]:
+    """Yield the rules about what a framework cannot do; their codes: `codes`."""
+    is_it = _is(name)
+    if traits.kinds != KINDS:
+        runs_on = listed(tuple(f"`{kind}`" for kind in traits.kinds), "and")
+        broken = lambda s: is_it(s) and s.devices.kind not in traits.kinds  # noqa: E731
+        yield CheckRule(f"{name}-device", ERROR, ("devices", "kind"), broken, f"{name} runs on {runs_on}")
+    if traits.no_ps:
+        message = f"{name} has no mode `ps`: {traits.no_ps}"
+        yield CheckRule(
+            f"{name}-ps", ERROR, ("mode",), lambda s: is_it(s) and s.mode == "ps", message, "use `mode: collective`"
+        )
+    if not traits.elastic:
+        message = f"{name} cannot change the number of nodes while it runs"
+        yield CheckRule(
+            f"{name}-range", ERROR, ("nodes",), lambda s: is_it(s) and is_elastic(s), message, "give one number"
+        )
+
 
 # fmt: off
 RULES: tuple[CheckRule, ...] = (
@@ -121,12 +135,7 @@ RULES: tuple[CheckRule, ...] = (
          "the block `ps` belongs to mode `ps`", "add `mode: ps`", at_key=True),
     CheckRule("collective-only-device", ERROR, ("devices", "kind"), lambda s: s.mode == "ps" and s.devices.kind in ("dcu", "npu"),
          "devices of kind `dcu` and `npu` allow mode `collective` only", "use `cpu`, `gpu` or `xpu`"),
-    CheckRule("mindspore-device", ERROR, ("devices", "kind"), lambda s: _is("mindspore")(s) and s.devices.kind not in ("cpu", "gpu", "npu"),
-         "mindspore runs on `cpu`, `gpu` and `npu`"),
-    CheckRule("mindspore-ps", ERROR, ("mode",), lambda s: _is("mindspore")(s) and s.mode == "ps",
-         "mindspore has no mode `ps`: set_param_ps was removed in 2.6", "use `mode: collective`"),
-    CheckRule("mindspore-range", ERROR, ("nodes",), lambda s: _is("mindspore")(s) and is_elastic(s),
-         "mindspore cannot change the number of nodes while it runs", "give one number"),
+    *(rule for name, traits in FRAMEWORKS.items() for rule in _limits(name, traits)),
     CheckRule("ps-range", ERROR, ("nodes",), lambda s: s.mode == "ps" and is_elastic(s),
          "mode `ps` needs a fixed number of nodes", "give one number"),
     CheckRule("paddle-range-needs-etcd", ERROR, ("nodes",), lambda s: _is("paddle")(s) and is_elastic(s) and s.etcd is None,
@@ -189,7 +198,7 @@ RULES: tuple[CheckRule, ...] = (
          lambda s: s.checkpoint and not s.checkpoint.dir.startswith("/"),
          "`checkpoint` must be an absolute path: it is the same on every host", "write `/path/to/checkpoints`"),
     # Operators of Kubernetes; what only matters on that target: kubernetes.py.
-    CheckRule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: s.framework not in _runs_under(s),
+    CheckRule("operator-framework", ERROR, ("kubernetes", "operator"), lambda s: operator_of(s) not in _runs_under(s),
          "this operator does not run jobs of this framework", "use `operator: none`, which runs all of them"),
     CheckRule("operator-mode", ERROR, ("kubernetes", "operator"),
          lambda s: s.mode == "ps" and operator_of(s) in ("kubeflow", "trainer"),

@@ -1,0 +1,69 @@
+"""Jobs of the real JAX in containers of real hosts: the example, one of whose processes is killed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.frameworks import need_image_python, site_packages
+from tests.tools.pace import keep_pace, limit
+
+from .fleet import EXAMPLES, Fleet, fleet
+from .jobs import Jobs, eventually
+from .machine import IMAGE
+
+SPEC = f"""\
+name: digits
+framework: jax
+image: {IMAGE}
+pull: never
+script: train.py
+args: [--epochs=2, --checkpoint-every=10, --min-accuracy=0.8]
+code: .
+nodes: 2
+checkpoint: {{checkpoints}}
+stop_grace_period: 5s
+volumes: ["PACKAGES:/packages:ro", "STANDINS:/standins:ro"]
+env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts(can_have_fleet: None) -> Iterator[Fleet]:
+    need_image_python()
+    with fleet(2, lends={"jax": site_packages("jax")}) as made:
+        yield made
+
+
+def test_digits_go_on_after_the_coordinator_is_killed(tmp_path: Path, hosts: Fleet) -> None:
+    """Rank 0 dies, at which all meet: rank 1, on another host, is aborted a moment later and is not blamed."""
+    spec = SPEC.replace("PACKAGES", str(hosts.lent("jax"))).replace("STANDINS", str(hosts.lent("standins")))
+    job = Jobs(tmp_path, hosts, spec)
+    keep_pace(EXAMPLES / "jax-digits", job.code)
+    limit(job.checkpoints, 25)
+
+    def there() -> dict[str, Any] | None:
+        state = job.status()
+        return state if all((node["progress"] or 0) >= 25 for node in state["nodes"]) else None
+
+    try:
+        up = job.up()
+        assert up.returncode == 0, up.stderr
+        state = eventually(there, 400) or {}
+        (process,) = state["nodes"][0]["processes"]
+        job.ok("exec", "--node", "0", "--", "python3", "-c", f"import os; os.kill({process['pid']}, 9)")
+        limit(job.checkpoints, None)
+        done = job.run("wait", "--timeout", "400s", timeout=420.0)
+        assert done.returncode == 0, f"{done.stderr}\n{job.run('events').stdout}"
+        assert job.status()["generation"] == 2
+        assert "node 0: rank 0 was killed by SIGKILL at step 25; restarting all nodes" in job.ok("events")
+        out = job.ok("logs")
+        assert re.findall(r"(?:started|resumed) step=(\d+) of=44 processes=2", out) == ["0", "20"]
+        assert len(re.findall(r"final step=44 loss=\S+ accuracy=0\.[89]\d+", out)) == 1
+    finally:
+        down = job.run("down", *job.where)
+        assert (down.returncode, [one for one in job.containers() if one], job.files()) == (0, [], []), down.stderr

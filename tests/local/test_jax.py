@@ -1,0 +1,55 @@
+"""Jobs of the real JAX on this machine: the example, one of whose ranks is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.tools.frameworks import python_of
+from tests.tools.pace import keep_pace, limit
+from tests.tools.standins import PATH
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "jax-digits"
+SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.9]"  # 66 steps
+
+
+def test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed(jobs: Any, eventually: Any, tmp_path: Path) -> None:
+    """Rank 0 fails a moment later in a sum that rank 1 takes no part in; the job blames rank 1."""
+    shutil.copytree(EXAMPLE, tmp_path / "jax-digits")
+    (jobs.directory / "job.yaml").unlink()
+    jobs.directory = tmp_path / "jax-digits"
+    checkpoints = tmp_path / "checkpoints"
+    where = f"{python_of('jax').parent}{os.pathsep}{os.environ['PATH']}"
+    jobs.set(PATH=where, CHECKPOINT_DIR=str(checkpoints), PYTHONPATH=PATH, JAX_PROCESS_ID="7")
+    keep_pace(EXAMPLE, jobs.directory)
+    limit(checkpoints, 25)
+    jobs.ok("up", SHORT)
+
+    def there() -> dict[str, Any] | None:
+        state: dict[str, Any] = jobs.status()
+        return state if all((node["progress"] or 0) >= 25 for node in state["nodes"]) else None
+
+    state = eventually(there, 240)
+    os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
+    limit(checkpoints, None)
+    assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
+    assert jobs.status()["generation"] == 2
+    story = "\n".join(event["message"] for event in jobs.events())
+    assert "node 1: rank 1 was killed by SIGKILL at step 25; restarting all nodes" in story
+    out = jobs.ok("logs", "--rank", "0")
+    assert re.findall(r"(?:started|resumed) step=(\d+) of=66 processes=2", out) == ["0", "20"]
+
+    undisturbed = jobs.run("up", SHORT, "--fresh", "--follow", timeout=240)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+    assert finals(out) == finals(undisturbed.stdout)
+
+
+def finals(out: str) -> list[str]:
+    """What rank 0 says at its end."""
+    found = re.findall(r"final step=66 loss=\S+ accuracy=\S+", out)
+    assert len(found) == 1, out
+    return found
