@@ -15,6 +15,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_n
 from jobctl.jobspec.plan.types import Failure, Generation
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
+SETTLED: tuple[Phase, ...] = ("succeeded", "failed", "stopped")  # phases in which a job stays until somebody changes it
 SHOWN = 4  # nodes that are named one by one where many are waited for
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
 
