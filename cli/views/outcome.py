@@ -13,9 +13,9 @@ from jobctl.views.status import show_tail, status_json
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.lifecycle.base import Applied, Change, Restarted, Stopped
     from jobctl.jobspec.operations.lifecycle.down import TakenDown
-    from jobctl.jobspec.operations.lifecycle.wait import State
 
 
 def raise_code(code: int) -> None:
@@ -183,7 +183,7 @@ def _wait_until_up(handle: Handle, output: Format, failed: Failures) -> int:
     return _say_outcome(handle, state)
 
 
-def _say_outcome(handle: Handle, state: State) -> int:
+def _say_outcome(handle: Handle, state: JobState) -> int:
     name, observed = handle.job.name, state.observed
     if state.phase == "running":
         generation = observed.control.generation

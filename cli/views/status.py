@@ -17,7 +17,7 @@ from jobctl.options import Format
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess, ObservedService
-    from jobctl.jobspec.operations.lifecycle.wait import State
+    from jobctl.jobspec.operations.inspect.status import JobState
 
 INTERVAL = 0.5  # seconds between two looks of --watch
 
@@ -240,7 +240,7 @@ def _watch_lines(handle: Handle, wide: bool, output: Format) -> None:
         pause(max(INTERVAL, handle.interval))
 
 
-def show_result(handle: Handle, state: State) -> None:
+def show_result(handle: Handle, state: JobState) -> None:
     """Print how a job ended."""
     if state.phase == "succeeded":
         console.say(f"job `{handle.job.name}` succeeded")

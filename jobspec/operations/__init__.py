@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         TimedOut,
         UnsupportedOnTarget,
     )
+    from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.lifecycle.base import (
         Applied,
         Change,
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
         Planned,
         Request,
         Stopped,
+        Up,
         UpOptions,
     )
     from jobctl.jobspec.operations.lifecycle.down import TakenDown
     from jobctl.jobspec.operations.reporter import Reporter, Silent
     from jobctl.jobspec.operations.resolve.job import Compiled, Reached, Where
-    from jobctl.jobspec.operations.state import JobState, Up
 
 __all__ = [
     "Applied",
@@ -75,20 +76,22 @@ _TYPES = {
         *("HostsFailed", "InvalidHosts", "InvalidSpec", "NotYours", "OperationError", "PartlyDone"),
         *("Refused", "TimedOut", "UnsupportedOnTarget"),
     ),
-    "lifecycle.base": ("Applied", "Change", "Request", "Stopped", "UpOptions"),
+    "inspect.status": ("JobState",),
+    "lifecycle.base": ("Applied", "Change", "Request", "Stopped", "Up", "UpOptions"),
     "lifecycle.down": ("TakenDown",),
     "reporter": ("Reporter", "Silent"),
     "resolve.job": ("Compiled", "Reached", "Where"),
-    "state": ("JobState", "Up"),
 }
 
 
-def __getattr__(name: str) -> object:
-    """Return a type that is defined in one of the modules below."""
-    for module, names in _TYPES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take any name for one that is here
+
+    def __getattr__(name: str) -> object:
+        """Return a type that is defined in one of the modules below."""
+        for module, names in _TYPES.items():
+            if name in names:
+                return getattr(import_module(f"{__name__}.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def changes(job: Compiled, options: UpOptions | None = None, *, reached: Reached | None = None) -> Change:
@@ -112,24 +115,21 @@ def up(
     state says so. Raises HostsFailed or PartlyDone if the job could not be started, NotYours if it belongs to somebody else.
     """
     from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone
-    from jobctl.jobspec.operations.lifecycle.base import UpOptions
+    from jobctl.jobspec.operations.lifecycle.base import Up, UpOptions
     from jobctl.jobspec.operations.lifecycle.wait import wait_until_up
     from jobctl.jobspec.operations.reporter import SILENT
-    from jobctl.jobspec.operations.state import Up, state_of
 
     with _planned(job, reached) as planned:
         done = planned.up(options or UpOptions(), reporter or SILENT)
-        if not done.ready:
+        if not done.ready or (done.code == 3 and not done.held):
             error = HostsFailed if done.code == 3 else PartlyDone
             raise error(f"job `{done.plan.job}` is not up: hosts did not do their part", failures=done.failed)
-        handle = planned.job.handle
-        return Up(done, state_of(handle, wait_until_up(handle, reporter or SILENT).observed))
+        return Up(done, wait_until_up(planned.job.handle, reporter or SILENT))
 
 
 def status(job: Compiled | str | PathLike[str], *, reached: Reached | None = None) -> JobState:
     """Return how a job is, read from what really runs. Raises Refused if no such job is known here."""
-    from jobctl.jobspec.operations.inspect.status import observe
-    from jobctl.jobspec.operations.state import state_of
+    from jobctl.jobspec.operations.inspect.status import observe, state_of
 
     with _running(job, reached) as found:
         return state_of(found.handle, observe(found.handle))
@@ -141,13 +141,12 @@ def wait(
     """Wait until a job has ended, and return how. Raises TimedOut after `timeout` seconds."""
     from jobctl.jobspec.operations.errors import TimedOut
     from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
-    from jobctl.jobspec.operations.state import state_of
 
     with _running(job, reached) as found:
-        last = wait_until_ended(found.handle, timeout)
-        if not last.over:
-            raise TimedOut(f"job `{found.handle.job.name}` still {last.phase} after {timeout:g} s")
-        return state_of(found.handle, last.observed)
+        state = wait_until_ended(found.handle, timeout)
+    if not state.over:
+        raise TimedOut(f"job `{state.name}` still {state.phase} after {timeout:g} s")
+    return state
 
 
 def stop(

@@ -232,3 +232,14 @@ def test_each_command_has_its_file() -> None:
     files = [path.stem.rstrip("_") for path in (ROOT / "cli/commands").glob("*.py") if path.stem != "__init__"]
     assert sorted(files) == sorted(COMMANDS)
     assert all(function_of(name).__name__.rstrip("_") == name for name in COMMANDS)
+
+
+def test_the_command_has_no_files_but_those_of_a_terminal() -> None:
+    """What is done with jobs is in operations; each command, and what is shown, has a folder."""
+    assert sorted(path.stem for path in (ROOT / "cli").glob("*.py")) == [
+        "__init__",
+        "__main__",
+        "console",
+        "main",
+        "options",
+    ]

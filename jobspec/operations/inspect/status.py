@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Handle
-    from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """How a job was when it was looked at: whether it is `over`, and which hosts are `unreachable`, and why."""
+
+    name: str
+    phase: Phase
+    reason: str | None
+    over: bool
+    observed: Observed
+    unreachable: Failures
+
+    @property
+    def nodes(self) -> tuple[ObservedNode, ...]:
+        """The nodes that take part, with their processes."""
+        return self.observed.members
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the generation that runs or ran last, None if the target has none."""
+        current = self.observed.control.generation
+        return current.number if current else None
+
+
+def state_of(handle: Handle, observed: Observed) -> JobState:
+    """Return how a job was when it was observed."""
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    now, reason = phase(observed)
+    return JobState(handle.job.name, now, reason, ended(handle, observed), observed, handle.failures)
 
 
 def observe(handle: Handle) -> Observed:

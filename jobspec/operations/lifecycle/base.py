@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.changes import Changed
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, Start
     from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
@@ -76,6 +77,14 @@ class Applied:
         if not self.failed:
             return 4 if self.held else 0
         return 3 if self.homes <= set(self.failed) else 4
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What `up` did, and how the job was then."""
+
+    applied: Applied
+    state: JobState
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.lifecycle.base import JobOnTarget, Planned
 from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled, Reached
-from jobctl.jobspec.operations.resolve.planning import planned
+from jobctl.jobspec.operations.resolve.planning import plan_in_place
 from jobctl.jobspec.operations.resolve.running import (
     cluster_for,
     directory_of_running,
@@ -33,7 +33,7 @@ def planned_job(compiled: Compiled, reached: Reached, count: int | None = None) 
     if compiled.target == "kubernetes":
         plan, cluster = cluster_for(compiled, reached)
         return Planned(compiled, plan, _in_cluster(cluster))
-    plan, deployer = planned(compiled, reached, count)
+    plan, deployer = plan_in_place(compiled, reached, count)
     return Planned(compiled, plan, _on_hosts(deployer))
 
 

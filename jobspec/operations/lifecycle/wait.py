@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.apply.clock import pause
-from jobctl.jobspec.operations.inspect.status import ended, observe
+from jobctl.jobspec.operations.inspect.status import JobState, observe, state_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
-    from jobctl.jobspec.deploy.model.observed import Observed, Phase
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.operations.reporter import Reporter
 
 INTERVAL = 0.1  # seconds between two looks at a job that is waited for
@@ -19,31 +18,17 @@ BRIEF = 0.05  # seconds between two looks at one that is about to run
 LONG = 10.0  # seconds of waiting for the same after which that is said
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """How a job was when it was last looked at, and whether it is `over`."""
-
-    observed: Observed
-    phase: Phase
-    reason: str | None
-    over: bool = False
-
-
-def wait_until_ended(handle: Handle, seconds: float | None = None) -> State:
+def wait_until_ended(handle: Handle, seconds: float | None = None) -> JobState:
     """Wait until the job ends, or `seconds` are over; return its last state."""
-    from jobctl.jobspec.deploy.model.observed import phase
-
     deadline = None if seconds is None else time.monotonic() + seconds
     while True:
-        observed = observe(handle)
-        now, reason = phase(observed)
-        over = ended(handle, observed)
-        if over or (deadline is not None and time.monotonic() >= deadline):
-            return State(observed, now, reason, over)
+        state = state_of(handle, observe(handle))
+        if state.over or (deadline is not None and time.monotonic() >= deadline):
+            return state
         pause(max(INTERVAL, handle.interval))
 
 
-def wait_until_up(handle: Handle, reporter: Reporter) -> State:
+def wait_until_up(handle: Handle, reporter: Reporter) -> JobState:
     """Wait until every node runs, or the job has ended; return its state."""
     from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 
@@ -53,7 +38,7 @@ def wait_until_up(handle: Handle, reporter: Reporter) -> State:
             observed = handle.observe()
             now, reason = phase(observed)
             if now in ("running", "degraded", *SETTLED):
-                return State(observed, now, reason, now in SETTLED)
+                return state_of(handle, observed)
             if reason != last:
                 since, last = time.monotonic(), reason
             elif reason and time.monotonic() - since > LONG:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
 
 
-def planned(compiled: Compiled, reached: Reached, count: int | None = None) -> tuple[Plan, Deployer]:
+def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None) -> tuple[Plan, Deployer]:
     """Return the plan of a compiled job whose nodes stay on the hosts where they are, and its deployer.
 
     Where they are is what `up` or the supervisor has noted on this machine, or else what the hosts tell. A hosts file in
