@@ -36,7 +36,7 @@ class OperationError(Exception):
 
 
 class JobFailed(OperationError):
-    """The job failed, or did not do what was waited for."""
+    """The job failed, or did not recover in time."""
 
     exit_code = 1
 

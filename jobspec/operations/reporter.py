@@ -1,4 +1,4 @@
-"""Who is told what an operation does, while it does it: a front end shows it as it likes."""
+"""The protocol through which an operation reports while it works: a front end shows it as it likes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Waiting(Protocol):
-    """What is told of something that takes long."""
+    """Progress of something that takes long."""
 
     def show(self, text: str, done: tuple[int, int] | None = None) -> None:
-        """Take what is waited for, and of how many nodes so many are `done`."""
+        """Take what the operation waits for, and how many nodes of how many are `done`."""
 
 
 class Reporter(Protocol):
-    """What an operation tells, beside its result and its error."""
+    """The reports of an operation, beside its result and its error."""
 
     def say(self, text: str) -> None:
         """Take something that a person may want to know."""
@@ -42,7 +42,7 @@ class Reporter(Protocol):
         """Take warnings about a spec that is valid; `source` is the text that they point into."""
 
     def waiting(self, *, aloud: bool = False) -> AbstractContextManager[Waiting]:
-        """Be told in the block of what is waited for; `aloud` where a person should hear of it in any case."""
+        """Show in the block what the operation waits for; with `aloud`, a person should hear of it in any case."""
 
 
 class Silent:

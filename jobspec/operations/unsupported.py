@@ -43,7 +43,7 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 
 def unsupported(target: str, command: str) -> UnsupportedOnTarget | None:
-    """Return the error of a command that means nothing on a target, None where it means something."""
+    """Return the error of a command that a target does not support, None if it does."""
     known = UNSUPPORTED.get(target, {}).get(command)
     if known is None:
         return None
@@ -52,7 +52,7 @@ def unsupported(target: str, command: str) -> UnsupportedOnTarget | None:
 
 
 def refuse_unsupported(target: str | None, command: str) -> None:
-    """Raise UnsupportedOnTarget if a command means nothing on the target of a job."""
+    """Raise UnsupportedOnTarget if the target of a job does not support a command."""
     error = unsupported(target or "", command)
     if error is not None:
         raise error

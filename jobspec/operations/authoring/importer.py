@@ -22,7 +22,7 @@ _COMMAND = "a command stands after `--`: jobctl import -- torchrun train.py"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What is imported: a file (`-`: what `stdin` has), or the words of a command."""
+    """The input: a file (`-` for `stdin`), or the words of a command."""
 
     file: str | None
     argv: Sequence[str] | None

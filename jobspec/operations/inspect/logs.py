@@ -26,7 +26,7 @@ class Choice:
 
 
 def open_logs(handle: Handle, choice: Choice) -> Reader:
-    """Return what reads the chosen lines: where the job runs, or else in what `down` collected.
+    """Return what reads the chosen lines: where the job runs, otherwise in what `down` collected.
 
     Raises Refused where a node or a generation is asked for that never was: a slip is no empty log.
     """
@@ -36,7 +36,7 @@ def open_logs(handle: Handle, choice: Choice) -> Reader:
 
 
 def _reader(handle: Handle, selection: Selection, last: int | None) -> Reader:
-    """Return what reads the logs: where the job runs, or else in what `down` collected."""
+    """Return what reads the logs: where the job runs, otherwise in what `down` collected."""
     from jobctl.jobspec.deploy.logs.files import Folder
     from jobctl.jobspec.deploy.logs.reader import Logs
 
@@ -73,7 +73,7 @@ def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
 
 
 def refuse_unknown_rank(handle: Handle, choice: Choice) -> None:
-    """Raise Refused where a rank is asked for, in vain, that is more than the job has."""
+    """Raise Refused if the caller asks for a rank that the job does not have."""
     if handle.plan is None or choice.rank is None:
         return
     count = sum(node.launch.nproc for node in handle.plan.nodes if node.role == "trainer")

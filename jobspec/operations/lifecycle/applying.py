@@ -44,7 +44,7 @@ def step_teller(deployer: Handle, reporter: Reporter) -> Callable[[Step], None]:
 
 
 def grace_of(deployer: Handle, asked: float | None) -> float:
-    """Return how many seconds processes get to end: as asked for, else as the spec says."""
+    """Return how many seconds processes get to end: as the caller asks, otherwise as the spec says."""
     if asked is not None:
         return asked
     return deployer.plan.stop_grace if deployer.plan else 10.0

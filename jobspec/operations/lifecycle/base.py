@@ -113,7 +113,7 @@ class JobOnTarget(Protocol):
         """What the job is looked at, read, entered and taken down through."""
 
     def deployer(self, command: str) -> Deployer:
-        """Return what the job's recovery is driven through. Raises UnsupportedOnTarget where it is not jobctl's."""
+        """Return the deployer, through which jobctl recovers the job. Raises UnsupportedOnTarget if somebody else does."""
 
     def change(self, compiled: Compiled, options: UpOptions) -> Change:
         """Return what `up` would do now."""

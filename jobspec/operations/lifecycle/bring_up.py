@@ -116,7 +116,7 @@ class BringUp:
         refuse_others(self.deployer, self.compiled, self.plan, reporter, fresh=fresh, take_over=take_over)
 
     def _left_out(self) -> Failures:
-        """Check the hosts that something is to be done on; return those that are not fit, and why.
+        """Check the hosts that get new containers; return those that are not fit, and why.
 
         Raises HostsFailed if none is.
         """

@@ -236,7 +236,7 @@ def _first(told: list[dict[str, Any]], kinds: tuple[str, ...], since: float) -> 
 def _continued(before: int | None, after: int | None, unseen: float) -> bool | None:
     """Say whether training went on from a checkpoint; None where that cannot be told from the steps.
 
-    `unseen` is how many steps may have been made since the last look that saw none, at the rate of before.
+    `unseen` is how many steps may have been made since the last look that saw none, at the rate before the fault.
     """
     if before is None or after is None:
         return None

@@ -36,7 +36,7 @@ class HostsJob:
         self.handle = deployer
 
     def deployer(self, command: str) -> Deployer:
-        """Return what the job's recovery is driven through: no command means nothing here."""
+        """Return the deployer, through which jobctl recovers the job: every command is supported here."""
         return self.handle
 
     def change(self, compiled: Compiled, options: UpOptions) -> HostsChange:

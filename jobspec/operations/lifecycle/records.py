@@ -1,4 +1,4 @@
-"""What is kept of a job that is brought up: for commands that name only the job, for its supervisor, and for its report."""
+"""The records of a job that `up` writes: for commands that name only the job, for its supervisor, and for its report."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def about(compiled: Compiled, plan: Plan, reach: Reach | None, cluster: dict[str
 
 
 def source_of(compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the supervisor plans the job anew from when a node has to move; hosts are in what is said about it."""
+    """Return the data from which the supervisor plans the job again when a node has to move; `about` has the hosts."""
     return {
         "spec": compiled.spec.model_dump(mode="json"),
         "context": asdict(context_of(compiled)),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def supervisable(job: str | None) -> Deployer:
-    """Return what the recovery of a job is driven through. Raises Refused where there is nothing to supervise."""
+    """Return the deployer of a job that jobctl recovers. Raises Refused where there is nothing to supervise."""
     deployer = running_job(job).deployer("supervise")
     if deployer.plan is None:
         name = deployer.job.name

@@ -18,7 +18,7 @@ SHOWN = 5  # files that are named
 
 
 def no_code(spec: Path, hosts: Path | None) -> Iterator[tuple[str, str]]:
-    """Yield what may lie in the code's folder and is none of it: the spec, hosts files, our history. Each with a reason."""
+    """Yield files that may be in the code's folder and do not belong to the code, each with a reason: the spec, hosts files, jobctl's history."""
     from jobctl.jobspec.deploy.store.jobdir import state_dir
 
     yield os.path.abspath(spec), _SPEC
@@ -79,7 +79,7 @@ def megabytes(size: int) -> str:
 
 
 def say_left_out(code: Selection, reporter: Reporter) -> None:
-    """Tell what hosts do not get although it lies in the code's folder; of what is jobctl's own nobody expects it."""
+    """Tell which files of the code's folder hosts do not get, but for jobctl's own: nobody expects those."""
     left_out = [one for one in code.left_out if one.why not in (_SPEC, _HOSTS, _HISTORY)]
     shown = ", ".join(f"{one.name} ({one.why})" for one in left_out[:SHOWN])
     more = len(left_out) - SHOWN

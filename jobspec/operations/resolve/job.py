@@ -45,7 +45,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Options that say how a running job is reached: its hosts, or its cluster. What is left out is as it was started with."""
+    """Options that say how a running job is reached: its hosts, or its cluster. An option that is left out is as the job was started with."""
 
     hosts: Path | None = None
     ssh_config: Path | None = None
@@ -262,7 +262,7 @@ def _say_left_out(checked: Checked, where: Where, reporter: Reporter) -> None:
 
 
 def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:
-    """Tell that the target is this machine, although a hosts file lies beside the spec, if nobody has chosen so."""
+    """Tell that the target is this machine although there is a hosts file beside the spec, if nobody has chosen so."""
     unused = checked.files[0].parent / "hosts.txt"
     if where.target is None and where.hosts is None and not in_cluster(where) and unused.is_file():
         reporter.say(f"target local: this machine ({unused} lies there unused; --hosts {unused} uses it)")

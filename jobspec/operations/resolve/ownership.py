@@ -1,4 +1,4 @@
-"""Whose a job is: a command leaves alone what belongs to another user, another folder or another place."""
+"""The owner of a job: a command leaves alone what belongs to another user, another folder or another place."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None) -> tuple[Plan, Deployer]:
     """Return the plan of a compiled job whose nodes stay on the hosts where they are, and its deployer.
 
-    Where they are is what `up` or the supervisor has noted on this machine, or else what the hosts tell. A hosts file in
+    `up` or the supervisor has noted on this machine where they are; otherwise the hosts tell. A hosts file in
     another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
     nodes of its range an elastic job gets, default as many as there is room for.
     """
@@ -145,7 +145,7 @@ def deployer_of(directory: JobDir, target: str, reach: Reach | None, plan: Plan 
 
 
 def ssh_options(config: Path | None, accept_new: bool, known: Reach | None) -> SshOptions:
-    """Return SSH's options: as given, or else as the job was started with. Raises Refused for a file that is not there."""
+    """Return SSH's options: as given, otherwise as the job was started with. Raises Refused for a file that is not there."""
     from jobctl.jobspec.deploy.model.inventory import SshOptions
 
     if config is not None and not config.is_file():

@@ -64,7 +64,7 @@ def _reach(known: Reach | None, reached: Reached) -> Reach | None:
 
 
 def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:
-    """Return a job in its cluster: as the options say, else as it was started. Raises Refused if no cluster is known."""
+    """Return a job in its cluster: as the options say, otherwise as it was started. Raises Refused if no cluster is known."""
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ClusterReach, load_cluster
 
     known = (directory.about() or {}).get("cluster")
