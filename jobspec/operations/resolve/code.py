@@ -79,7 +79,7 @@ def megabytes(size: int) -> str:
 
 
 def say_left_out(code: Selection, reporter: Reporter) -> None:
-    """Tell which files of the code's folder hosts do not get, but for jobctl's own: nobody expects those."""
+    """Tell which files of the code's folder hosts do not get, except jobctl's own: nobody expects those."""
     left_out = [one for one in code.left_out if one.why not in (_SPEC, _HOSTS, _HISTORY)]
     shown = ", ".join(f"{one.name} ({one.why})" for one in left_out[:SHOWN])
     more = len(left_out) - SHOWN

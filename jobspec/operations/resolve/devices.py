@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def devices_of(compiled: Compiled, deployer: Deployer, old: Plan | None) -> Mapping[str, int] | None:
     """Return how many devices the job's hosts have, by their names; None where nobody has to know.
 
-    What was found when the job was brought up holds until `down`: a job that runs is not dealt other devices because one of
+    The count of the first `up` holds until `down`: a job that runs is not dealt other devices because one of
     them is missing now. Raises HostsFailed if nothing is known of any host.
     """
     found, failed = _looked_at(compiled, deployer, old)
