@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
-
-import typer
-
-from jobctl.jobspec.deploy.model.errors import DeployError
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class Failed(Exception):
-    """A command that ends with `code`: the message says place and cause, `hint` the remedy.
-
-    Where JSON was asked for, `details` are told beside the error, and `kind` is its code.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        code: int = 2,
-        hint: str | None = None,
-        details: Mapping[str, Any] | None = None,
-        kind: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.message, self.code, self.hint, self.details, self.kind = message, code, hint, details or {}, kind
+from typing import Any
 
 
 @dataclass
@@ -46,114 +19,17 @@ class _Said:
     error: tuple[str, str | None] | None = None
 
 
-_said = _Said()
+said = _Said()
 
 
 def begin() -> None:
     """Begin a command: nothing was said by it yet."""
-    _said.out, _said.error = False, None
-
-
-def command(function: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a command so that its failures are printed in one form and end with the contract's exit codes."""
-
-    @wraps(function)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        begin()
-        try:
-            return function(*args, **kwargs)
-        except (typer.Exit, typer.Abort):
-            raise
-        except KeyboardInterrupt:
-            raise typer.Exit(130) from None
-        except BrokenPipeError:
-            # The reader (head, less) has gone; Python would complain once more while it shuts down.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(141) from None
-        except Exception as problem:
-            failed = _as_failed(problem)
-            if failed is None:
-                raise
-        if failed.message:
-            error(failed.message, failed.hint)
-        if getattr(kwargs.get("output"), "value", None) == "json":
-            out_error(failed)
-        raise typer.Exit(failed.code)
-
-    return guarded
-
-
-def _as_failed(problem: Exception) -> Failed | None:
-    """Return how a command ends that `problem` has ended, None for a bug that is to be seen."""
-    if isinstance(problem, MemoryError):
-        hint = "`ulimit -v` says how much this shell gives to a command"
-        return Failed("there is not enough memory for this command", 2, hint, kind="memory")
-    if isinstance(problem, Failed):
-        return problem
-    if isinstance(problem, DeployError):
-        failures: Mapping[str, DeployError] = getattr(problem, "failures", {})
-        for one in failures.values():
-            error(one.message, one.hint)
-        hosts = [failure_json(host, one) for host, one in failures.items()]
-        return Failed(problem.message, 3, problem.hint, {"failed_hosts": hosts} if hosts else {}, code_of(problem))
-    if isinstance(problem, OSError):
-        where = f"{problem.filename}: " if problem.filename else ""
-        state = os.environ.get("JOBCTL_STATE_DIR")
-        ours = state is not None and str(problem.filename or "").startswith(state)
-        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
-        hints = ["make room there"] if full else []
-        hints += ["JOBCTL_STATE_DIR says that jobctl keeps its history there"] if ours else []
-        message = f"{where}{problem.strerror or problem}"
-        return Failed(message, 2, "; ".join(hints) or None, kind="disk-full" if full else "file")
-    if os.environ.get("JOBCTL_DEBUG"):
-        return None
-    message = f"jobctl has a bug: {type(problem).__name__}: {problem}"
-    return Failed(message, 70, "JOBCTL_DEBUG=1 shows where; please report it", kind="bug")
-
-
-# The kinds of errors without a code of their own, by the exit code, and their words where nothing was said.
-_KINDS = {
-    1: ("job-failed", "the job failed"),
-    2: ("usage", "it cannot be done like that"),
-    3: ("hosts-failed", "hosts are not fit, or cannot be reached"),
-    4: ("partly-done", "some hosts did their part, others not"),
-    5: ("not-yours", "the job is locked, or belongs to someone else"),
-    124: ("timeout", "the time is over"),
-}
-
-
-_WORDS = {
-    "invalid-spec": "the spec is not valid: `diagnostics` says why",
-    "invalid-hosts": "the hosts file is not valid: `diagnostics` says why",
-}
-
-
-def code_of(problem: BaseException | None) -> str | None:
-    """Return the code that tells a host's error from others, None where it has none."""
-    code = getattr(problem, "code", None)
-    return code if isinstance(code, str) else None
-
-
-def failure_json(host: str, error: DeployError) -> dict[str, Any]:
-    """Return why a host did not do its part."""
-    return {"host": host, "code": code_of(error) or "failed", "message": error.message, "hint": error.hint}
-
-
-def out_error(failed: Failed) -> None:
-    """Print how the command failed as a line of JSON, unless what it has printed says so already."""
-    if _said.out:
-        return
-    kind, words = _KINDS.get(failed.code, ("failed", "it failed"))
-    words = _WORDS.get(failed.kind or kind, words)
-    first = (failed.message, failed.hint) if failed.message else _said.error or (words, None)
-    code = failed.kind or code_of(failed.__cause__) or kind
-    told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.code}
-    out_json_line({"error": told, **failed.details})
+    said.out, said.error = False, None
 
 
 def out(text: str = "") -> None:
     """Print what was asked for."""
-    _said.out = True
+    said.out = True
     sys.stdout.write(printable(text, sys.stdout) + "\n")
 
 
@@ -191,7 +67,7 @@ def plain(text: str, keep: re.Pattern[str] | None = None) -> str:
 
 def out_json(value: object) -> None:
     """Print one JSON document."""
-    _said.out = True
+    said.out = True
     _out_json(json.dumps(value, indent=2, ensure_ascii=not _is_utf_8(sys.stdout)))
 
 
@@ -225,7 +101,7 @@ def write(text: str, stream: Any = None) -> None:
 
 def error(message: str, hint: str | None = None) -> None:
     """Tell what went wrong and what to do about it."""
-    _said.error = _said.error or (message, hint)
+    said.error = said.error or (message, hint)
     say(f"{style('error', 'red')}: {message}")
     if hint:
         say(f"{style('hint', 'cyan')}: {hint}")
@@ -274,8 +150,3 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
-
-
-def environ() -> Mapping[str, str]:
-    """Return the environment that commands run with."""
-    return os.environ

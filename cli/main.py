@@ -50,7 +50,7 @@ def application(names: Iterable[str]) -> typer.Typer:
 
 def _version(asked: bool) -> None:
     if asked:
-        from jobctl.version import version
+        from jobctl.jobspec.operations.version import version
 
         typer.echo(f"jobctl {version()}")
         raise typer.Exit
@@ -125,5 +125,7 @@ def _end_with_json(app: typer.Typer, arguments: Sequence[str], rest: Sequence[st
             raise
         error.show()  # type: ignore[attr-defined]
         code = error.exit_code  # type: ignore[attr-defined]
-        console.out_error(console.Failed(error.format_message(), code))
+        from jobctl.views.failure import Failed, out_error
+
+        out_error(Failed(error.format_message(), code))
     sys.exit(code or 0)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from jobctl.console import Failed
+from jobctl.views.failure import Failed
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.planner.context import Target as TargetName
 
 
 class Format(StrEnum):
@@ -25,6 +28,11 @@ class Target(StrEnum):
     compose = "compose"
     ssh = "ssh"
     kubernetes = "kubernetes"
+
+
+def target_name(chosen: Target | None) -> TargetName | None:
+    """Return the target that an option has chosen, as plans call it."""
+    return chosen.value if chosen else None
 
 
 Job = Annotated[
@@ -111,6 +119,11 @@ def duration(text: str) -> float:
         return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
     except ValueError as error:
         raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
+
+
+def grace(timeout: str | None) -> float | None:
+    """Return how many seconds processes get to end, None for what the spec says."""
+    return None if timeout is None else duration(timeout)
 
 
 def command_after_dashes(ctx: typer.Context, name: str) -> list[str]:

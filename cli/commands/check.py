@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobctl.console import command
+from jobctl import console
 from jobctl.options import (
     AcceptNew,
     ClusterContext,
@@ -20,7 +20,13 @@ from jobctl.options import (
     Set,
     SshConfig,
     TargetOption,
+    target_name,
 )
+from jobctl.views.failure import Failed, command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.model.finding import Finding
+    from jobctl.jobspec.operations.inspect.check import Fitness
 
 
 @command
@@ -44,9 +50,37 @@ def check(
 
     Example: jobctl check job.yaml --hosts hosts.txt
     """
-    from jobctl.jobs import Where
-    from jobctl.preflight import check_job
+    from jobctl.jobspec.operations.inspect.check import check_hosts
+    from jobctl.jobspec.operations.resolve.job import Reached, Where
+    from jobctl.views.findings import show_findings
 
-    check_job(
-        job, overrides, Where(target, hosts, on, exclude, context, namespace), ssh_config, accept_new, deep, output
-    )
+    where = Where(target_name(target), hosts, on, exclude, context, namespace)
+    reached = Reached(None, ssh_config, accept_new, context, namespace)
+    found = check_hosts(job, overrides, where, reached, deep=deep)
+    if output is Format.json:
+        console.out_json({"ok": not found.unfit, "findings": [_json(finding) for finding in found.findings]})
+    else:
+        show_findings([f for f in found.findings if f.verdict != "ok"])
+        _summary(found)
+    if found.unfit:
+        raise Failed("", 3)
+
+
+def _summary(found: Fitness) -> None:
+    count, hosts, bad = len(found.findings), len(found.hosts), len(found.unfit)
+    what = "cluster" if found.cluster else "host"
+    checks = f"{count} verdict{'' if count == 1 else 's'} on {hosts} {what}{'' if hosts == 1 else 's'}"
+    warnings = sum(1 for finding in found.findings if finding.verdict == "warning")
+    told = f", {warnings} warning{'' if warnings == 1 else 's'}" if warnings else ""
+    console.say(f"{checks}{told}: " + (f"{bad} not fit" if bad else "all fit"))
+
+
+def _json(finding: Finding) -> dict[str, str | None]:
+    return {
+        "host": finding.host,
+        "check": finding.check,
+        "verdict": finding.verdict,
+        "code": finding.code,
+        "message": finding.message,
+        "hint": finding.hint,
+    }

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jobctl.console import command
 from jobctl.options import (
     AcceptNew,
     BreakLock,
@@ -17,10 +14,9 @@ from jobctl.options import (
     SshConfig,
     TakeOver,
     Timeout,
+    grace,
 )
-
-if TYPE_CHECKING:
-    pass
+from jobctl.views.failure import command
 
 
 @command
@@ -42,11 +38,15 @@ def down(
 
     Example: jobctl down my-job
     """
-    from jobctl.ending import down_job
-    from jobctl.jobs import Reached
-    from jobctl.ownership import refuse_other_folder
-    from jobctl.running import running_job
+    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.down import take_down
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
+    from jobctl.views.outcome import finish_down, raise_code
+    from jobctl.views.reporter import Terminal
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    refuse_other_folder(deployer.job, job, take_over)
-    down_job(deployer, timeout, break_lock, take_over, output)
+    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    refuse_other_folder(handle.job, job, take_over)
+    done = take_down(handle, Request(grace(timeout), break_lock, take_over), Terminal(output))
+    raise_code(finish_down(handle.job.name, done, output))

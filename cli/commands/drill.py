@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobctl.console import command
-from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, SshConfig
+from jobctl import console
+from jobctl.options import AcceptNew, Format, Hosts, Job, Node, Output, SshConfig, duration
+from jobctl.views.failure import Failed, command
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import FaultTarget
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
 
 
 @command
@@ -36,12 +39,35 @@ def drill(
 
     Example: jobctl drill my-job --container --node 1
     """
-    from jobctl.drilling import drill_job
-    from jobctl.jobs import Reached
-    from jobctl.running import supervised_job
+    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, plan_drill, run_drill
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.drill import fault_words, show_drill
+    from jobctl.views.status import show_tail
 
-    deployer = supervised_job(job, "drill", Reached(hosts, ssh_config, accept_new))
-    victim: FaultTarget = "host" if host else "container" if container else "process"
-    code = drill_job(deployer, victim, node, yes, timeout, output)
-    if code:
-        raise typer.Exit(code)
+    deployer = running_job(job, Reached(hosts, ssh_config, accept_new)).deployer("drill")
+    fault = plan_drill(deployer, "host" if host else "container" if container else "process", node)
+    if not yes:
+        _confirm(deployer, fault_words(fault.victim, fault.node, fault.host)[0])
+    try:
+        drill = run_drill(deployer, fault, duration(timeout))
+    except DrillFailed as failed:
+        show_tail(failed.observed)
+        raise
+    if output is Format.json:
+        console.out_json({"job": deployer.job.name, **asdict(drill)})
+    else:
+        show_drill(drill)
+    if drill.continued is False:
+        raise typer.Exit(1)
+
+
+def _confirm(deployer: Deployer, what: str) -> None:
+    """Ask whether to go on. Ends with 2 if nobody is there to answer, or the answer is no."""
+    plan = deployer.plan
+    cost = f"one of the {plan.recovery.max_restarts} restarts of `recovery.max_restarts`" if plan else "a restart"
+    if not sys.stdin.isatty():
+        raise Failed("a drill breaks a job on purpose, and asks before", 2, "`--yes` if nobody is there to answer")
+    console.say(f"this {what} of job `{deployer.job.name}`, and costs the work since its last checkpoint and {cost}")
+    if not typer.confirm("go on?", err=True):
+        raise Failed("nothing was done", 2)

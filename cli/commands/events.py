@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from jobctl.console import command
 from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, SshConfig
+from jobctl.views.failure import command
 
 
 @command
@@ -25,8 +25,9 @@ def events(
 
     Example: jobctl events my-job -f
     """
-    from jobctl.following import show_events
-    from jobctl.jobs import Reached
-    from jobctl.running import running_job
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.events import show_events
 
-    show_events(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), follow, output)
+    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    show_events(found.handle, follow, output)

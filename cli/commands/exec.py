@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from jobctl.console import command
 from jobctl.options import AcceptNew, ClusterContext, Hosts, Job, Namespace, Node, SshConfig, command_after_dashes
+from jobctl.views.failure import command
 
 
 @command
@@ -25,14 +25,10 @@ def exec_(
 
     Example: jobctl exec my-job --node 0 -- env
     """
-    from jobctl.inside import exec_in_node
-    from jobctl.jobs import Reached
-    from jobctl.running import running_job
+    from jobctl.jobspec.operations.inspect.exec import exec_in_node
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.reporter import Terminal
 
-    raise typer.Exit(
-        exec_in_node(
-            running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)),
-            node,
-            command_after_dashes(ctx, "exec"),
-        )
-    )
+    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    raise typer.Exit(exec_in_node(found.handle, node, command_after_dashes(ctx, "exec"), Terminal()))

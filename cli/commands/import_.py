@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from jobctl.console import command
+from jobctl import console
 from jobctl.jobspec.spec.frameworks import NAMES
+from jobctl.views.failure import command
 
 
 @command
@@ -49,6 +51,20 @@ def import_(
 
     Example: jobctl import -o job.yaml -- torchrun --nproc-per-node=8 train.py
     """
-    from jobctl.importer import Wanted, import_job
+    from jobctl.jobspec.operations.authoring.importer import Given, Wanted, import_job
 
-    import_job(file, ctx.obj, Wanted(output, name, framework))
+    made = import_job(Given(file, ctx.obj, sys.stdin.buffer), Wanted(output, name, framework))
+    if not made.written:
+        console.out(made.spec.rstrip("\n") + _as_comment(made.hosts))
+    for path in made.written:
+        console.say(f"wrote {path}")
+    if made.notes:
+        count = f"{made.notes} comment{'s' if made.notes > 1 else ''}"
+        console.say(f"{count} at its end: what was not carried over, and what to check")
+
+
+def _as_comment(hosts: str) -> str:
+    if not hosts:
+        return ""
+    lines = "".join(f"#   {line}\n" for line in hosts.splitlines()[1:])
+    return f"\n\n# A hosts.txt (`-o job.yaml` writes it beside the spec):\n{lines}".rstrip("\n")

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from jobctl import console
-from jobctl.console import command
 from jobctl.jobspec.spec.frameworks import NAMES
+from jobctl.views.failure import command
 
 
 @command
@@ -22,7 +22,7 @@ def init(
 
     Example: jobctl init my-job
     """
-    from jobctl.starter import write_starter
+    from jobctl.jobspec.operations.authoring.starter import write_starter
 
     for path in write_starter(directory, framework):
         console.say(f"wrote {path}")

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from jobctl.console import command
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobctl import console
 from jobctl.options import AcceptNew, Format, Hosts, Output, SshConfig
+from jobctl.views.failure import Failed, command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.operations.inspect.listing import HostJobs
+    from jobctl.jobspec.operations.resolve.job import Reached
 
 
 @command
@@ -19,9 +29,73 @@ def list_(
 
     Example: jobctl list --hosts hosts.txt
     """
-    from jobctl.listing import jobs_on_hosts, known_jobs_table
+    from jobctl.jobspec.operations.resolve.job import Reached
 
     if hosts is None:
-        known_jobs_table(output)
+        _show_known(output)
     else:
-        jobs_on_hosts(hosts, ssh_config, accept_new, output)
+        _show_on_hosts(hosts, Reached(ssh_config=ssh_config, accept_new=accept_new), output)
+
+
+def _show_known(output: Format) -> None:
+    """Print the jobs that are up."""
+    found = list(_known())
+    if output is Format.json:
+        console.out_json(found)
+        return
+    if not found:
+        console.say("no jobs are up")
+        return
+    rows = [
+        (j["job"], j["framework"] or "-", j["target"] or "-", j["phase"], j["replicas"], j["spec"] or "-")
+        for j in found
+    ]
+    console.out(console.table(("JOB", "FRAMEWORK", "TARGET", "PHASE", "NODES", "SPEC"), rows))
+
+
+def _known() -> Iterator[dict[str, Any]]:
+    """Yield the jobs that are up as data; one that cannot be seen hides no other, and is told."""
+    from jobctl.jobspec.operations.inspect.listing import known_jobs
+    from jobctl.views.status import state_json
+
+    keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
+    for job in known_jobs():
+        if job.error is not None:
+            console.error(f"job `{job.name}`: {job.error.message}", job.error.hint)
+        elif job.handle is not None and job.observed is not None:
+            state = state_json(job.handle, job.observed)
+            about = {key: job.about.get(key) for key in ("owner", "spec")}
+            yield {**{key: state[key] for key in keep}, **about}
+
+
+def _show_on_hosts(hosts: Path, reached: Reached, output: Format) -> None:
+    """Print the jobs on hosts. Ends with 3 if no host answers, 4 if some do not."""
+    from jobctl.jobspec.operations.errors import failures_json
+    from jobctl.jobspec.operations.inspect.listing import jobs_on_hosts
+    from jobctl.views.outcome import tell_failures
+
+    found, failures = jobs_on_hosts(hosts, reached)
+    if output is Format.json:
+        console.out_json({"hosts": [asdict(host) for host in found], "failed_hosts": failures_json(failures)})
+    else:
+        rows = [row for host in found for row in _rows(host)]
+        console.out(console.table(("HOST", "JOB", "NODE", "OWNER", "DEVICES", "FREE"), rows))
+    tell_failures(failures)
+    if failures:
+        raise Failed("", 4 if found else 3)
+
+
+def _rows(host: HostJobs) -> list[tuple[str, ...]]:
+    free = ",".join(host.free) or "-"
+    jobs = host.jobs or [{"job": "-", "node": None, "name": None, "owner": "-", "devices": []}]
+    return [
+        (
+            host.host,
+            job["job"],
+            (job["name"] or "-") if job["node"] is None else str(job["node"]),
+            job["owner"] or "-",
+            ",".join(job["devices"]) or "-",
+            free,
+        )
+        for job in jobs
+    ]

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from datetime import datetime
 from typing import Annotated, Optional
 
 import typer
 
-from jobctl.console import Failed, command
-from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, LongNamespace, Node, Output, SshConfig
+from jobctl.options import (
+    AcceptNew,
+    ClusterContext,
+    Format,
+    Hosts,
+    Job,
+    LongNamespace,
+    Node,
+    Output,
+    SshConfig,
+    duration,
+)
+from jobctl.views.failure import Failed, command
 
 
 @command
@@ -50,21 +64,33 @@ def logs(
 
     Example: jobctl logs my-job -f --rank 0
     """
-    from jobctl.jobs import Reached
-    from jobctl.logs import Choice, show_service, since_time, stream
-    from jobctl.naming import is_service, node_number
-    from jobctl.running import running_job, supervised_job
+    from jobctl.jobspec.operations.inspect.logs import Choice
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.names import is_service, node_number
+    from jobctl.views.logs import Form, show_logs
+    from jobctl.views.outcome import raise_code
 
-    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
-    deployer = running_job(job, reached)
-    service = node if is_service(deployer.plan, node) else None
+    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    plan = found.handle.plan
+    service = node if node and is_service(plan, node) else None
     # A node may be of an earlier generation.
-    number = None if node is None or service else node_number(deployer.plan, node)
-    moment = None if since is None else since_time(since)
-    choice = Choice(follow, number, rank, generation, tail, moment, timestamps, launcher)
-    if service:
-        code = show_service(supervised_job(job, "logs", reached), service, choice, output)
-    else:
-        code = stream(deployer, choice, output)
-    if code:
-        raise Failed("", code)
+    number = None if node is None or service else node_number(plan, node)
+    moment = None if since is None else _moment(since)
+    choice, form = Choice(number, rank, generation, tail, moment, launcher), Form(follow, timestamps, output)
+    if service is None:
+        raise_code(show_logs(found.handle, choice, form))
+        return
+    if form != Form(follow) or choice != Choice(tail=tail):
+        raise Failed(f"`logs --node {service}` takes `-f` and `--tail` only", 2, "it has no ranks and no generations")
+    raise_code(found.deployer("logs").show_log(service, tail, follow=follow))
+
+
+def _moment(text: str) -> float:
+    """Return the moment that `--since` means: a time, or so long ago. Ends with 2 for anything else."""
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(text).timestamp()
+    try:
+        return time.time() - duration(text)
+    except Failed:
+        raise Failed(f"`{text}` is no time", 2, "write how long ago, `10m`, or when, `2026-01-31T14:00:00`") from None

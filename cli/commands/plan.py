@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from jobctl import console
-from jobctl.console import command
 from jobctl.options import (
     AcceptNew,
     ClusterContext,
@@ -21,11 +20,9 @@ from jobctl.options import (
     Set,
     SshConfig,
     TargetOption,
+    target_name,
 )
-
-if TYPE_CHECKING:
-    from jobctl.bringup import Steps
-    from jobctl.jobspec.deploy.apply.deployer import Handle
+from jobctl.views.failure import command
 
 
 @command
@@ -51,26 +48,23 @@ def plan(
 
     Example: jobctl plan job.yaml --explain
     """
-    from jobctl.bringup import Options, change_of, show_steps
-    from jobctl.changed import changed_keys
-    from jobctl.clusters import changes_in_cluster
-    from jobctl.jobs import Where, as_started, compile_job
-    from jobctl.outcome import tell_failures
-    from jobctl.ownership import refuse_move, warn_of_refusal
-    from jobctl.planning import explain_plan, planned
+    from jobctl.jobspec.operations.lifecycle.base import UpOptions
+    from jobctl.jobspec.operations.lifecycle.open import planned_job
+    from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
+    from jobctl.jobspec.operations.resolve.ownership import refuse_move, warn_of_refusal
+    from jobctl.views.outcome import show_steps, tell_failures
+    from jobctl.views.plan import explain_plan
+    from jobctl.views.reporter import Terminal
 
-    where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
-    compiled = compile_job(job, overrides, where, as_json=output is Format.json)
+    reporter = Terminal(output)
+    where = as_started(job, Where(target_name(target), hosts, on, exclude, context, namespace))
+    compiled = compile_job(job, overrides, where, reporter)
     refuse_move(compiled)
-    handle: Handle
-    change: Steps
-    if compiled.target == "kubernetes":
-        made, handle, change = changes_in_cluster(compiled, where)
-    else:
-        made, handle = found = planned(compiled, ssh_config, accept_new)
-        change = change_of(found[1], made, Options(changed=changed_keys(compiled, *found)))
+    planned = planned_job(compiled, Reached(None, ssh_config, accept_new, context, namespace))
+    made, handle = planned.plan, planned.job.handle
+    change = planned.change(UpOptions())
     tell_failures(handle.failures)
-    warn_of_refusal(handle, compiled, made)
+    warn_of_refusal(handle, compiled, made, reporter)
     whole = {"job": made.job}
     if explain and output is Format.json:
         from jobctl.jobspec.plan.serial import plan_data

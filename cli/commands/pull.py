@@ -7,8 +7,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from jobctl.console import command
+from jobctl import console
 from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, SshConfig
+from jobctl.views.failure import command
 
 
 @command
@@ -29,8 +30,17 @@ def pull(
 
     Example: jobctl pull my-job results/
     """
-    from jobctl.inside import pull_job
-    from jobctl.jobs import Reached
-    from jobctl.running import running_job
+    from jobctl.jobspec.operations.inspect.pull import pull_job
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.outcome import raise_code, tell_failures
 
-    pull_job(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), directory, output)
+    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    into = directory or Path(f"{handle.job.name}-pull")
+    copied = pull_job(handle, into)
+    words = ", ".join(f"{count} {what if count != 1 else what.removesuffix('s')}" for what, count in copied.items())
+    console.say(f"fetched {words} into {into}")
+    if output is Format.json:
+        console.out_json({"job": handle.job.name, "directory": str(into), "fetched": dict(copied)})
+    tell_failures(handle.failures)
+    raise_code(4 if handle.failures else 0)

@@ -8,8 +8,8 @@ from typing import Annotated, Optional
 import typer
 
 from jobctl import console
-from jobctl.console import Failed, command
-from jobctl.options import Exclude, Hosts, Job, On, Set, SshConfig, TargetOption
+from jobctl.options import Exclude, Hosts, Job, On, Set, SshConfig, TargetOption, target_name
+from jobctl.views.failure import Failed, command
 
 
 @command
@@ -33,14 +33,16 @@ def render(
 
     Example: jobctl render job.yaml --hosts hosts.txt --target compose --out rendered
     """
-    from jobctl.jobs import Where, compile_job, plan_of, ssh_options
+    from jobctl.jobspec.operations.resolve.job import Where, compile_job
+    from jobctl.jobspec.operations.resolve.planning import plan_of, ssh_options
     from jobctl.jobspec.plan.generation import first_generation
     from jobctl.jobspec.render.artefact import render
     from jobctl.jobspec.render.errors import RenderError
     from jobctl.jobspec.render.write import write
+    from jobctl.views.reporter import Terminal
 
     ssh_options(ssh_config, accept_new=False, known=None)
-    compiled = compile_job(job, overrides, Where(target, hosts, on, exclude))
+    compiled = compile_job(job, overrides, Where(target_name(target), hosts, on, exclude), Terminal())
     plan = plan_of(compiled)
     try:
         artefacts = render(plan, first_generation(plan))

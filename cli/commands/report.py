@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from jobctl.console import command
+from jobctl import console
 from jobctl.options import Job
+from jobctl.views.failure import command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.report.report import Story
+
+STDOUT = "-"
 
 
 @command
@@ -31,6 +39,27 @@ def report(
 
     Example: jobctl report my-job -o story.html
     """
-    from jobctl.reporting import report_job
+    from jobctl.jobspec.operations.inspect.report import story_of
+    from jobctl.jobspec.operations.resolve.job import job_of_name
+    from jobctl.jobspec.operations.resolve.names import name_of
+    from jobctl.jobspec.report.html import page
 
-    report_job(job, output)
+    name = name_of(job)
+    story = story_of(job_of_name(name))
+    content = page(story, time.time(), None).encode()
+    if output == STDOUT:
+        console.out_bytes(content)
+        return
+    path = Path(output or f"{name}-report.html")
+    path.write_bytes(content)
+    console.say(f"wrote {path}: {_gist(story)}")
+
+
+def _gist(story: Story) -> str:
+    """Return the story in a line."""
+    from jobctl.jobspec.report.layout import duration, percent
+
+    count = len(story.failures)
+    what = "no failure" if count == 0 else f"{count} failure{'' if count == 1 else 's'}, {duration(story.lost)} lost"
+    ratio = "" if story.ratio is None else f", {percent(story.ratio)} effective training time"
+    return f"{story.phase}, {duration(story.end - story.begin)}, {what}{ratio}"

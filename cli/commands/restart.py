@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jobctl.console import command
 from jobctl.options import (
     AcceptNew,
     BreakLock,
@@ -18,9 +15,7 @@ from jobctl.options import (
     SshConfig,
     TakeOver,
 )
-
-if TYPE_CHECKING:
-    pass
+from jobctl.views.failure import command
 
 
 @command
@@ -42,17 +37,14 @@ def restart(
 
     Example: jobctl restart my-job --node 1
     """
-    from jobctl.bringup import restart_job
-    from jobctl.clusters import restart_in_cluster
-    from jobctl.jobs import Reached
-    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
-    from jobctl.ownership import refuse_other_folder
-    from jobctl.running import running_job, supervised_job
+    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
+    from jobctl.views.outcome import finish_restart, raise_code
+    from jobctl.views.reporter import Terminal
 
-    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
-    handle = running_job(job, reached)
-    refuse_other_folder(handle.job, job, take_over)
-    if isinstance(handle, Cluster):
-        restart_in_cluster(handle, node, break_lock, take_over, output)
-    else:
-        restart_job(supervised_job(job, "restart", reached), node, break_lock, take_over, output)
+    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    refuse_other_folder(found.handle.job, job, take_over)
+    done = found.restart(node, Request(None, break_lock, take_over), Terminal(output))
+    raise_code(finish_restart(found.handle, done, output))

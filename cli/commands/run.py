@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from jobctl.console import command
-from jobctl.options import AcceptNew, Exclude, Hosts, Job, Node, On, Set, SshConfig, TargetOption, command_after_dashes
+from jobctl.options import (
+    AcceptNew,
+    Exclude,
+    Hosts,
+    Job,
+    Node,
+    On,
+    Set,
+    SshConfig,
+    TargetOption,
+    command_after_dashes,
+    target_name,
+)
+from jobctl.views.failure import command
 
 
 @command
@@ -27,8 +39,11 @@ def run(
 
     Example: jobctl run job.yaml -- python3 -c 'import torch; print(torch.__version__)'
     """
-    from jobctl.inside import run_like_node
-    from jobctl.jobs import Where, as_started, compile_job
+    from jobctl.jobspec.operations.inspect.oneoff import run_like_node
+    from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
+    from jobctl.views.reporter import Terminal
 
-    compiled = compile_job(job, overrides, as_started(job, Where(target, hosts, on, exclude)))
-    raise typer.Exit(run_like_node(compiled, node, command_after_dashes(ctx, "run"), ssh_config, accept_new))
+    where = as_started(job, Where(target_name(target), hosts, on, exclude))
+    compiled = compile_job(job, overrides, where, Terminal())
+    reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
+    raise typer.Exit(run_like_node(compiled, node, command_after_dashes(ctx, "run"), reached))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from jobctl.console import command
 from jobctl.options import AcceptNew, BreakLock, Format, Output, SshConfig, TakeOver
-
-if TYPE_CHECKING:
-    pass
+from jobctl.views.failure import Failed, command
 
 
 @command
@@ -29,8 +26,21 @@ def scale(
 
     Example: jobctl scale my-job 3
     """
-    from jobctl.bringup import Options
-    from jobctl.scaling import scale_job
+    from jobctl.jobspec.operations.lifecycle.base import UpOptions
+    from jobctl.jobspec.operations.lifecycle.scale import scale_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.outcome import finish_up, raise_code
+    from jobctl.views.reporter import Terminal
 
-    options = Options(break_lock=break_lock, take_over=take_over, output=output)
-    scale_job(arguments, ssh_config, accept_new, options)
+    job, count = _job_and_count(arguments)
+    options = UpOptions(break_lock=break_lock, take_over=take_over)
+    reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
+    handle, done = scale_job(job, count, reached, options, Terminal(output))
+    raise_code(finish_up(handle, done, follow=False, output=output))
+
+
+def _job_and_count(arguments: list[str]) -> tuple[str | None, int]:
+    *job, count = arguments
+    if len(job) > 1 or not count.isdigit() or int(count) < 1:
+        raise Failed("`scale` takes a job and a number of nodes", 2, "for example `jobctl scale my-job 3`")
+    return (job[0] if job else None), int(count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobctl import console
-from jobctl.console import command
+from jobctl.views.failure import command
 
 
 @command

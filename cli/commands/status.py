@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from jobctl import console
-from jobctl.console import command
 from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, SshConfig
+from jobctl.views.failure import command
 
 
 @command
@@ -29,16 +29,16 @@ def status(
 
     Example: jobctl status my-job --watch
     """
-    from jobctl.jobs import Reached
-    from jobctl.running import running_job
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.views.status import show_status, status_json, watch_status
 
-    deployer = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
     if watch:
-        watch_status(deployer, wide, output)
+        watch_status(handle, wide, output)
     elif output is Format.json:
-        console.out_json(status_json(deployer))
+        console.out_json(status_json(handle))
     else:
-        show_status(deployer, wide)
-    if deployer.failures:
-        raise typer.Exit(3 if set(deployer.failures) >= set(deployer.where()) else 4)
+        show_status(handle, wide)
+    if handle.failures:
+        raise typer.Exit(3 if set(handle.failures) >= set(handle.where()) else 4)

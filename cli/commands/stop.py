@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from jobctl.console import command
 from jobctl.options import (
     AcceptNew,
     BreakLock,
@@ -17,10 +14,9 @@ from jobctl.options import (
     SshConfig,
     TakeOver,
     Timeout,
+    grace,
 )
-
-if TYPE_CHECKING:
-    pass
+from jobctl.views.failure import command
 
 
 @command
@@ -42,17 +38,14 @@ def stop(
 
     Example: jobctl stop my-job
     """
-    from jobctl.clusters import stop_in_cluster
-    from jobctl.ending import stop_job
-    from jobctl.jobs import Reached
-    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
-    from jobctl.ownership import refuse_other_folder
-    from jobctl.running import running_job, supervised_job
+    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
+    from jobctl.views.outcome import finish_stop, raise_code
+    from jobctl.views.reporter import Terminal
 
-    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
-    handle = running_job(job, reached)
-    refuse_other_folder(handle.job, job, take_over)
-    if isinstance(handle, Cluster):
-        stop_in_cluster(handle, timeout, break_lock, take_over, output)
-    else:
-        stop_job(supervised_job(job, "stop", reached), timeout, break_lock, take_over, output)
+    found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
+    refuse_other_folder(found.handle.job, job, take_over)
+    done = found.stop(Request(grace(timeout), break_lock, take_over), Terminal(output))
+    raise_code(finish_stop(found.handle, done, output))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import contextlib
+import signal
+import sys
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
-from jobctl.console import command
+from jobctl import console
 from jobctl.options import Job
-
-if TYPE_CHECKING:
-    pass
+from jobctl.views.failure import command
 
 
 @command
@@ -24,6 +26,20 @@ def supervise(
 
     Example: jobctl supervise my-job
     """
-    from jobctl.supervising import supervise_job
+    from jobctl.jobspec.operations.errors import NotYours
+    from jobctl.jobspec.operations.lifecycle import supervise as supervising
 
-    supervise_job(job, background=background)
+    deployer = supervising.supervisable(job)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if background:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        supervising.supervise(deployer, _say)
+    except NotYours:
+        if not background:
+            raise
+
+
+def _say(message: str) -> None:
+    with contextlib.suppress(OSError):  # its log lies on a disk that is full
+        console.say(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S} {message}")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from jobctl.console import command
 from jobctl.options import (
     AcceptNew,
     BreakLock,
@@ -22,10 +21,9 @@ from jobctl.options import (
     SshConfig,
     TakeOver,
     TargetOption,
+    target_name,
 )
-
-if TYPE_CHECKING:
-    pass
+from jobctl.views.failure import command
 
 
 @command
@@ -58,21 +56,28 @@ def up(
 
     Example: jobctl up examples/torch-resnet/job.yaml --follow
     """
-    from jobctl.bringup import Options, up_job
-    from jobctl.jobs import Where, as_started, compile_job
-    from jobctl.outcome import raise_code
-    from jobctl.ownership import refuse_move
-    from jobctl.planning import inventory_for, planned
+    from jobctl.jobspec.operations.lifecycle.base import UpOptions
+    from jobctl.jobspec.operations.lifecycle.open import planned_job
+    from jobctl.jobspec.operations.resolve.job import Reached, Where, as_started, compile_job
+    from jobctl.jobspec.operations.resolve.ownership import refuse_move, warn_of_refusal
+    from jobctl.jobspec.operations.unsupported import refuse_unsupported
+    from jobctl.views.outcome import finish_up, raise_code, show_steps, tell_failures
+    from jobctl.views.reporter import Terminal
 
-    where = as_started(job, Where(target, hosts, on, exclude, context, namespace))
-    compiled = compile_job(job, overrides, where, as_json=output is Format.json)
+    reporter = Terminal(output)
+    where = as_started(job, Where(target_name(target), hosts, on, exclude, context, namespace))
+    compiled = compile_job(job, overrides, where, reporter)
     refuse_move(compiled)
-    options = Options(dry_run, follow, fresh, not no_supervise, not skip_check, break_lock, recreate, take_over, output)
-    if compiled.target == "kubernetes":
-        from jobctl.clusters import up_in_cluster
-
-        raise_code(up_in_cluster(compiled, where, options))
+    if fresh:
+        refuse_unsupported(compiled.target, "up --fresh")
+    planned = planned_job(compiled, Reached(None, ssh_config, accept_new, context, namespace))
+    handle = planned.job.handle
+    options = UpOptions(fresh, not no_supervise, not skip_check, break_lock, recreate, take_over)
+    if dry_run:
+        change = planned.change(options)
+        tell_failures(handle.failures)
+        warn_of_refusal(handle, compiled, planned.plan, reporter)
+        show_steps({"job": planned.plan.job}, change, output)
         return
-    made, deployer = planned(compiled, ssh_config, accept_new)
-    code = up_job(deployer, compiled, made, inventory_for(compiled, ssh_config, accept_new), options)
-    raise_code(code)
+    done = planned.up(options, reporter)
+    raise_code(finish_up(handle, done, follow=follow, output=output))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from jobctl import console
-from jobctl.console import command
-from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption
+from jobctl.options import Exclude, Format, Hosts, Job, On, Output, Set, TargetOption, target_name
+from jobctl.views.failure import command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.code import CodeSelection
 
 
 @command
@@ -29,25 +33,33 @@ def validate(
 
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
-    from jobctl.code import code_json, say_left_out, selection
-    from jobctl.jobs import Where, check, say_unused_hosts, show_diagnostics
+    from jobctl.jobspec.operations.resolve.code import say_left_out, selection
+    from jobctl.jobspec.operations.resolve.job import Where, check, say_unused_hosts
+    from jobctl.views.diagnostics import show_diagnostics
+    from jobctl.views.reporter import Terminal
 
-    where = Where(target, hosts, on, exclude)
+    reporter = Terminal(output)
+    where = Where(target_name(target), hosts, on, exclude)
     checked = check(job, overrides, where)
     code = selection(checked.loaded, checked.files[0], hosts)
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
         diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]
-        about = {} if code is None else {"code": code_json(code)}
+        about = {} if code is None else {"code": _code_json(code)}
         console.out_json({"valid": not errors, "diagnostics": diagnostics, **about})
     else:
         show_diagnostics(checked.diagnostics, checked.loaded.source, sys.stdout)
         if code is not None and not errors:
-            say_left_out(code)
+            say_left_out(code, reporter)
         _summary(checked.files, errors, len(checked.diagnostics) - errors)
-    say_unused_hosts(checked, where)
+    say_unused_hosts(checked, where, reporter)
     if errors:
         raise typer.Exit(2)
+
+
+def _code_json(code: CodeSelection) -> dict[str, Any]:
+    left_out = [{"path": one.name, "reason": one.why} for one in code.left_out]
+    return {"files": len(code.files), "bytes": code.size, "left_out": left_out}
 
 
 def _summary(files: Sequence[Path], errors: int, warnings: int) -> None:

@@ -6,8 +6,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from jobctl.console import command
-from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, SshConfig
+from jobctl import console
+from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, SshConfig, duration
+from jobctl.views.failure import Failed, command
 
 
 @command
@@ -30,10 +31,22 @@ def wait(
 
     Example: jobctl wait my-job --timeout 2h
     """
-    from jobctl.following import wait_for
-    from jobctl.jobs import Reached
-    from jobctl.running import running_job
+    from jobctl.jobspec.operations.lifecycle.open import running_job
+    from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.status import show_result
 
-    code = wait_for(running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)), timeout, output)
-    if code:
-        raise typer.Exit(code)
+    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
+    state = wait_until_ended(handle, None if timeout is None else duration(timeout))
+    name, now = handle.job.name, state.phase
+    told = {"job": name, "phase": now, "reason": state.reason}
+    if not state.over:
+        raise Failed(f"job `{name}` still {now} after {timeout}", 124, details=told)
+    if output is Format.text:
+        show_result(handle, state)
+    elif now == "succeeded":
+        console.out_json(told)
+    else:
+        raise Failed(f"job `{name}` {now}: {state.reason}", 1, details=told)
+    if now != "succeeded":
+        raise typer.Exit(1)

@@ -8,41 +8,34 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
-from jobctl.console import failure_json
 from jobctl.jobspec.deploy.apply.clock import pause
-from jobctl.naming import SERVICES
+from jobctl.jobspec.operations.errors import failures_json
+from jobctl.jobspec.operations.inspect.status import ended, observe, restarts, tail_of
+from jobctl.jobspec.operations.resolve.names import SERVICES
 from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess, ObservedService
+    from jobctl.jobspec.operations.inspect.status import JobState
 
 INTERVAL = 0.5  # seconds between two looks of --watch
 
 
-def status_json(deployer: Handle) -> dict[str, Any]:
+def status_json(handle: Handle) -> dict[str, Any]:
     """Return the state as CONTRACT's `status -o json` has it."""
-    return _json(deployer, look(deployer))
+    return state_json(handle, observe(handle))
 
 
-def look(deployer: Handle) -> Observed:
-    """Observe the job; where no host answers, that nothing is known is what there is to tell."""
-    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
-
-    try:
-        return deployer.observe()
-    except AllUnreachable as nothing:
-        return nothing.observed
-
-
-def _json(deployer: Handle, observed: Observed) -> dict[str, Any]:
+def state_json(handle: Handle, observed: Observed) -> dict[str, Any]:
+    """Return an observed state likewise."""
     from jobctl.jobspec.deploy.model.observed import phase
 
-    plan, generation = deployer.plan, observed.control.generation
-    unreachable = [failure_json(host, error) for host, error in deployer.failures.items()]
+    plan, generation = handle.plan, observed.control.generation
+    unreachable = failures_json(handle.failures)
     now, reason = phase(observed)
     return {
-        "job": deployer.job.name,
+        "job": handle.job.name,
         "framework": plan.framework if plan else None,
         "mode": plan.mode if plan else None,
         "target": plan.target if plan else None,
@@ -50,16 +43,16 @@ def _json(deployer: Handle, observed: Observed) -> dict[str, Any]:
         "reason": reason,
         "generation": generation.number if generation else None if observed.supervised is None else 0,
         "supervised": observed.supervised,
-        "replicas": _replicas(deployer, observed),
+        "replicas": _replicas(handle, observed),
         "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],
         **({"unreachable": unreachable} if unreachable else {}),
     }
 
 
-def _replicas(deployer: Handle, observed: Observed) -> str:
+def _replicas(handle: Handle, observed: Observed) -> str:
     """Return `running[min:max]`, or `running/nodes` for a job of a fixed size."""
     running = sum(1 for node in observed.members if node.state == "running" and node.role not in SERVICES)
-    plan = deployer.plan
+    plan = handle.plan
     if plan is None:
         return str(running)
     most = plan.max_nodes - sum(node.role in SERVICES for node in plan.nodes)
@@ -103,15 +96,6 @@ def _service(service: ObservedService) -> dict[str, Any]:
     }
 
 
-def restarts(observed: Observed, node: ObservedNode | None = None) -> int:
-    """Return how often the processes (those of `node`) were started again because of failures."""
-    generation, failures = observed.control.generation, observed.control.ledger.failures
-    together = sum(1 for f in failures if generation is not None and not f.alone and f.generation < generation.number)
-    if node is None:
-        return together
-    return together + node.again + sum(1 for f in failures if f.alone and f.node == node.node)
-
-
 def _process(process: ObservedProcess) -> dict[str, Any]:
     return {
         "rank": process.rank,
@@ -132,14 +116,14 @@ def timestamp(seconds: float | None) -> str | None:
     )
 
 
-def show_status(deployer: Handle, wide: bool) -> None:
+def show_status(handle: Handle, wide: bool) -> None:
     """Print the state as a table."""
-    console.out(status_text(deployer, look(deployer), wide))
+    console.out(status_text(handle, observe(handle), wide))
 
 
-def status_text(deployer: Handle, observed: Observed, wide: bool) -> str:
+def status_text(handle: Handle, observed: Observed, wide: bool) -> str:
     """Return the state as text: a head line, why it is so, and a table of nodes (or of processes)."""
-    data = _json(deployer, observed)
+    data = state_json(handle, observed)
     head = f"{data['job']}: {data['phase']}"
     if observed.verdict is not None and observed.nodes:
         head += f", nodes {data['replicas']}"
@@ -155,18 +139,11 @@ def status_text(deployer: Handle, observed: Observed, wide: bool) -> str:
     if data["nodes"]:
         lines += ["", _processes_table(data) if wide else _nodes_table(data)]
     if data["phase"] == "failed":
-        lines += _tail(observed)
-    if deployer.failures:
-        lines += ["", *(f"{error.message}" for error in deployer.failures.values())]
+        tail = tail_of(observed)
+        lines += ["", *tail] if tail else []
+    if handle.failures:
+        lines += ["", *(f"{error.message}" for error in handle.failures.values())]
     return "\n".join(lines)
-
-
-def _tail(observed: Observed) -> list[str]:
-    failures = observed.control.ledger.failures
-    if not failures or not failures[-1].tail:
-        return []
-    failure = failures[-1]
-    return ["", f"last lines of node {failure.node}, {failure.log}:", *(f"  {line}" for line in failure.tail)]
 
 
 def _nodes_table(data: dict[str, Any]) -> str:
@@ -225,52 +202,54 @@ def _age(started: str | None) -> str:
     return f"{seconds // 60}m" if seconds < 7200 else f"{seconds // 3600}h{seconds // 60 % 60:02}m"
 
 
-def watch_status(deployer: Handle, wide: bool, output: Format) -> None:
+def watch_status(handle: Handle, wide: bool, output: Format) -> None:
     """Show the state until the job ends: a live table on a terminal, a line (of JSON) for each change elsewhere."""
     if output is Format.text and sys.stdout.isatty():
-        _watch_live(deployer, wide)
+        _watch_live(handle, wide)
     else:
-        _watch_lines(deployer, wide, output)
+        _watch_lines(handle, wide, output)
 
 
-def _watch_live(deployer: Handle, wide: bool) -> None:
+def _watch_live(handle: Handle, wide: bool) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     with Live(console=Console(), auto_refresh=False) as live:
         while True:
-            observed = look(deployer)
-            live.update(Text(console.plain(status_text(deployer, observed, wide))), refresh=True)
-            if ended(deployer, observed):
+            observed = observe(handle)
+            live.update(Text(console.plain(status_text(handle, observed, wide))), refresh=True)
+            if ended(handle, observed):
                 return
-            pause(max(INTERVAL, deployer.interval))
+            pause(max(INTERVAL, handle.interval))
 
 
-def _watch_lines(deployer: Handle, wide: bool, output: Format) -> None:
+def _watch_lines(handle: Handle, wide: bool, output: Format) -> None:
     last: object = None
     while True:
-        observed = look(deployer)
-        now = _json(deployer, observed)
+        observed = observe(handle)
+        now = state_json(handle, observed)
         if now != last:
             if output is Format.json:
                 console.out_json_line(now)
             else:
-                console.out(status_text(deployer, observed, wide) + "\n")
+                console.out(status_text(handle, observed, wide) + "\n")
             last = now
-        if ended(deployer, observed):
+        if ended(handle, observed):
             return
-        pause(max(INTERVAL, deployer.interval))
+        pause(max(INTERVAL, handle.interval))
 
 
-def ended(deployer: Handle, observed: Observed) -> bool:
-    """Say whether the job has ended; one that a command has stopped to change it, and is at work on, has not."""
-    from jobctl.jobspec.deploy.model.observed import phase
-    from jobctl.jobspec.deploy.store.lock import read_holder
+def show_result(handle: Handle, state: JobState) -> None:
+    """Print how a job ended."""
+    if state.phase == "succeeded":
+        console.say(f"job `{handle.job.name}` succeeded")
+    else:
+        console.error(f"job `{handle.job.name}` {state.phase}: {state.reason}")
+        show_tail(state.observed)
 
-    now, _ = phase(observed)
-    control = observed.control
-    ordered = control.generation is not None and control.generation.command != "run"
-    if now == "stopped" and ordered and control.ledger.result is None and read_holder(deployer.job.lock):
-        return False
-    return now in ("succeeded", "failed", "stopped")
+
+def show_tail(observed: Observed) -> None:
+    """Print the last lines of whatever failed last."""
+    for line in tail_of(observed):
+        console.say(line)

@@ -545,16 +545,16 @@ def test_a_bug_is_told_as_json_too(jobctl: Any, monkeypatch: pytest.MonkeyPatch)
     def fails(*args: object) -> None:
         raise ZeroDivisionError("of ours")
 
-    monkeypatch.setattr("jobctl.running.name_of", fails)
+    monkeypatch.setattr("jobctl.jobspec.operations.resolve.running.name_of", fails)
     ran = jobctl("status", "x", "-o", "json")
     assert (ran.code, json.loads(ran.out)["error"]["code"]) == (70, "bug")
 
 
 def test_each_host_that_failed_stands_beside_the_error(capsys: pytest.CaptureFixture[str]) -> None:
-    from jobctl.console import command
     from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
     from jobctl.jobspec.deploy.model.errors import HostError
     from jobctl.options import Format
+    from jobctl.views.failure import command
 
     @command
     def fails(output: Format) -> None:
@@ -572,11 +572,12 @@ def test_each_host_that_failed_stands_beside_the_error(capsys: pytest.CaptureFix
 def test_no_second_document_follows_one_that_tells_of_the_failure(capsys: pytest.CaptureFixture[str]) -> None:
     from jobctl import console
     from jobctl.options import Format
+    from jobctl.views.failure import Failed, command
 
-    @console.command
+    @command
     def fails(output: Format) -> None:
         console.out_json({"down": False})
-        raise console.Failed("", 4)
+        raise Failed("", 4)
 
     with pytest.raises(Exit):
         fails(output=Format.json)

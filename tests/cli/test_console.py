@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from jobctl import console
+from jobctl.views import failure
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x1b[31md\x1b[0me\x9b1;1Hf\x1bcg\bh\ri\x7fj\tk"
 
@@ -61,10 +62,10 @@ def test_a_log_goes_byte_for_byte_where_there_is_no_terminal(capfdbinary: pytest
 def test_a_stream_that_fails_ends_with_a_line_that_says_so(said: Any, code: str | None, capsys: Any) -> None:
     """What one document has to report it says itself; the lines of a stream know nothing of its end."""
 
-    @console.command
+    @failure.command
     def logs(output: Any) -> None:
         said({"line": "one"})
-        raise console.Failed("the time is over", 124)
+        raise failure.Failed("the time is over", 124)
 
     with pytest.raises(typer.Exit):
         logs(output=SimpleNamespace(value="json"))

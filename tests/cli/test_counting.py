@@ -10,16 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from jobctl.changed import _Effects
-from jobctl.console import Failed
-from jobctl.counting import devices_of, devices_to_check
-from jobctl.jobs import Compiled, plan_of
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.changes import with_value
 from jobctl.jobspec.deploy.host.devices import devices_on
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.operations.errors import HostsFailed
+from jobctl.jobspec.operations.resolve.devices import devices_of, devices_to_check
+from jobctl.jobspec.operations.resolve.drift import _Effects
+from jobctl.jobspec.operations.resolve.job import Compiled
+from jobctl.jobspec.operations.resolve.planning import plan_of
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context
@@ -98,9 +99,9 @@ def test_hosts_are_asked_where_nobody_says(given: Any, old: Plan | None, asked: 
 )
 def test_where_no_device_is_seen_nothing_is_planned_and_check_says_why(there: There, why: str) -> None:
     given = job("gpu", "a\nb\n")
-    with pytest.raises(Failed) as end:
+    with pytest.raises(HostsFailed) as end:
         devices_of(given, cast(Any, there), None)
-    assert (str(end.value), end.value.code) == (why, 3)
+    assert (str(end.value), end.value.exit_code) == (why, 3)
     assert devices_to_check(given, cast(Any, there), None) == {"a": 1, "b": 1}
 
 

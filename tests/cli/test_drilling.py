@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from jobctl import drilling
-from jobctl.console import Failed
 from jobctl.jobspec.deploy.model.control import Control, Ledger
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
-from jobctl.options import Format
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.lifecycle import drill
+from jobctl.jobspec.operations.lifecycle.drill import Drill, plan_drill, run_drill
+from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
 
 
 def node(index: int, pid: int, step: int | None, **changes: Any) -> ObservedNode:
@@ -84,18 +82,16 @@ class Told:
 
     def inject_fault(self, node: int, what: str) -> None:
         self.struck = True
-        events.record(self.job.events, drilling.time.time(), "failure", f"node {node} failed")
+        events.record(self.job.events, drill.time.time(), "failure", f"node {node} failed")
 
     def where(self) -> tuple[str, ...]:
         return ("h0", "h1")
 
 
-@contextmanager
-def drilled(told: Told, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    shown: list[Any] = []
-    monkeypatch.setattr(drilling, "pause", lambda seconds: None)
-    monkeypatch.setattr(drilling.console, "out_json", shown.append)
-    yield shown
+def drilled(told: Told, monkeypatch: pytest.MonkeyPatch) -> Drill:
+    """Kill the process of node 1, and return what came of it."""
+    monkeypatch.setattr(drill, "pause", lambda seconds: None)
+    return run_drill(told, plan_drill(told, "process", "1"), 600)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -109,18 +105,16 @@ def test_it_waits_for_the_first_step_after_the_blow(
     told = Told(story, tmp_path)
     if story is GENERATION:
         events.record(told.job.events, 0.0, "up", "up")
-        monkeypatch.setattr(drilling, "TOLD", 0.0)
-    with drilled(told, monkeypatch) as shown:
-        drilling.drill_job(told, "process", "1", True, "10m", Format.json)  # type: ignore[arg-type]
+        monkeypatch.setattr(drill, "TOLD", 0.0)
+    done = drilled(told, monkeypatch)
     assert told.struck
     assert told.looks == len(story)  # neither sooner nor later
-    (report,) = shown
-    assert (report["before"], report["after"], report["generation"]) == (500, after, 1)
-    assert report["seconds"]["detected"] is not None
+    assert (done.before, done.after, done.generation) == (500, after, 1)
+    assert done.seconds.detected is not None
 
 
 def test_a_job_that_ends_before_the_blow_harms_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = [node(i, 71, 500, state="exited", exit_code=0, launcher=None) for i in (0, 1)]
     told = Told([BEFORE, look(*done)], tmp_path)
-    with drilled(told, monkeypatch), pytest.raises(Failed, match="ended well before the drill could harm it"):
-        drilling.drill_job(told, "process", "1", True, "10m", Format.json)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="ended well before the drill could harm it"):
+        drilled(told, monkeypatch)

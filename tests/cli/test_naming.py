@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobctl.console import Failed
 from jobctl.jobspec import planner
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
-from jobctl.naming import node_number
 
 SPEC = "name: job\nframework: {framework}\nscript: train.py\nnodes: 2\n"
 
@@ -42,6 +42,10 @@ def test_a_number_or_the_name_of_who_serves() -> None:
     ],
 )
 def test_there_is_none_such(text: str, among: Any, hint: str) -> None:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(Refused) as caught:
         node_number(plan("torch"), text, among)
-    assert (caught.value.message, caught.value.code, caught.value.hint) == (f"the job has no node `{text}`", 2, hint)
+    assert (caught.value.message, caught.value.exit_code, caught.value.hint) == (
+        f"the job has no node `{text}`",
+        2,
+        hint,
+    )

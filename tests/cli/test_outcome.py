@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.outcome import Applied
+from jobctl.jobspec.operations.lifecycle.base import Applied
 from tests.deploy.test_executor import TWO
 
 NO = DeployError("no")

@@ -8,20 +8,21 @@ from typing import Any
 
 import pytest
 
-from jobctl import running as running_jobs
-from jobctl.console import Failed
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
 from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.jobdir import job_dir
+from jobctl.jobspec.operations.errors import NotYours, Refused
+from jobctl.jobspec.operations.resolve import ownership
+from jobctl.jobspec.operations.resolve.ownership import refuse_others
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
-from jobctl.ownership import refuse_others
+from jobctl.views.reporter import Terminal
 
 SPEC = "name: {name}\nframework: torch\nimage: i\nscript: train.py\ncode: .\nnodes: 1\ncheckpoint: {checkpoint}\n"
 NOTHING = Observed(Control(), (), False)
@@ -62,14 +63,14 @@ class Others:
             return seen
 
         def handle(_: object) -> Any:
-            if isinstance(seen, Failed):
+            if isinstance(seen, Refused):
                 raise seen
             return SimpleNamespace(observe=observe, close=lambda: None)
 
-        self._patch.setattr(running_jobs, "known_handle", handle)
+        self._patch.setattr(ownership, "known_handle", handle)
         deployer: Any = SimpleNamespace(job=job_dir(self._folder, "new"), observe=lambda: NOTHING)
         compiled: Any = SimpleNamespace(path=path, overrides=())
-        refuse_others(deployer, compiled, ours, fresh=False, take_over=False)
+        refuse_others(deployer, compiled, ours, Terminal(), fresh=False, take_over=False)
 
 
 @pytest.fixture
@@ -80,10 +81,10 @@ def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Others:
 @pytest.mark.parametrize(("ours", "theirs"), [("a addr=10.0.0.1", "b addr=10.0.0.1"), ("a", "a"), ("", "")])
 def test_a_job_on_the_same_host_that_writes_there_is_a_refusal(others: Others, ours: str, theirs: str) -> None:
     old = plan("old", theirs)
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(NotYours) as refused:
         others.up(plan("new", ours), old, running(old))
     why = "job `old` still runs, and it writes to /mnt/ckpt: both jobs would write the same checkpoints"
-    assert (refused.value.message, refused.value.code, refused.value.hint) == (why, 5, HINT)
+    assert (refused.value.message, refused.value.exit_code, refused.value.hint) == (why, 5, HINT)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("a", "b"), ("node0 addr=10.0.0.1", "node0 addr=10.9.0.1")])
@@ -104,7 +105,7 @@ def test_a_job_that_writes_elsewhere_or_nothing_is_no_matter(others: Others, cap
 
 
 SILENT = AllUnreachable({"a": HostError("a", "unreachable", "no route to host")}, NOTHING)
-GONE = Failed("there is no context `c` in the kubeconfig", 2, "see `kubectl config get-contexts`")
+GONE = Refused("there is no context `c` in the kubeconfig", "see `kubectl config get-contexts`")
 
 
 @pytest.mark.parametrize(
@@ -117,13 +118,13 @@ def test_of_a_job_that_cannot_be_looked_at_only_the_renamed_one_is_refused(
     said = f"nobody can tell whether job `old` still runs ({why}), and it writes to /mnt/ckpt"
     others.up(plan("new", "a"), plan("old", "a"), problem)
     assert capsys.readouterr().err == f"warning: {said}\n"
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(NotYours) as refused:
         others.up(plan("new", "a"), plan("old", "a"), problem, spec="new.yaml")
     hint = "name another `checkpoint`, or `--take-over` if that job has ended"
-    assert (refused.value.message, refused.value.code, refused.value.hint) == (said, 5, hint)
+    assert (refused.value.message, refused.value.exit_code, refused.value.hint) == (said, 5, hint)
 
 
 def test_a_renamed_job_is_refused_wherever_it_runs(others: Others) -> None:
     old = plan("old", "b")
-    with pytest.raises(Failed, match="job `old` still runs, and it writes to /mnt/ckpt"):
+    with pytest.raises(NotYours, match="job `old` still runs, and it writes to /mnt/ckpt"):
         others.up(plan("new", "a"), old, running(old), spec="new.yaml")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from jobctl.console import command
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import check_answer
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
@@ -16,6 +15,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.files import append_line, told_of
 from jobctl.jobspec.deploy.transport.base import Result, problem
 from jobctl.jobspec.spec.hosts import Host
+from jobctl.views.failure import command
 
 FULL = "No space left on device"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobctl.drilling import _continued
+from jobctl.jobspec.operations.lifecycle.drill import _continued
 
 from .conftest import eventually
 

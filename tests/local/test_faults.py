@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from jobctl.commands import supervise
 from jobctl.jobspec.deploy.apply.deployer import Feed
 from jobctl.jobspec.supervise.decisions import Leave
 from jobctl.jobspec.supervise.loop import Supervisor
-from jobctl.supervising import supervise_job
 
 from .conftest import kill
 
@@ -123,7 +123,7 @@ def test_a_job_that_is_brought_up_as_its_supervisor_leaves_keeps_it(jobs: Any, m
     monkeypatch.setattr(Supervisor, "_leave", leave_late)
     monkeypatch.setattr(Supervisor, "run", run_again)
     before = signal.getsignal(signal.SIGTERM)
-    supervise_job("counter", background=False)
+    supervise.supervise("counter")
     signal.signal(signal.SIGTERM, before)
     assert runs == ["stopped", "running"]
     assert jobs.status()["supervised"] is False

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from jobctl import inside
 from jobctl.jobspec.deploy.store.jobdir import job_dir
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.operations.inspect import exec as exec_in
+from jobctl.jobspec.operations.reporter import SILENT
 
 from .conftest import kill
 
@@ -283,15 +284,15 @@ def test_exec_waits_for_a_node_that_begins(jobs: Any, eventually: Any, monkeypat
     (jobs.directory / "hold").touch()
     up = jobs.popen("up", "--no-supervise")
     eventually(lambda: (nodes := jobs.status()["nodes"]) and {node["state"] for node in nodes} == {"starting"})
-    wait = inside.pause
+    wait = exec_in.pause
 
     def pause(seconds: float) -> None:
         (jobs.directory / "go").touch()
         wait(seconds)
 
-    monkeypatch.setattr(inside, "pause", pause)
+    monkeypatch.setattr(exec_in, "pause", pause)
     deployer = Local(job_dir(jobs.state, "counter"))
-    assert inside.exec_in_node(deployer, "1", ["sh", "-c", "echo $JOBCTL_NODE > entered"]) == 0
+    assert exec_in.exec_in_node(deployer, "1", ["sh", "-c", "echo $JOBCTL_NODE > entered"], SILENT) == 0
     assert ((jobs.directory / "entered").read_text(), (jobs.directory / "go").exists()) == ("1\n", True)
     (jobs.directory / "hold").unlink()
     assert up.wait(120) == 0

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 # where nothing else is installed.
 PACKAGES = (
     ("jobctl", "cli"),
+    ("jobctl.jobspec", "jobspec/__init__.py"),
+    ("jobctl.jobspec.operations", "jobspec/operations"),
     ("jobctl.jobspec.supervise", "jobspec/supervise"),
     ("jobctl.jobspec.report", "jobspec/report"),
     ("jobctl.jobspec.deploy.kubernetes", "jobspec/deploy/kubernetes"),
@@ -47,9 +49,11 @@ TOUCHES = {  # the packages that reach the world, and by what
     "jobctl.jobspec.deploy.store": {"socket"},
     "jobctl.jobspec.deploy.transport": {"subprocess", "socket", "fabric", "paramiko"},
     "jobctl.jobspec.launcher": {"subprocess", "socket"},
-    "jobctl": {"socket"},  # the name of this machine
+    "jobctl.jobspec.operations": {"socket"},  # the name of this machine
 }
-SLEEP = {*TOUCHES, "jobctl.jobspec.deploy.apply"} - {"jobctl"}  # the latter's clock, which tests replace
+SLEEP = {*TOUCHES, "jobctl.jobspec.deploy.apply"} - {
+    "jobctl.jobspec.operations"
+}  # the latter's clock, which tests replace
 
 
 def _files(where: str) -> list[Path]:
@@ -235,3 +239,14 @@ def test_each_command_has_its_file() -> None:
     files = [path.stem.rstrip("_") for path in (ROOT / "cli/commands").glob("*.py") if path.stem != "__init__"]
     assert sorted(files) == sorted(COMMANDS)
     assert all(function_of(name).__name__.rstrip("_") == name for name in COMMANDS)
+
+
+def test_the_command_has_no_files_but_those_of_a_terminal() -> None:
+    """What is done with jobs is in operations; each command, and what is shown, has a folder."""
+    assert sorted(path.stem for path in (ROOT / "cli").glob("*.py")) == [
+        "__init__",
+        "__main__",
+        "console",
+        "main",
+        "options",
+    ]

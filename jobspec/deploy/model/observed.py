@@ -16,6 +16,7 @@ from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
 
 Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
+SETTLED: tuple[Phase, ...] = ("succeeded", "failed", "stopped")  # phases in which a job stays until somebody changes it
 SHOWN = 4  # nodes that are named one by one where many are waited for
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
 

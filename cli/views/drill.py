@@ -1,0 +1,42 @@
+"""A drill for people: what it breaks, and how the job recovered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl import console
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import FaultTarget
+    from jobctl.jobspec.operations.lifecycle.drill import Drill
+
+
+def fault_words(victim: FaultTarget, node: int, host: str) -> tuple[str, str]:
+    """Say what a drill does, and what it did."""
+    if victim == "host":
+        return f"plays that {host} with node {node} is lost", f"played that {host} with node {node} is lost"
+    what = f"{'a process' if victim == 'process' else 'the container'} of node {node} on {host}"
+    return f"kills {what}", f"killed {what}"
+
+
+def show_drill(drill: Drill) -> None:
+    """Print how the job recovered."""
+    at = f" at step {drill.before}" if drill.before is not None else ""
+    console.out(f"{fault_words(drill.victim, drill.node, drill.host)[1]}{at}, in generation {drill.generation}")
+    rows = [
+        ("detected", drill.seconds.detected, "the supervisor saw it"),
+        ("stopped", drill.seconds.stopped, "what was left had ended, and the next generation began"),
+        ("running", drill.seconds.running, "all nodes run again"),
+        ("training", drill.seconds.training, f"first step seen: {drill.after}"),
+    ]
+    lines = [(name, f"{seconds:.2f} s", what) for name, seconds, what in rows if seconds is not None]
+    console.out(console.table(("", "AFTER", ""), lines))
+    if drill.continued is False:
+        console.error(
+            f"training began from the beginning: step {drill.before} was reached before, {drill.after} after",
+            "does the script read its checkpoint from $JOBCTL_CHECKPOINT_DIR, and is that shared by all hosts?",
+        )
+    elif drill.continued:
+        console.say("the job went on from its checkpoint")
+    else:
+        console.say("the job runs again; from the steps alone it cannot be told where it went on")

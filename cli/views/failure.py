@@ -1,0 +1,137 @@
+"""How a command ends that could not do its work: in words, as JSON, and with the contract's exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+
+from jobctl.console import begin, error, out_json_line, said
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.operations.errors import (
+    HostsFailed,
+    Invalid,
+    InvalidSpec,
+    OperationError,
+    code_of,
+    failures_json,
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Failed(OperationError):
+    """A command that ends with `code`: its options do not fit together, or what it did calls for that code."""
+
+    def __init__(
+        self,
+        message: str,
+        code: int = 2,
+        hint: str | None = None,
+        details: Mapping[str, Any] | None = None,
+        kind: str | None = None,
+    ) -> None:
+        super().__init__(message, hint, kind=kind, details=details)
+        self.exit_code = code
+
+
+def command(function: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a command so that its failures are printed in one form and end with the contract's exit codes."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        begin()
+        try:
+            return function(*args, **kwargs)
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            # The reader (head, less) has gone; Python would complain once more while it shuts down.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
+        except Exception as problem:
+            failed = _as_failed(problem)
+            if failed is None:
+                raise
+        as_json = getattr(kwargs.get("output"), "value", None) == "json"
+        _tell(failed, as_json=as_json)
+        if as_json:
+            out_error(failed)
+        raise typer.Exit(failed.exit_code)
+
+    return guarded
+
+
+def _tell(failed: OperationError, *, as_json: bool) -> None:
+    """Tell a person why the command failed."""
+    if isinstance(failed, Invalid) and not (as_json and isinstance(failed, InvalidSpec)):
+        from jobctl.views.diagnostics import show_diagnostics
+
+        show_diagnostics(failed.diagnostics, failed.source)
+    for one in failed.failures.values():
+        error(one.message, one.hint)
+    if failed.message:
+        error(failed.message, failed.hint)
+
+
+def _as_failed(problem: Exception) -> OperationError | None:
+    """Return how a command ends that `problem` has ended, None for a bug that is to be seen."""
+    if isinstance(problem, MemoryError):
+        hint = "`ulimit -v` says how much this shell gives to a command"
+        return Failed("there is not enough memory for this command", 2, hint, kind="memory")
+    if isinstance(problem, OperationError):
+        return problem
+    if isinstance(problem, DeployError):
+        failures: Mapping[str, DeployError] = getattr(problem, "failures", {})
+        details = {"failed_hosts": failures_json(failures)} if failures else {}
+        return HostsFailed(problem.message, problem.hint, details=details, kind=code_of(problem), failures=failures)
+    if isinstance(problem, OSError):
+        where = f"{problem.filename}: " if problem.filename else ""
+        state = os.environ.get("JOBCTL_STATE_DIR")
+        ours = state is not None and str(problem.filename or "").startswith(state)
+        full = problem.errno in (errno.ENOSPC, errno.EDQUOT)
+        hints = ["make room there"] if full else []
+        hints += ["JOBCTL_STATE_DIR says that jobctl keeps its history there"] if ours else []
+        message = f"{where}{problem.strerror or problem}"
+        return Failed(message, 2, "; ".join(hints) or None, kind="disk-full" if full else "file")
+    if os.environ.get("JOBCTL_DEBUG"):
+        return None
+    message = f"jobctl has a bug: {type(problem).__name__}: {problem}"
+    return Failed(message, 70, "JOBCTL_DEBUG=1 shows where; please report it", kind="bug")
+
+
+# The kinds of errors without a code of their own, by the exit code, and their words where nothing was said.
+_KINDS = {
+    1: ("job-failed", "the job failed"),
+    2: ("usage", "it cannot be done like that"),
+    3: ("hosts-failed", "hosts are not fit, or cannot be reached"),
+    4: ("partly-done", "some hosts did their part, others not"),
+    5: ("not-yours", "the job is locked, or belongs to someone else"),
+    124: ("timeout", "the time is over"),
+}
+
+
+_WORDS = {
+    "invalid-spec": "the spec is not valid: `diagnostics` says why",
+    "invalid-hosts": "the hosts file is not valid: `diagnostics` says why",
+}
+
+
+def out_error(failed: OperationError) -> None:
+    """Print how the command failed as a line of JSON, unless what it has printed says so already."""
+    if said.out:
+        return
+    kind, words = _KINDS.get(failed.exit_code, ("failed", "it failed"))
+    words = _WORDS.get(failed.kind or kind, words)
+    first = (failed.message, failed.hint) if failed.message else said.error or (words, None)
+    code = failed.kind or code_of(failed.__cause__) or kind
+    told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.exit_code}
+    out_json_line({"error": told, **failed.details})

@@ -1,0 +1,128 @@
+"""Printing logs: merged, prefixed by node and rank; what a terminal would obey stays off terminals."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobctl import console
+from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.options import Format
+from jobctl.views.events import iso
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.log_lines import Line, Reader
+    from jobctl.jobspec.operations.inspect.logs import Choice
+
+_COLOURS = (36, 33, 32, 35, 34, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How lines are shown: for how long, whether with their times, and as what."""
+
+    follow: bool = False
+    timestamps: bool = False
+    output: Format = Format.text
+
+
+def show_logs(handle: Handle, choice: Choice, form: Form) -> int:
+    """Print the chosen lines, and to follow those that come until the job ends; return 4 if hosts were missing."""
+    from jobctl.jobspec.operations.inspect.logs import open_logs, refuse_unknown_rank
+    from jobctl.jobspec.operations.inspect.status import ended, observe
+
+    logs = open_logs(handle, choice)
+    show = _printer(form)
+    over = not form.follow or ended(handle, observe(handle))
+    told = _tell_problems(logs, handle.failures, frozenset())
+    if not _print(logs.lines(final=over), show):
+        refuse_unknown_rank(handle, choice)
+    looked = time.monotonic()
+    while not over:
+        pause(logs.interval)
+        # Asked before reading, so that nothing written till then is missed; on hosts that is not for nothing.
+        if time.monotonic() - looked >= handle.interval:
+            over, looked = ended(handle, observe(handle)), time.monotonic()
+        _print(logs.lines(final=over), show)
+        told = _tell_problems(logs, {}, told)
+    return 4 if told else 0
+
+
+def follow_job(handle: Handle, output: Format) -> int:
+    """Stream the job's logs until it ends and return its result; Ctrl-C leaves the job alone."""
+    from jobctl.jobspec.operations.inspect.logs import Choice
+    from jobctl.jobspec.operations.lifecycle.wait import wait_until_ended
+    from jobctl.views.status import show_result
+
+    name = handle.job.name
+    try:
+        show_logs(handle, Choice(current=True), Form(follow=True, output=output))
+        state = wait_until_ended(handle)
+    except KeyboardInterrupt:
+        console.say(
+            f"\ndetached; job `{name}` goes on: `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl down {name}`"
+        )
+        return 130
+    show_result(handle, state)
+    return 0 if state.phase == "succeeded" else 1
+
+
+def _tell_problems(logs: Reader, missing: Failures, told: frozenset[str]) -> frozenset[str]:
+    """Say once for each host that its logs cannot be read now."""
+    now: dict[str, DeployError] = {**missing, **logs.problems}
+    for host, error in now.items():
+        if host not in told:
+            console.error(error.message, error.hint)
+    return frozenset(now)
+
+
+def _print(lines: Iterable[Line], show: Callable[[Line], None]) -> bool:
+    """Print lines; say whether there were any."""
+    any_ = False
+    for line in lines:
+        show(line)
+        any_ = True
+    sys.stdout.flush()
+    return any_
+
+
+def _printer(form: Form) -> Callable[[Line], None]:
+    if form.output is Format.json:
+        return _show_json
+    colour = console.colourful(sys.stdout)
+
+    def show(line: Line) -> None:
+        who = f"node{line.node} {_writer(line)}"
+        if colour:
+            number = _COLOURS[(line.rank if line.rank is not None else line.node) % len(_COLOURS)]
+            who = f"\x1b[{number}m{who}\x1b[0m"
+        stamp = f"{iso(line.time)} " if form.timestamps else ""
+        console.out_log(f"{stamp}{who} | ", line.text)
+
+    return show
+
+
+def _writer(line: Line) -> str:
+    """Say in one word who wrote a line: a rank, a server, or one of the launchers."""
+    if line.rank is None:
+        return line.log.removesuffix(".log")
+    role = line.log.partition("log.")[0]
+    return f"rank{line.rank}" if role == "worker" or line.log.startswith("stack.") else f"{role}{line.rank}"
+
+
+def _show_json(line: Line) -> None:
+    console.out_json_line(
+        {
+            "time": iso(line.time),
+            "node": line.node,
+            "rank": line.rank,
+            "generation": line.generation,
+            "log": line.log,
+            "line": line.text.decode(errors="replace"),
+        }
+    )

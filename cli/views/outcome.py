@@ -1,0 +1,207 @@
+"""What came of an operation that changes what runs, for people and as JSON; and the exit code that says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobctl import console
+from jobctl.jobspec.operations.errors import failures_json
+from jobctl.options import Format
+from jobctl.views.failure import Failed
+from jobctl.views.reporter import Terminal
+from jobctl.views.status import show_tail, status_json
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.operations.inspect.status import JobState
+    from jobctl.jobspec.operations.lifecycle.base import Applied, Change, Restarted, Stopped
+    from jobctl.jobspec.operations.lifecycle.down import TakenDown
+
+
+def raise_code(code: int) -> None:
+    """End the command with `code`, if it is not 0."""
+    if code:
+        raise Failed("", code)
+
+
+def tell_failures(failures: Failures) -> None:
+    """Report each host that did not do its part."""
+    for error in failures.values():
+        console.error(error.message, error.hint)
+
+
+def report(handle: Handle, failed: Failures | None = None) -> None:
+    """Print the state of the job as JSON, with the hosts that did not do their part."""
+    console.out_json({**status_json(handle), "failed_hosts": failures_json(failed or {})})
+
+
+def show_steps(whole: dict[str, Any], change: Change, output: Format) -> None:
+    """Print steps; in JSON beside `whole`, which names the job."""
+    from jobctl.jobspec.operations.resolve.drift import unnamed
+
+    if output is Format.json:
+        steps = [{"kind": step.kind, "target": step.target, "cause": step.cause} for step in change.steps]
+        console.out_json({**whole, "changes": [one.to_json() for one in change.changed], "steps": steps})
+        return
+    for step in change.steps:
+        console.out(str(step))
+    rest = unnamed(change.changed, change.steps)
+    for one in rest:
+        console.out(one.line)
+    if not change.steps and not rest:
+        console.say(f"nothing to do: job `{whole['job']}` is {change.phase} as the spec says")
+
+
+def finish_up(handle: Handle, done: Applied, *, follow: bool, output: Format) -> int:
+    """Report what came of `up`, wait for what has to come, and return the exit code."""
+    from jobctl.jobspec.operations.resolve.drift import unnamed
+
+    if output is Format.text:
+        for one in unnamed(done.changed, done.steps):
+            console.say(one.line)
+    tell_failures(done.failed)
+    if not done.steps and not done.failed:
+        return _nothing_to_do(handle, follow=follow, output=output)
+    if not done.ready or (done.code == 3 and not done.held):
+        _report_if(handle, done, output)
+        if output is Format.text:
+            _say_partly(done)
+        return done.code
+    if done.held and output is Format.text:
+        _say_held(done)
+    if follow:
+        from jobctl.views.logs import follow_job
+
+        return follow_job(handle, output)
+    if done.held:
+        _report_if(handle, done, output)
+        return done.code
+    return _wait_until_up(handle, output, done.failed) or done.code
+
+
+def finish_restart(handle: Handle, done: Restarted, output: Format) -> int:
+    """Report what came of `restart`, wait until the job runs, and return the exit code."""
+    tell_failures(done.failed)
+    if not done.begins:
+        return 4
+    return _wait_until_up(handle, output, done.failed) or (4 if done.failed else 0)
+
+
+def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
+    """Report what came of `stop`, and return the exit code."""
+    name = handle.job.name
+    if done.already:
+        console.say(f"job `{name}` is {done.phase} already")
+    else:
+        kept = f"; its logs are in {done.logs}" if done.logs else ""
+        console.say(f"job `{name}` stopped; `jobctl up` resumes it from its last checkpoint{kept}")
+    if output is Format.json:
+        report(handle)
+    tell_failures(done.failures)
+    return 4 if done.failures else 0
+
+
+def finish_down(name: str, done: TakenDown, output: Format) -> int:
+    """Report what came of `down`, and return the exit code."""
+    if done.anything:
+        _say_down(name, done)
+    else:
+        where = "on this machine" if done.hosts == ("localhost",) else f"on {', '.join(done.hosts)}"
+        console.say(f"nothing of job `{name}` is {where}")
+    if output is Format.json:
+        hosts = [_down_json(host, done.failed) for host in done.hosts]
+        logs = str(done.logs) if done.logs else None
+        console.out_json({"job": name, "down": not done.failed, "hosts": hosts, "logs": logs})
+    if not done.failed:
+        return 0
+    return 3 if set(done.failed) >= set(done.hosts) else 4
+
+
+def _down_json(host: str, failed: Failures) -> dict[str, Any]:
+    error = failed[host].message if host in failed else None
+    return {"host": host, "reachable": host not in failed, "error": error}
+
+
+def _say_down(name: str, done: TakenDown) -> None:
+    logs = f"; its logs are in {done.logs}" if done.logs else ""
+    if not done.failed:
+        console.say(f"job `{name}` is down{logs}")
+        return
+    tell_failures(done.failed)
+    console.error(
+        f"job `{name}` is down, but not on {', '.join(sorted(done.failed))}{logs}",
+        f"`jobctl down {name}` again cleans up there once that is mended",
+    )
+
+
+def _report_if(handle: Handle, done: Applied, output: Format) -> None:
+    if output is Format.json:
+        report(handle, done.failed)
+
+
+def _say_held(done: Applied) -> None:
+    hosts = ", ".join(sorted(done.homes & set(done.failed)))
+    later = "its supervisor changes it once they can" if done.supervised else f"then `jobctl up {done.plan.job}` again"
+    why = f": {hosts} cannot take part" if hosts else ""
+    console.error(f"job `{done.plan.job}` goes on as it was{why}", f"the change needs all of its hosts; {later}")
+
+
+def _say_partly(done: Applied) -> None:
+    plan, count, failed = done.plan, len(done.homes), len(done.homes & set(done.failed))
+    needed = "as many as are needed" if plan.elastic else "all of them"
+    if failed == count:
+        console.error(f"job `{plan.job}` is not up: no host could do its part")
+    else:
+        console.error(
+            f"{count - failed} of {count} hosts are ready; training begins when {needed} are",
+            f"mend what is reported above, then `jobctl up {plan.job}` again: it does only what is missing",
+        )
+
+
+def _nothing_to_do(handle: Handle, *, follow: bool, output: Format) -> int:
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    now, _ = phase(handle.observe())
+    console.say(f"job `{handle.job.name}` is {now} as the spec says; nothing to do")
+    if output is Format.json:
+        report(handle)
+    if follow and now != "succeeded":
+        from jobctl.views.logs import follow_job
+
+        return follow_job(handle, output)
+    return 0
+
+
+def _wait_until_up(handle: Handle, output: Format, failed: Failures) -> int:
+    """Wait until every node runs, or the job has ended; report that, and return the exit code."""
+    from jobctl.jobspec.operations.lifecycle.wait import wait_until_up
+
+    state = wait_until_up(handle, Terminal(output))
+    if output is Format.json:
+        report(handle, failed)
+        return 1 if state.phase in ("failed", "degraded") and not failed else 0
+    return _say_outcome(handle, state)
+
+
+def _say_outcome(handle: Handle, state: JobState) -> int:
+    name, observed = handle.job.name, state.observed
+    if state.phase == "running":
+        generation = observed.control.generation
+        number = f", generation {generation.number}" if generation else ""
+        console.say(
+            f"job `{name}` runs: {_nodes(len(observed.members))}{number}."
+            f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
+        )
+        return 0
+    if state.phase == "succeeded":
+        console.say(f"job `{name}` succeeded")
+        return 0
+    console.error(
+        f"job `{name}` {state.phase}: {state.reason}", f"`jobctl logs {name}` shows what its processes printed"
+    )
+    show_tail(observed)
+    return 1
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""Specs that jobctl writes: a starter, and those made from launch commands."""

@@ -1,0 +1,1 @@
+"""Looking at a job and into it, which changes nothing of it."""

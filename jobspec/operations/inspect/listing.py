@@ -1,0 +1,81 @@
+"""The jobs that are known here, and those on hosts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.operations.errors import OperationError
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.host.host_job import HostJob
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.operations.resolve.job import Reached
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJob:
+    """A job that is up: how it was started, and how it is. Where that cannot be seen, `error` says why."""
+
+    name: str
+    about: dict[str, Any] = field(default_factory=dict)
+    handle: Handle | None = None
+    observed: Observed | None = None
+    error: OperationError | DeployError | None = None
+
+
+def known_jobs() -> Iterator[KnownJob]:
+    """Yield the jobs that were started here and are up."""
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.store import jobdir
+    from jobctl.jobspec.operations.inspect.status import observe
+    from jobctl.jobspec.operations.resolve.running import known_handle
+
+    for job in jobdir.known_jobs(jobdir.state_dir(os.environ)):
+        try:
+            about, handle = job.about() or {}, known_handle(job)
+            yield KnownJob(job.name, about, handle, observe(handle))
+        except (OperationError, DeployError) as error:  # its context has gone from the kubeconfig, say
+            yield KnownJob(job.name, error=error)
+
+
+@dataclass(frozen=True, slots=True)
+class HostJobs:
+    """The jobs on one host, all of its devices, and those that no job has."""
+
+    host: str
+    jobs: Sequence[dict[str, Any]]
+    devices: Sequence[str]
+    free: Sequence[str]
+
+
+def jobs_on_hosts(hosts: Path, reached: Reached) -> tuple[list[HostJobs], Failures]:
+    """Return the jobs on hosts with their owners and devices, and the hosts that do not answer."""
+    from jobctl.jobspec.deploy.model.inventory import Inventory
+    from jobctl.jobspec.deploy.targets.hosts import Hosts
+    from jobctl.jobspec.deploy.transport.fanout import fan_out
+    from jobctl.jobspec.operations.resolve.job import Where, job_of_name, known_hosts
+    from jobctl.jobspec.operations.resolve.planning import ssh_options
+
+    reach = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(reached.ssh_config, reached.accept_new, None))
+    host_jobs = list(Hosts(job_of_name("list"), "ssh", reach).host_jobs.values())
+    outcome = fan_out(host_jobs, _on_host)
+    failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
+    return [outcome.done[host_job] for host_job in host_jobs if host_job in outcome.done], failures
+
+
+def _on_host(host_job: HostJob) -> HostJobs:
+    from jobctl.jobspec.deploy.host.devices import all_devices, jobs_of
+
+    jobs = jobs_of(host_job)
+    used = {device for job in jobs for device in job["devices"]}
+    host = host_job.host
+    known = host.devices if host.devices is not None else tuple(range(host.slots)) if host.slots is not None else None
+    every = all_devices(host_job, known)
+    free = [device for device in every if device.partition(":")[2] not in {d.partition(":")[2] for d in used}]
+    return HostJobs(host.name, jobs, every, free)

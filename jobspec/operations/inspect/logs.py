@@ -1,0 +1,82 @@
+"""Which lines of a job's logs are meant, and what reads them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import Refused
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which lines are meant; `current` begins with the current generation, `tail` are the last lines of each process."""
+
+    node: int | None = None
+    rank: int | None = None
+    generation: int | None = None
+    tail: int | None = None
+    since: float | None = None
+    launcher: bool = False
+    current: bool = False
+
+
+def open_logs(handle: Handle, choice: Choice) -> Reader:
+    """Return what reads the chosen lines: where the job runs, otherwise in what `down` collected.
+
+    Raises Refused where a node or a generation is asked for that never was: a slip is no empty log.
+    """
+    logs = _reader(handle, _selection(handle, choice), choice.tail)
+    _refuse_unknown(handle, logs, choice)
+    return logs
+
+
+def _reader(handle: Handle, selection: LineSelection, last: int | None) -> Reader:
+    """Return what reads the logs: where the job runs, otherwise in what `down` collected."""
+    from jobctl.jobspec.deploy.logs.files import Folder
+    from jobctl.jobspec.deploy.logs.reader import Logs
+
+    reader = handle.logs(selection, last)
+    if reader is not None:
+        return reader
+    collected = sorted(handle.job.history.glob("*"), key=lambda path: path.stat().st_mtime)
+    if not collected:
+        raise Refused(f"job `{handle.job.name}` has no logs here", "`jobctl up` starts it")
+    return Logs(Folder(collected[-1]), selection, last)
+
+
+def _selection(handle: Handle, choice: Choice) -> LineSelection:
+    from jobctl.jobspec.deploy.model.log_lines import LineSelection
+
+    since = choice.since
+    if choice.current:
+        since = handle.observe().control.ledger.began or None
+    return LineSelection(choice.node, choice.rank, choice.generation, since, choice.launcher)
+
+
+def _refuse_unknown(handle: Handle, logs: Reader, choice: Choice) -> None:
+    """Raise Refused where a node or a generation is asked for that never was."""
+    name = handle.job.name
+    for what, asked, known in (
+        ("node", choice.node, logs.nodes if choice.node is not None else None),
+        ("generation", choice.generation, logs.generations if choice.generation is not None else None),
+    ):
+        there = known() if known else set()
+        if asked is not None and asked not in there:
+            names = ", ".join(map(str, sorted(there)))
+            hint = f"there is {what} {names}" if there else f"no {what} of it is known"
+            raise Refused(f"job `{name}` has no {what} {asked}", hint)
+
+
+def refuse_unknown_rank(handle: Handle, choice: Choice) -> None:
+    """Raise Refused if the caller asks for a rank that the job does not have."""
+    if handle.plan is None or choice.rank is None:
+        return
+    count = sum(node.launch.nproc for node in handle.plan.nodes if node.role == "trainer")
+    if choice.rank >= count:
+        hint = "its only rank is 0" if count == 1 else f"its ranks are 0 to {count - 1}"
+        raise Refused(f"job `{handle.job.name}` has no rank {choice.rank}", hint)

@@ -1,0 +1,35 @@
+"""A command with what the job's processes would have, but without the job."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import CommandNotRun
+from jobctl.jobspec.operations.lifecycle.records import secrets_of
+from jobctl.jobspec.operations.resolve.devices import devices_of
+from jobctl.jobspec.operations.resolve.job import job_of_name
+from jobctl.jobspec.operations.resolve.names import node_number
+from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
+from jobctl.jobspec.operations.unsupported import refuse_unsupported
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.operations.resolve.job import Compiled, Reached
+
+
+def run_like_node(compiled: Compiled, node: str | None, argv: Sequence[str], reached: Reached) -> int:
+    """Run `argv` with what the job's processes would have, and return its exit code."""
+    from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+    from jobctl.jobspec.deploy.model.errors import CannotRun
+
+    refuse_unsupported(compiled.target, "run")
+    directory = job_of_name(compiled.spec.name)
+    old = directory.plan()
+    deployer = deployer_of(directory, compiled.target, inventory_for(compiled, reached), old)
+    plan = deployer.plan = plan_of(compiled, devices=devices_of(compiled, deployer, old))
+    index = node_number(plan, node or "0", range(len(plan.nodes)))
+    try:
+        return deployer.look_around(plan, plan.nodes[index], RuntimeInputs(os.environ, secrets_of(compiled)), argv)
+    except CannotRun as error:
+        raise CommandNotRun(error.message, error.code, error.hint) from error

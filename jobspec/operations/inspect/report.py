@@ -1,0 +1,40 @@
+"""The story of a job's last run, read from this machine's history."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.unsupported import refuse_unsupported
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.report.report import Story
+
+
+def story_of(directory: JobDir) -> Story:
+    """Return the story of the job's last run. Raises Refused if there is no history of it here."""
+    from jobctl.jobspec.deploy.store import events
+    from jobctl.jobspec.deploy.store.history import read_progress
+    from jobctl.jobspec.report.report import tell
+
+    now = time.time() if _is_written(directory) else None
+    lines, _ = events.read(directory.events)
+    plan = directory.plan()
+    refuse_unsupported(plan.target if plan else None, "report")
+    known = (plan.framework, plan.target) if plan else (None, None)
+    story = tell(directory.name, lines, read_progress(directory.progress), now, *known)
+    if story is None:
+        raise Refused(
+            f"there is no history of job `{directory.name}` in {directory.root.parent.parent}",
+            "`jobctl up` writes it where it is called; `jobctl list` shows the jobs that are up",
+        )
+    return story
+
+
+def _is_written(directory: JobDir) -> bool:
+    """Say whether someone goes on writing the history: the supervisor, or a command at work."""
+    from jobctl.jobspec.deploy.store.lock import read_holder
+
+    return bool(read_holder(directory.supervisor_lock) or read_holder(directory.lock))

@@ -1,0 +1,82 @@
+"""How a job is, read from what really runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """How a job was when it was looked at: whether it is `over`, and which hosts are `unreachable`, and why."""
+
+    name: str
+    phase: Phase
+    reason: str | None
+    over: bool
+    observed: Observed
+    unreachable: Failures
+
+    @property
+    def nodes(self) -> tuple[ObservedNode, ...]:
+        """The nodes that take part, with their processes."""
+        return self.observed.members
+
+    @property
+    def generation(self) -> int | None:
+        """The number of the generation that runs or ran last, None if the target has none."""
+        current = self.observed.control.generation
+        return current.number if current else None
+
+
+def state_of(handle: Handle, observed: Observed) -> JobState:
+    """Return how a job was when it was observed."""
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    now, reason = phase(observed)
+    return JobState(handle.job.name, now, reason, ended(handle, observed), observed, handle.failures)
+
+
+def observe(handle: Handle) -> Observed:
+    """Observe the job; where no host answers, that nothing is known is what there is to tell."""
+    from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+
+    try:
+        return handle.observe()
+    except AllUnreachable as nothing:
+        return nothing.observed
+
+
+def restarts(observed: Observed, node: ObservedNode | None = None) -> int:
+    """Return how often the processes (those of `node`) were started again because of failures."""
+    generation, failures = observed.control.generation, observed.control.ledger.failures
+    together = sum(1 for f in failures if generation is not None and not f.alone and f.generation < generation.number)
+    if node is None:
+        return together
+    return together + node.again + sum(1 for f in failures if f.alone and f.node == node.node)
+
+
+def ended(handle: Handle, observed: Observed) -> bool:
+    """Say whether the job has ended; one that a command has stopped to change it, and is at work on, has not."""
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+    from jobctl.jobspec.deploy.store.lock import read_holder
+
+    now, _ = phase(observed)
+    control = observed.control
+    ordered = control.generation is not None and control.generation.command != "run"
+    if now == "stopped" and ordered and control.ledger.result is None and read_holder(handle.job.lock):
+        return False
+    return now in SETTLED
+
+
+def tail_of(observed: Observed) -> list[str]:
+    """Return the last lines of whatever failed last, below a line that says where they are from; none if none failed."""
+    failures = observed.control.ledger.failures
+    if not failures or not failures[-1].tail:
+        return []
+    failure = failures[-1]
+    return [f"last lines of node {failure.node}, {failure.log}:", *(f"  {line}" for line in failure.tail)]

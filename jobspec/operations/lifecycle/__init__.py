@@ -1,0 +1,1 @@
+"""Bringing a job up, changing it, waiting for it, and taking it down."""

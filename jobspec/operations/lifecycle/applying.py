@@ -1,0 +1,50 @@
+"""What operations that change a job have in common: its lock, and telling of each step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import NotYours
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.operations.reporter import Reporter
+
+
+@contextmanager
+def locked(deployer: Handle, what: str, break_it: bool) -> Iterator[None]:
+    """Hold the job's lock while steps are applied. Raises NotYours if someone else keeps it."""
+    from jobctl.jobspec.deploy.store.lock import Locked
+
+    try:
+        with deployer.lock(what, break_it=break_it):
+            yield
+    except Locked as taken:
+        raise locked_by(deployer, taken) from taken
+
+
+def locked_by(deployer: Handle, taken: Exception) -> NotYours:
+    """Return the error of an operation that did not get the lock."""
+    return NotYours(f"job `{deployer.job.name}` is {taken}", "wait for it, or `--break-lock` if it hangs")
+
+
+def step_teller(deployer: Handle, reporter: Reporter) -> Callable[[Step], None]:
+    """Return what records each step as an event of the job, and tells the reporter of it."""
+    from jobctl.jobspec.deploy.store import events
+
+    def note(step: Step) -> None:
+        events.record(deployer.job.events, time.time(), "step", str(step), **step.fields(), by="up")
+        reporter.step(step)
+
+    return note
+
+
+def grace_of(deployer: Handle, asked: float | None) -> float:
+    """Return how many seconds processes get to end: as the caller asks, otherwise as the spec says."""
+    if asked is not None:
+        return asked
+    return deployer.plan.stop_grace if deployer.plan else 10.0

@@ -1,0 +1,145 @@
+"""One protocol for a job on any target, and what its operations take and return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle, RuntimeInputs
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.operations.inspect.status import JobState
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """How a job is brought up. `start` is what processes get, where it is not this environment and the secrets of now."""
+
+    fresh: bool = False
+    supervise: bool = True
+    check: bool = True
+    break_lock: bool = False
+    recreate: bool = False
+    take_over: bool = False
+    start: RuntimeInputs | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a running job is changed. `grace`: seconds that processes get to end, default as the spec says."""
+
+    grace: float | None = None
+    break_lock: bool = False
+    take_over: bool = False
+
+
+class Change(Protocol):
+    """What an operation is about to do, wherever the job runs."""
+
+    @property
+    def changed(self) -> tuple[Changed, ...]:
+        """The keys of the spec that are not as what runs was started with."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, none if nothing has to change."""
+
+    @property
+    def phase(self) -> str:
+        """How the job stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What `up` did: its steps, and the hosts of the job that did not do their part."""
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    failed: Failures
+    ready: bool  # whether a generation of the job is under way
+    held: bool = False  # whether a change was not made, and what ran before runs on
+    supervised: bool = True  # whether a supervisor makes that change later
+    changed: tuple[Changed, ...] | None = None  # keys of the spec that are not as the job was started with
+
+    @property
+    def homes(self) -> frozenset[str]:
+        """All hosts of the job."""
+        return frozenset(node.host.name for node in self.plan.nodes)
+
+    @property
+    def code(self) -> int:
+        """0 if all hosts did their part, 3 if none did, 4 if some did."""
+        if not self.failed:
+            return 4 if self.held else 0
+        return 3 if self.homes <= set(self.failed) else 4
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """What `up` did, and how the job was then."""
+
+    applied: Applied
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What `stop` did. `already`: nothing, as the job had ended in `phase`. `failures` are the hosts that do not answer."""
+
+    phase: str
+    already: bool = False
+    logs: Path | None = None
+    failures: Failures = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """What `restart` did: whether the job begins again, and the hosts that did not do their part."""
+
+    begins: bool
+    failed: Failures = field(default_factory=dict)
+
+
+class JobOnTarget(Protocol):
+    """One job where it runs. `HostsJob` is one on hosts or on this machine, `ClusterJob` one in a Kubernetes cluster."""
+
+    @property
+    def handle(self) -> Handle:
+        """What the job is looked at, read, entered and taken down through."""
+
+    def deployer(self, command: str) -> Deployer:
+        """Return the deployer, through which jobctl recovers the job. Raises UnsupportedOnTarget if somebody else does."""
+
+    def change(self, compiled: Compiled, options: UpOptions) -> Change:
+        """Return what `up` would do now."""
+
+    def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
+        """Start the job, or change it to what its plan says."""
+
+    def stop(self, request: Request, reporter: Reporter) -> Stopped:
+        """End all processes, and keep everything in place."""
+
+    def restart(self, node: str | None, request: Request, reporter: Reporter) -> Restarted:
+        """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A compiled job, its plan with the nodes where they are now, and the job on its target."""
+
+    compiled: Compiled
+    plan: Plan
+    job: JobOnTarget
+
+    def change(self, options: UpOptions) -> Change:
+        """Return what `up` would do now."""
+        return self.job.change(self.compiled, options)
+
+    def up(self, options: UpOptions, reporter: Reporter) -> Applied:
+        """Start the job, or change it to what its plan says."""
+        return self.job.up(self.compiled, options, reporter)

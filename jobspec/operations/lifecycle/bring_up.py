@@ -1,0 +1,205 @@
+"""`up` on hosts and on this machine, whose jobs jobctl itself recovers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import HostsFailed, failures_json
+from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
+from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
+from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
+from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, RuntimeInputs
+    from jobctl.jobspec.deploy.apply.executor import Done, Fresh
+    from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
+    from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+PATIENCE = 1.0  # seconds for which hosts are asked to stay until launchers have begun
+ENGINES = 20.0  # seconds within which an engine that is restarted has to be back
+
+
+@dataclass(frozen=True, slots=True)
+class HostsChange:
+    """What an operation is about to do on hosts: the steps from what runs to what should."""
+
+    observed: Observed
+    want: Wanted
+    steps: tuple[Step, ...]
+
+    @property
+    def changed(self) -> tuple[Changed, ...]:
+        """The keys of the spec that are not as what runs was started with."""
+        return self.want.changed or ()
+
+    @property
+    def phase(self) -> str:
+        """How the job stands."""
+        from jobctl.jobspec.deploy.model.observed import phase
+
+        return phase(self.observed)[0]
+
+
+def observe_patiently(deployer: Deployer, reporter: Reporter) -> Observed:
+    """Look at what runs; engines of a running job that do not answer get a moment to come back first."""
+    from jobctl.jobspec.deploy.model.errors import AWAY
+
+    observed = deployer.observe()
+    away = {host for host, error in deployer.failures.items() if getattr(error, "code", "") in AWAY}
+    away &= set(observed.control.placement.values())
+    if not away:
+        return observed
+    reporter.say(f"waits for the Docker Engine of {', '.join(sorted(away))}, for {ENGINES:g} s at most")
+    return deployer.observe() if away - set(deployer.engines(away, ENGINES)) else observed
+
+
+def start_supervisor(job: JobDir) -> None:
+    """Leave a supervisor behind that outlives this process and its terminal."""
+    from jobctl.jobspec.deploy.targets import background
+
+    background.start_supervisor(
+        job,
+        [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
+        {**os.environ, "JOBCTL_STATE_DIR": str(job.root.parent.parent)},
+    )
+
+
+class BringUp:
+    """One `up` of a job: what it was asked, and what the job is compared with."""
+
+    def __init__(
+        self, deployer: Deployer, compiled: Compiled, plan: Plan, options: UpOptions, reporter: Reporter = SILENT
+    ) -> None:
+        self.deployer, self.compiled, self.plan = deployer, compiled, plan
+        self.options, self.reporter = options, reporter
+        self.changed = changed_keys(compiled, plan, deployer, secrets=options.start is None)
+
+    def change(self, observed: Observed) -> HostsChange:
+        """Return what there is to do, from what was observed."""
+        from jobctl.jobspec.deploy.apply.executor import wanted
+        from jobctl.jobspec.deploy.apply.reconcile import reconcile
+
+        options, plan = self.options, self.plan
+        anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
+        anew = anew or another_secret(self.changed)
+        every = frozenset(node.index for node in plan.nodes) if options.recreate else frozenset()
+        spares = self.deployer.spares(plan)
+        how = {"supervise": options.supervise, "spares": spares, "changed": self.changed}
+        want = wanted(self.deployer, plan, anew=anew, replace=every, **how)
+        return HostsChange(observed, want, reconcile(want, observed))
+
+    def run(self) -> Applied:
+        """Bring the job up.
+
+        The job is looked at twice. Before the lock, since the check of the hosts that are needed takes long, and nobody else
+        should have to wait for it. And again with the lock, since another command may have changed the job meanwhile: what
+        is done follows from that look only.
+        """
+        self._refuse_others(self.reporter)
+        left = self._left_out() if self.options.check else {}
+        with locked(self.deployer, "up", self.options.break_lock):
+            return self._apply(left)
+
+    def _refuse_others(self, reporter: Reporter) -> None:
+        fresh, take_over = self.options.fresh, self.options.take_over
+        refuse_others(self.deployer, self.compiled, self.plan, reporter, fresh=fresh, take_over=take_over)
+
+    def _left_out(self) -> Failures:
+        """Check the hosts that get new containers; return those that are not fit, and why.
+
+        Raises HostsFailed if none is.
+        """
+        from jobctl.jobspec.operations.inspect.findings import failures_of
+
+        deployer, plan = self.deployer, self.plan
+        change = self.change(observe_patiently(deployer, self.reporter))
+        refuse_owner(deployer, change.observed, self.options.take_over)
+        homes = {step.host for step in change.steps if step.kind in ("start", "replace")}
+        if not homes:
+            return {}
+        findings = deployer.preflight(plan, homes)
+        left = failures_of(findings)
+        self.reporter.findings([f for f in findings if f.verdict == "warning"])
+        if set(left) >= {node.host.name for node in plan.nodes}:
+            raise HostsFailed(
+                f"no host is fit for job `{plan.job}`: nothing was changed",
+                "`--skip-check` goes on all the same",
+                details={"job": plan.job, "failed_hosts": failures_json(left)},
+                failures=left,
+            )
+        return left
+
+    def _apply(self, left: Failures) -> Applied:
+        """Do what is missing, with the lock held. `left` are hosts that are not fit."""
+        from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
+        from jobctl.jobspec.deploy.apply.executor import is_held, runs
+
+        deployer, plan, options = self.deployer, self.plan, self.options
+        job = deployer.job
+        change = self.change(deployer.observe() if options.check else observe_patiently(deployer, self.reporter))
+        observed, steps = change.observed, change.steps
+        refuse_owner(deployer, observed, options.take_over)
+        self._refuse_others(SILENT)
+        homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
+        failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
+        read = secrets_of(self.compiled) if options.start is None and (steps or job.is_changing()) else {}
+        start = options.start or RuntimeInputs(os.environ, read)
+        warn_of_another_spec(deployer, self.compiled, self.reporter)
+        if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
+            return Applied(plan, steps, failed, ready=True, held=True, supervised=False, changed=self.changed)
+        job.create()
+        before = job.plan()
+        withdrawn = not steps and job.is_changing()  # its files are on the hosts, and have to be replaced
+        keep = job.propose if steps and runs(observed) else job.remember
+        keep(about(self.compiled, plan, deployer.inventory), plan, source_of(self.compiled, plan, start.secrets))
+        if not steps and not withdrawn:
+            return Applied(plan, (), failed, observed.control.generation is not None, changed=self.changed)
+        return self._carry_out(change, start, failed, before)
+
+    def _carry_out(self, change: HostsChange, start: RuntimeInputs, failed: Failures, before: Plan | None) -> Applied:
+        """Prepare the hosts and apply the steps; leave a supervisor behind. Raises HostsFailed."""
+        from jobctl.jobspec.deploy.apply.executor import fresh_run
+        from jobctl.jobspec.deploy.model.errors import DeployError
+
+        deployer, plan, generation = self.deployer, self.plan, change.observed.control.generation
+        fresh = fresh_run(plan, generation, deployer.exists) if self.options.fresh else None
+        tell_up(deployer, plan, fresh=self.options.fresh)
+        try:
+            with self.reporter.waiting() as waiting:
+                deployer.tell = waiting.show
+                failed = {**failed, **deployer.prepare(plan, start)}
+            if fresh and fresh.checkpoint_dir:
+                deployer.make_directory(fresh.checkpoint_dir)
+            prepared = {node.host.name for node in plan.nodes} - set(failed)
+            deployer.job.mark_prepared(prepared)
+            done = self._execute(change, fresh, failed)
+            if not done.held and before is not None and secret_names(before) - secret_names(plan):
+                deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
+        except DeployError as error:
+            raise HostsFailed(error.message, error.hint) from error
+        hosts = {node.host.name for node in plan.nodes}
+        if any(step.kind == "supervise" for step in change.steps) and set(done.failed) < hosts:
+            start_supervisor(deployer.job)
+        ready = generation is not None or done.generation is not None
+        # A supervisor can make the change later only where hosts have got all that it needs.
+        later = prepared >= hosts and (self.options.supervise or bool(change.observed.supervised))
+        return Applied(plan, change.steps, done.failed, ready, done.held, later, self.changed)
+
+    def _execute(self, change: HostsChange, fresh: Fresh | None, failed: Failures) -> Done:
+        from jobctl.jobspec.deploy.apply.clock import SystemClock
+        from jobctl.jobspec.deploy.apply.executor import Execution, execute
+
+        deployer, note = self.deployer, step_teller(self.deployer, self.reporter)
+        how = Execution(None, fresh, failed, PATIENCE, ENGINES, deployer.job.adopt)
+        return execute(deployer, change.want, change.steps, change.observed, SystemClock(), note, how)

@@ -1,0 +1,69 @@
+"""Taking a job down, wherever it runs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
+from jobctl.jobspec.operations.resolve.ownership import refuse_owner
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.reporter import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDown:
+    """What `down` did: whether there was `anything`, where the logs went, and the hosts where something is left."""
+
+    hosts: tuple[str, ...]
+    anything: bool = True
+    logs: Path | None = None
+    failed: Failures = field(default_factory=dict)
+
+
+def take_down(handle: Handle, request: Request, reporter: Reporter) -> TakenDown:
+    """Collect logs, end everything, remove everything but logs, outputs and checkpoints."""
+    from jobctl.jobspec.deploy.store import events
+
+    directory, grace = handle.job, grace_of(handle, request.grace)
+    if not _anything(handle, request) and not _comes_up(handle, request):
+        directory.forget()
+        return TakenDown(handle.where(), anything=False)
+    with locked(handle, "down", request.break_lock):
+        with reporter.waiting(aloud=True) as waiting:
+            handle.tell = waiting.show
+            logs, failed = handle.take_down(grace)
+        if not failed:
+            directory.forget()
+        events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failed))
+    directory.lock.unlink(missing_ok=True)
+    return TakenDown(handle.where(), logs=logs, failed=failed)
+
+
+def _anything(handle: Handle, request: Request) -> bool:
+    """Say whether anything of the job is anywhere, as far as hosts answer."""
+    observed = handle.observe()
+    refuse_owner(handle, observed, request.take_over)
+    seen = observed.nodes or observed.strays or observed.control.generation or observed.supervised
+    return bool(seen or observed.unreachable or handle.job.about() is not None or handle.has_files())
+
+
+def _comes_up(handle: Handle, request: Request) -> bool:
+    """Wait for a command on this machine that has the lock, and say whether it has left anything."""
+    from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
+
+    job = handle.job
+    if not job.lock.exists():
+        return False
+    if request.break_lock:
+        break_lock(job.lock)
+    try:
+        with hold(job.lock, "down"):
+            return _anything(handle, request)
+    except Locked as taken:
+        raise locked_by(handle, taken) from taken

@@ -1,0 +1,246 @@
+"""Drills: something of a running job is broken on purpose, and its recovery is timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.operations.errors import JobFailed, Refused
+from jobctl.jobspec.operations.resolve.names import node_number
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, FaultTarget
+    from jobctl.jobspec.deploy.model.observed import Observed
+
+LOOK = 0.05  # seconds between two looks, at least
+REPORTED = 0.3  # seconds until a step that was made is reported
+TOLD = 10.0  # seconds in which the supervisor writes down what it has done
+
+
+class DrillFailed(JobFailed):
+    """The job ended, as `observed`, instead of going on."""
+
+    def __init__(self, observed: Observed, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.observed = observed
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds from the fault until the supervisor saw it, the next generation began, all nodes ran, and a step was made.
+
+    None where that could not be seen: without events of the supervisor here, without a step counter.
+    """
+
+    detected: float | None = None
+    stopped: float | None = None
+    running: float | None = None
+    training: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drill:
+    """What was broken, and what came of it. `before` and `after` are steps; `continued`: whether from a checkpoint."""
+
+    victim: FaultTarget
+    node: int
+    host: str
+    generation: int
+    before: int | None
+    after: int | None
+    seconds: Times
+    continued: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What a drill is about to break, in a job as it was last observed."""
+
+    victim: FaultTarget
+    node: int
+    host: str
+    observed: Observed
+
+
+def plan_drill(deployer: Deployer, victim: FaultTarget, node: str | None) -> Fault:
+    """Return what would be broken. Raises Refused if there is nothing to rehearse."""
+    observed = _fit(deployer)
+    taking_part = [member.node for member in observed.members]
+    number = _last_trainer(observed) if node is None else node_number(deployer.plan, node, taking_part)
+    host = next(member.host for member in observed.members if member.node == number)
+    if victim == "host" and deployer.where() == (host,):
+        raise Refused("the job has only one host, and goes on where it is", "nobody can know that it is lost")
+    return Fault(victim, number, host, observed)
+
+
+def run_drill(deployer: Deployer, fault: Fault, seconds: float) -> Drill:
+    """Break it, and wait for the recovery. Raises JobFailed if the job has not recovered in so many seconds."""
+    from jobctl.jobspec.deploy.store import events
+
+    deadline = time.monotonic() + seconds
+    observed, node = fault.observed, fault.node
+    generation = observed.control.generation
+    number = generation.number if generation else 0
+    before, rate = _step(observed), _rate(observed)
+    _, offset = events.read(deployer.job.events)
+    struck = time.time()
+    deployer.inject_fault(node, fault.victim)
+    back = _recovery(deployer, _Before(number, node, _life(observed, node), before is not None), deadline)
+    told = _told(deployer, offset, begins=back.generation > number)
+    times = Times(
+        _first(told, ("failure", "process-restarted"), struck),
+        _first(told, ("generation",), struck),
+        round(back.running - struck, 2),
+        round(back.seen - struck, 2) if back.step is not None else None,
+    )
+    continued = _continued(before, back.step, rate * (back.gap + REPORTED))
+    return Drill(fault.victim, node, fault.host, number, before, back.step, times, continued)
+
+
+def _last_trainer(observed: Observed) -> int:
+    return max(node.node for node in observed.members if node.role == "trainer")
+
+
+def _fit(deployer: Deployer) -> Observed:
+    """Look at the job. Raises Refused if there is nothing to rehearse."""
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    name, observed = deployer.job.name, deployer.observe()
+    now, reason = phase(observed)
+    if now != "running":
+        raise Refused(f"job `{name}` is {now}: a drill needs one that runs", reason)
+    if not observed.supervised:
+        raise Refused(f"job `{name}` has no supervisor, who would recover it", f"`jobctl up {name}` starts one")
+    return observed
+
+
+def _told(deployer: Deployer, offset: int, *, begins: bool) -> list[dict[str, Any]]:
+    """Return what the supervisor has told since; one that has told of the failure tells of the generation, too.
+
+    Unless none `begins`.
+    """
+    from jobctl.jobspec.deploy.store import events
+
+    deadline = time.monotonic() + TOLD
+    while True:
+        told, _ = events.read(deployer.job.events, offset)
+        kinds = {event["event"] for event in told}
+        if not begins or "failure" not in kinds or "generation" in kinds or time.monotonic() >= deadline:
+            return told
+        pause(LOOK)
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """The job before it was harmed: its generation, the node that is struck and the life it was in, whether it counts steps."""
+
+    generation: int
+    node: int
+    life: object
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """The job after it was harmed: since when it runs, when its first `step` was seen, and for how long nobody had looked."""
+
+    generation: int
+    running: float
+    seen: float
+    gap: float
+    step: int | None
+
+
+def _recovery(deployer: Deployer, was: _Before, deadline: float) -> _Back:
+    """Wait until the job has recovered, and has made a step if it counts them.
+
+    It has when all nodes run a later generation. Where nodes join again by themselves (Paddle with etcd, parameter servers)
+    none begins: then it has when the node that was struck runs other processes than before, and so do the others.
+    """
+    from jobctl.jobspec.deploy.model.observed import phase
+
+    name, running, last, stale = deployer.job.name, None, time.time(), None
+    for observed in _looks(deployer, deadline):
+        current = observed.control.generation
+        number = current.number if current else 0
+        begun = number > was.generation
+        if not begun and phase(observed)[0] == "succeeded" and running is None:
+            raise Refused(f"job `{name}` ended well before the drill could harm it")
+        runs = all(m.generation == number and m.state in ("running", "exited") for m in observed.members)
+        if not runs or not (begun or _lives_again(observed, was)):
+            running = running if begun else None
+            continue  # what they report is of before
+        step = _step(observed) if begun else _step_of(observed, was.node)
+        if running is None:
+            running = time.time()
+            stale = None if begun else step  # in the same generation the last report of the old processes stays
+        if not was.counts or (step is not None and step != stale):
+            return _Back(number, running, time.time(), time.time() - last, step)
+        last = time.time()
+    raise JobFailed(f"job `{name}` has not recovered in time", f"`jobctl status {name}`, `jobctl events {name}`")
+
+
+def _life(observed: Observed, number: int) -> object:
+    """Return what tells the processes of a node that run now from any that are started later."""
+    node = observed.node(number)
+    return node and (node.container, node.started_at, node.again, tuple(p.pid for p in node.processes))
+
+
+def _lives_again(observed: Observed, was: _Before) -> bool:
+    """Say whether the node that was struck runs, with other processes than before."""
+    node = observed.node(was.node)
+    if node is None or not node.processes or _life(observed, was.node) == was.life:
+        return False
+    return all(p.state == "exited" or (p.state == "running" and p.pid) for p in node.processes)
+
+
+def _looks(deployer: Deployer, deadline: float) -> Iterator[Observed]:
+    """Look again and again until the deadline. Raises DrillFailed if the job ends badly."""
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+    name = deployer.job.name
+    while time.monotonic() < deadline:
+        observed = deployer.observe()
+        now, reason = phase(observed)
+        if now in SETTLED and now != "succeeded":
+            raise DrillFailed(observed, f"job `{name}` {now}: {reason}", "it did not survive the drill")
+        yield observed
+        pause(max(LOOK, deployer.interval / 4))
+
+
+def _step(observed: Observed) -> int | None:
+    return max((node.progress for node in observed.members if node.progress is not None), default=None)
+
+
+def _step_of(observed: Observed, number: int) -> int | None:
+    node = observed.node(number)
+    return node.progress if node is not None else None
+
+
+def _rate(observed: Observed) -> float:
+    """Return how many steps a second the job makes, rather too many: what it has made since it began, four times."""
+    began = min((node.started_at for node in observed.members if node.started_at), default=None)
+    step = _step(observed)
+    return 0.0 if began is None or step is None else 4 * step / max(1.0, time.time() - began)
+
+
+def _first(told: list[dict[str, Any]], kinds: tuple[str, ...], since: float) -> float | None:
+    found = (event["time"] for event in told if event["event"] in kinds and event["time"] >= since)
+    at = next(found, None)
+    return None if at is None else round(at - since, 2)
+
+
+def _continued(before: int | None, after: int | None, unseen: float) -> bool | None:
+    """Say whether training went on from a checkpoint; None where that cannot be told from the steps.
+
+    `unseen` is how many steps may have been made since the last look that saw none, at the rate before the fault.
+    """
+    if before is None or after is None:
+        return None
+    from_zero = 1 + unseen  # as far as it may have come, had it begun from zero
+    if after > from_zero:
+        return True
+    return False if before > from_zero else None

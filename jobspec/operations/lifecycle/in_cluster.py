@@ -1,0 +1,235 @@
+"""A job in a Kubernetes cluster, as an operation sees it: somebody else recovers it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from jobctl.jobspec.operations.errors import (
+    HostsFailed,
+    NotYours,
+    PartlyDone,
+    Refused,
+    UnsupportedOnTarget,
+    failures_json,
+)
+from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
+from jobctl.jobspec.operations.lifecycle.base import Applied, Request, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
+from jobctl.jobspec.operations.resolve.planning import owner
+from jobctl.jobspec.operations.unsupported import refuse_unsupported, unsupported
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ObjectChange
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+TARGET = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChange:
+    """What an operation is about to do in a cluster."""
+
+    change: ObjectChange
+    changed: tuple[Changed, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps, none if nothing has to change."""
+        return self.change.steps
+
+    @property
+    def phase(self) -> str:
+        """How the job stands."""
+        return self.change.there.phase
+
+
+class ClusterJob:
+    """One job in one namespace of a cluster, where an operator or a Job controller recovers it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.handle = cluster
+
+    def deployer(self, command: str) -> NoReturn:
+        """Raise UnsupportedOnTarget: the job's recovery is not jobctl's."""
+        raise unsupported(TARGET, command) or UnsupportedOnTarget(f"there is no `{command}` on target `{TARGET}`")
+
+    def change(self, compiled: Compiled, options: UpOptions) -> ClusterChange:
+        """Return what `up` would do now."""
+        return ClusterChange(self._up_change(compiled, options))
+
+    def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
+        """Start the job, or change it to what its plan says.
+
+        The cluster is looked at twice: before the lock, for the check; and with it, since another command may have changed
+        the job meanwhile.
+        """
+        cluster, plan = self.handle, self._plan()
+        change = self._up_change(compiled, options)
+        refuse_others(cluster, compiled, plan, reporter, fresh=False, take_over=options.take_over)
+        if options.check and any(step.kind in ("create", "replace") for step in change.steps):
+            self._refuse_unfit(plan, reporter)
+        with locked(cluster, "up", options.break_lock):
+            return self._apply(compiled, plan, options, reporter)
+
+    def stop(self, request: Request, reporter: Reporter) -> Stopped:
+        """Have no pod of the job run, and keep everything else in place."""
+        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+        cluster = self.handle
+        with locked(cluster, "stop", request.break_lock):
+            observed = cluster.observe()
+            refuse_owner(cluster, observed, request.take_over)
+            if not cluster.has_files():
+                raise Refused(f"job `{cluster.job.name}` is not up: there is nothing to stop")
+            now, _ = phase(observed)
+            if now in SETTLED:
+                return Stopped(now, already=True)
+            return Stopped("stopped", logs=self._suspend(request, reporter))
+
+    def _suspend(self, request: Request, reporter: Reporter) -> Path | None:
+        """End the pods, and return where their logs are."""
+        from jobctl.jobspec.deploy.model.errors import DeployError
+        from jobctl.jobspec.deploy.store import events
+
+        cluster = self.handle
+        self._refuse_queued()
+        try:
+            with reporter.waiting() as waiting:
+                cluster.tell = waiting.show
+                logs = cluster.stop(grace_of(cluster, request.grace))
+        except DeployError as error:
+            raise PartlyDone(error.message, error.hint) from error
+        events.record(cluster.job.events, time.time(), "stopped", "job stopped by the user")
+        return logs
+
+    def restart(self, node: str | None, request: Request, reporter: Reporter) -> Restarted:
+        """Have all pods made again."""
+        if node is not None:
+            refuse_unsupported(TARGET, "restart --node")
+        cluster, plan = self.handle, self.handle.plan
+        name = cluster.job.name
+        if plan is None:
+            raise Refused(f"job `{name}` was not brought up from here", "`jobctl up --recreate` makes its pods anew")
+        with locked(cluster, "restart", request.break_lock):
+            change = self._change(plan, {}, "`jobctl restart`", take_over=request.take_over)
+            if any(step.kind in ("create", "change") for step in change.steps):
+                raise Refused(
+                    f"job `{name}` is not in the cluster as it was brought up", "`jobctl up` mends that first"
+                )
+            self._carry_out(change, {}, reporter, take_over=request.take_over)
+        return Restarted(begins=True)
+
+    def _plan(self) -> Plan:
+        plan = self.handle.plan
+        assert plan is not None, "a job that is brought up has a plan"
+        return plan
+
+    def _up_change(self, compiled: Compiled, options: UpOptions) -> ObjectChange:
+        if options.fresh:
+            refuse_unsupported(TARGET, "up --fresh")
+        self._refuse_move()
+        anew = "`--recreate`" if options.recreate else None
+        return self._change(self._plan(), _readable(compiled), anew, take_over=options.take_over)
+
+    def _refuse_move(self) -> None:
+        """Raise Refused if the job is up in another place: it would then be there twice."""
+        cluster, api = self.handle, self.handle.api
+        known = (cluster.job.about() or {}).get("cluster")
+        if known and (known["context"], known["namespace"]) != (api.context, api.namespace):
+            name, there = cluster.job.name, f"{known['context']}/{known['namespace']}"
+            raise Refused(
+                f"job `{name}` is up in {there}, and would be brought up in {cluster.where()[0]} too",
+                f"`jobctl down {name}` first",
+            )
+
+    def _change(self, plan: Plan, secrets: dict[str, str], anew: str | None, *, take_over: bool) -> ObjectChange:
+        """Look at what there is to do. Raises NotYours if it is about someone else's objects."""
+        from jobctl.jobspec.deploy.kubernetes.cluster import Foreign
+
+        cluster = self.handle
+        try:
+            change = cluster.change(plan, secrets, anew=anew, force=take_over)
+        except Foreign as foreign:
+            raise NotYours(foreign.message, foreign.hint) from foreign
+        others = sorted(cluster.owners(change) - {owner()})
+        if others and not take_over:
+            raise NotYours(
+                f"job `{plan.job}` in {cluster.where()[0]} belongs to {', '.join(others)}, and is left alone",
+                "give yours another `name`, or `--take-over` if it is yours nevertheless",
+            )
+        return change
+
+    def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
+        """Check the cluster. Raises HostsFailed if it is not fit for the job."""
+        from jobctl.jobspec.operations.inspect.findings import failures_of
+
+        findings = self.handle.preflight(plan, self.handle.where())
+        reporter.findings([f for f in findings if f.verdict in ("warning", "error")])
+        unfit = failures_of(findings)
+        if unfit:
+            raise HostsFailed(
+                f"the cluster is not fit for job `{plan.job}`: nothing was changed",
+                "`--skip-check` goes on all the same",
+                details={"job": plan.job, "failed_hosts": failures_json(unfit)},
+            )
+
+    def _apply(self, compiled: Compiled, plan: Plan, options: UpOptions, reporter: Reporter) -> Applied:
+        from jobctl.jobspec.deploy.kubernetes.cluster import dump_cluster
+
+        cluster = self.handle
+        change = self._up_change(compiled, options)
+        secrets = secrets_of(compiled) if change.steps else {}
+        warn_of_another_spec(cluster, compiled, reporter)
+        cluster.job.create()
+        cluster.job.remember(about(compiled, plan, None, dump_cluster(cluster)), plan, source_of(compiled, plan, {}))
+        if change.steps:
+            tell_up(cluster, plan)
+            self._carry_out(change, secrets, reporter, take_over=options.take_over)
+        return Applied(plan, change.steps, {}, True)
+
+    def _carry_out(self, change: ObjectChange, secrets: dict[str, str], reporter: Reporter, *, take_over: bool) -> None:
+        """Do it, telling of each step. Raises HostsFailed if nothing could be done, PartlyDone if some of it was."""
+        from jobctl.jobspec.deploy.model.errors import DeployError
+
+        told: list[Step] = []
+        tell = step_teller(self.handle, reporter)
+
+        def note(step: Step) -> None:
+            told.append(step)
+            tell(step)
+
+        try:
+            with reporter.waiting() as waiting:
+                self.handle.tell = waiting.show
+                self.handle.execute(change, secrets, note, force=take_over)
+        except DeployError as error:
+            if len(told) <= 1:
+                raise HostsFailed(error.message, error.hint) from error
+            done = f"{len(told) - 1} of {len(change.steps)} steps were done"
+            reporter.error(f"{done}; `jobctl up` again does the others")
+            raise PartlyDone(error.message, error.hint) from error
+
+    def _refuse_queued(self) -> None:
+        """Raise Refused where Kueue would start the job again: it alone says when pods of what is in its queues run."""
+        if self.handle.queued():
+            raise Refused(
+                f"Kueue decides when pods of job `{self.handle.job.name}` run, and would start them again at once",
+                "`kubectl kueue stop workload` (`active: false` of its Workload) keeps it stopped; `jobctl down` ends it",
+            )
+
+
+def _readable(compiled: Compiled) -> dict[str, str]:
+    """Return the values of the secrets that can be read here: `plan` and a second `up` do without the others."""
+    from jobctl.jobspec.deploy.store.secrets import readable_secrets
+
+    return readable_secrets(compiled.spec.secrets, compiled.directory, os.environ)

@@ -1,0 +1,113 @@
+"""A job on hosts or on this machine, as an operation sees it: jobctl itself recovers it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import HostsFailed, Refused
+from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
+from jobctl.jobspec.operations.lifecycle.base import Applied, Request, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.bring_up import (
+    ENGINES,
+    PATIENCE,
+    BringUp,
+    HostsChange,
+    observe_patiently,
+    start_supervisor,
+)
+from jobctl.jobspec.operations.resolve.drift import say_drift
+from jobctl.jobspec.operations.resolve.names import node_number
+from jobctl.jobspec.operations.resolve.ownership import refuse_owner
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.apply.executor import Done
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+
+class HostsJob:
+    """One job that jobctl recovers: on hosts, or on this machine."""
+
+    def __init__(self, deployer: Deployer) -> None:
+        self.handle = deployer
+
+    def deployer(self, command: str) -> Deployer:
+        """Return the deployer, through which jobctl recovers the job: every command is supported here."""
+        return self.handle
+
+    def change(self, compiled: Compiled, options: UpOptions) -> HostsChange:
+        """Return what `up` would do now."""
+        bring_up = BringUp(self.handle, compiled, self._plan(), options)
+        return bring_up.change(self.handle.observe())
+
+    def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
+        """Start the job, or change it to what its plan says."""
+        return BringUp(self.handle, compiled, self._plan(), options, reporter).run()
+
+    def _plan(self) -> Plan:
+        plan = self.handle.plan
+        if plan is None:
+            raise Refused(f"job `{self.handle.job.name}` is not up", "`jobctl up` starts it")
+        return plan
+
+    def stop(self, request: Request, reporter: Reporter) -> Stopped:
+        """End all processes, and keep everything in place."""
+        from jobctl.jobspec.deploy.model.control import JobResult
+        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+        from jobctl.jobspec.deploy.store import events
+
+        deployer = self.handle
+        with locked(deployer, "stop", request.break_lock):
+            observed = deployer.observe()
+            refuse_owner(deployer, observed, request.take_over)
+            if observed.control.generation is None:
+                raise Refused(f"job `{deployer.job.name}` is not up: there is nothing to stop")
+            now, _ = phase(observed)
+            if now in SETTLED:
+                return Stopped(now, already=True)
+            # The wish first: whoever finds it without its fulfilment goes on with that.
+            deployer.keep(
+                replace(observed.control.ledger, result=JobResult("stopped", "stopped by the user", time.time()))
+            )
+            with reporter.waiting() as waiting:
+                deployer.tell = waiting.show
+                deployer.stop_processes(grace_of(deployer, request.grace))
+            events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
+        return Stopped("stopped", failures=deployer.failures)
+
+    def restart(self, node: str | None, request: Request, reporter: Reporter) -> Restarted:
+        """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
+        deployer, plan = self.handle, self._plan()
+        say_drift(deployer.job, reporter)
+        again = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
+        with locked(deployer, "restart", request.break_lock):
+            done = self._restart(plan, again, request, reporter)
+        return Restarted(done.generation is not None, {**deployer.failures, **done.failed})
+
+    def _restart(self, plan: Plan, again: frozenset[int], request: Request, reporter: Reporter) -> Done:
+        from jobctl.jobspec.deploy.apply.clock import SystemClock
+        from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
+        from jobctl.jobspec.deploy.apply.reconcile import reconcile
+        from jobctl.jobspec.deploy.model.errors import DeployError
+
+        deployer = self.handle
+        observed = observe_patiently(deployer, reporter)
+        refuse_owner(deployer, observed, request.take_over)
+        want = wanted(deployer, plan, anew="`jobctl restart`", replace=again)
+        steps = reconcile(want, observed)
+        try:
+            note = step_teller(deployer, reporter)
+            # Where a change waits, its files are on the hosts already: what runs is started again from its own.
+            starts = {step.host for step in steps if step.kind in ("start", "replace") and step.node is not None}
+            failed = deployer.provision(plan, starts) if deployer.job.is_changing() and starts else {}
+            how = Execution(failed=failed, patience=PATIENCE, engines=ENGINES)
+            done = execute(deployer, want, steps, observed, SystemClock(), note, how)
+        except DeployError as error:
+            raise HostsFailed(error.message, error.hint) from error
+        if any(step.kind == "supervise" for step in steps):
+            start_supervisor(deployer.job)
+        return done

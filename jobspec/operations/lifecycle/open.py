@@ -1,0 +1,52 @@
+"""Jobs on their targets: the one place that chooses between hosts and a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.lifecycle.base import JobOnTarget, Planned
+from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled, Reached
+from jobctl.jobspec.operations.resolve.planning import plan_in_place
+from jobctl.jobspec.operations.resolve.running import (
+    cluster_for,
+    directory_of_running,
+    is_in_cluster,
+    known_cluster,
+    known_deployer,
+)
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
+
+
+def running_job(job: str | None, reached: Reached = AS_STARTED) -> JobOnTarget:
+    """Return a job that is up, or was and left a trace. Raises Refused for one that is not known."""
+    directory = directory_of_running(job, reached)
+    if is_in_cluster(directory, reached):
+        return _in_cluster(known_cluster(directory, reached))
+    return _on_hosts(known_deployer(directory, reached))
+
+
+def planned_job(compiled: Compiled, reached: Reached, count: int | None = None) -> Planned:
+    """Return a compiled job with its plan. `count`: how many nodes of its range an elastic job gets."""
+    if compiled.target == "kubernetes":
+        plan, cluster = cluster_for(compiled, reached)
+        return Planned(compiled, plan, _in_cluster(cluster))
+    plan, deployer = plan_in_place(compiled, reached, count)
+    return Planned(compiled, plan, _on_hosts(deployer))
+
+
+# Only what is needed is imported: a command for a job on hosts does not pay for Kubernetes.
+
+
+def _in_cluster(cluster: Cluster) -> JobOnTarget:
+    from jobctl.jobspec.operations.lifecycle.in_cluster import ClusterJob
+
+    return ClusterJob(cluster)
+
+
+def _on_hosts(deployer: Deployer) -> JobOnTarget:
+    from jobctl.jobspec.operations.lifecycle.on_hosts import HostsJob
+
+    return HostsJob(deployer)

@@ -1,0 +1,76 @@
+"""The records of a job that `up` writes: for commands that name only the job, for its supervisor, and for its report."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.resolve.drift import secret_digests
+from jobctl.jobspec.operations.resolve.job import job_of_name
+from jobctl.jobspec.operations.resolve.planning import context_of
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.inventory import Inventory
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+
+def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False) -> None:
+    """Record what is brought up: `report` tells it even when the job is down."""
+    from jobctl.jobspec.deploy.store import events
+
+    nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
+    message = f"up: {plan.framework} on {nodes}, target {plan.target}"
+    told = {"framework": plan.framework, "target": plan.target, "fresh": fresh}
+    events.record(deployer.job.events, time.time(), "up", message, **told)
+
+
+def about(
+    compiled: Compiled, plan: Plan, reach: Inventory | None, cluster: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what is kept of how a job was started, for commands that name only the job."""
+    from jobctl.jobspec.deploy.model.inventory import dump_inventory
+
+    return {
+        "job": plan.job,
+        "target": plan.target,
+        "spec": str(compiled.path.absolute()),
+        "hosts": str(compiled.hosts_path.absolute()) if compiled.hosts_path else None,
+        "on": compiled.on,
+        "exclude": compiled.exclude,
+        "set": list(compiled.overrides),
+        "reach": dump_inventory(reach) if reach else None,
+        "cluster": cluster,
+        "owner": plan.owner,
+        "started_at": time.time(),
+    }
+
+
+def source_of(compiled: Compiled, plan: Plan, secrets: Mapping[str, str]) -> dict[str, Any]:
+    """Return the data from which the supervisor plans the job again when a node has to move; `about` has the hosts."""
+    return {
+        "spec": compiled.spec.model_dump(mode="json"),
+        "context": asdict(context_of(compiled)),
+        "count": len(plan.nodes) if plan.elastic else None,
+        "secrets": secret_digests(compiled, job_of_name(plan.job), secrets),
+    }
+
+
+def secrets_of(compiled: Compiled) -> dict[str, str]:
+    """Return the values of the job's secrets. Raises Refused for one that cannot be read."""
+    from jobctl.jobspec.deploy.store.secrets import SecretMissing, read_secrets
+
+    try:
+        return read_secrets(compiled.spec.secrets, compiled.directory, os.environ)
+    except SecretMissing as missing:
+        raise Refused(str(missing), missing.hint) from missing
+
+
+def secret_names(plan: Plan) -> set[str]:
+    """Return the names of the secrets that a plan's processes get."""
+    return {name for node in plan.nodes for name in node.launch.secrets}

@@ -1,0 +1,53 @@
+"""Waiting for a job: until it runs, or until it has ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.operations.inspect.status import JobState, observe, state_of
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.operations.reporter import Reporter
+
+INTERVAL = 0.1  # seconds between two looks at a job that is waited for
+BRIEF = 0.05  # seconds between two looks at one that is about to run
+LONG = 10.0  # seconds of waiting for the same after which that is said
+
+
+def wait_until_ended(handle: Handle, seconds: float | None = None) -> JobState:
+    """Wait until the job ends, or `seconds` are over; return its last state."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        state = state_of(handle, observe(handle))
+        if state.over or (deadline is not None and time.monotonic() >= deadline):
+            return state
+        pause(max(INTERVAL, handle.interval))
+
+
+def wait_until_up(handle: Handle, reporter: Reporter) -> JobState:
+    """Wait until every node runs, or the job has ended; return its state."""
+    from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+    since, last = time.monotonic(), None
+    with reporter.waiting() as waiting:
+        while True:
+            observed = handle.observe()
+            now, reason = phase(observed)
+            if now in ("running", "degraded", *SETTLED):
+                return state_of(handle, observed)
+            if reason != last:
+                since, last = time.monotonic(), reason
+            elif reason and time.monotonic() - since > LONG:
+                since = float("inf")
+                reporter.say(f"{now} for a while: {reason}")
+            waiting.show(f"{now}: {reason or ''}", _counts(observed))
+            pause(BRIEF)
+
+
+def _counts(observed: Observed) -> tuple[int, int]:
+    ready = [node for node in observed.members if node.state in ("running", "exited")]
+    return len(ready), len(observed.members)

@@ -1,0 +1,275 @@
+"""From what a caller names, a spec file or a known job, to a spec that is valid for its target and hosts."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import InvalidHosts, InvalidSpec, Refused
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.planner.context import Target
+    from jobctl.jobspec.spec.diagnostics import Diagnostic
+    from jobctl.jobspec.spec.hosts import Host
+    from jobctl.jobspec.spec.load import Loaded
+    from jobctl.jobspec.spec.model import Spec
+
+DEFAULT_SPEC = "job.yaml"
+
+
+def is_spec_file(job: str) -> bool:
+    """Say whether JOB means a file: names of jobs have neither dots nor slashes."""
+    return "/" in job or "." in job or os.path.isfile(job)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A spec that is valid for a target, with the hosts it is for."""
+
+    spec: Spec
+    directory: Path
+    path: Path
+    target: Target
+    hosts: tuple[Host, ...]
+    hosts_path: Path | None
+    on: str | None
+    exclude: str | None
+    warnings: tuple[Diagnostic, ...]
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Options that say how a running job is reached: its hosts, or its cluster. An option that is left out is as the job was started with."""
+
+    hosts: Path | None = None
+    ssh_config: Path | None = None
+    accept_new: bool = False
+    context: str | None = None
+    namespace: str | None = None
+
+
+AS_STARTED = Reached()
+
+
+def spec_path(job: str | None) -> Path:
+    """Return the spec file that JOB means; for the name of a known job, the one it was started with."""
+    if job is None:
+        return Path(DEFAULT_SPEC)
+    if is_spec_file(job):
+        return Path(job)
+    spec = (job_of_name(job).about() or {}).get("spec")
+    if spec is None and os.path.isdir(job):
+        return Path(job)  # the loader says what is wrong with it
+    checked_name(job)
+    if spec is None:
+        raise Refused(
+            f"no job `{job}` is known here, and no file of that name",
+            "name a spec file, or see `jobctl list`",
+        )
+    return Path(spec)
+
+
+def checked_name(text: str) -> str:
+    """Return the name of a job that a user wrote. Raises Refused if no job can have it."""
+    from jobctl.jobspec.spec.names import is_name
+
+    if not is_name(text):
+        raise Refused(f"`{text}` names no job", "JOB is a spec file, or the name of a job as `jobctl list` shows it")
+    return text
+
+
+def job_of_name(name: str) -> JobDir:
+    """Return the directory of the job `name`."""
+    from jobctl.jobspec.deploy.store.jobdir import job_dir, state_dir
+
+    return job_dir(state_dir(os.environ), name)
+
+
+def load(job: str | None, overrides: Sequence[str] | None) -> tuple[Path, Loaded]:
+    """Load the spec that JOB means, whatever is wrong with it."""
+    from jobctl.jobspec.spec.load import load_spec
+
+    path = spec_path(job)
+    return path, load_spec(path, environ=os.environ, overrides=overrides or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them, or a cluster."""
+
+    target: Target | None = None
+    hosts: Path | None = None
+    on: str | None = None
+    exclude: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+
+
+def in_cluster(where: Where | Reached) -> bool:
+    """Say whether options name a cluster."""
+    return where.context is not None or where.namespace is not None
+
+
+def as_started(job: str | None, where: Where) -> Where:
+    """Return `where`, filled in for a job that is up: its hosts and target are what it was started with."""
+    if where.hosts is not None or (where.target is not None and where.target in ("local", "kubernetes")):
+        return where
+    name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
+    about = (job_of_name(name).about() or {}) if name else {}
+    if about.get("target") == "kubernetes" and where.target is None:
+        return replace(where, target="kubernetes")
+    if not about.get("hosts") or (where.target is None and in_cluster(where)):
+        return where
+    if not Path(about["hosts"]).is_file():
+        raise Refused(
+            f"job `{name}` was started with {about['hosts']}, which is gone", "name its hosts: `--hosts hosts.txt`"
+        )
+    target = where.target or about["target"]
+    on, exclude = where.on or about.get("on"), where.exclude or about.get("exclude")
+    return replace(where, target=target, hosts=Path(about["hosts"]), on=on, exclude=exclude)
+
+
+def _name_in(path: Path) -> str | None:
+    from jobctl.jobspec.spec.load import read_name
+
+    return read_name(path).name
+
+
+def choose_target(where: Where) -> Target:
+    """Return the target: asked for, or `compose` with hosts and `local` without."""
+    default: Target = "compose" if where.hosts else "kubernetes" if in_cluster(where) else "local"
+    chosen: Target = where.target or default
+    if in_cluster(where) and chosen != "kubernetes":
+        raise Refused(f"`--context` and `--namespace` choose a cluster, and target `{chosen}` has none")
+    if where.hosts is None and (where.on or where.exclude):
+        raise Refused("`--on` and `--exclude` choose from a hosts file", "name it: `--hosts hosts.txt`")
+    if chosen == "local" and where.hosts:
+        raise Refused(
+            "target `local` is this machine: it takes no hosts file",
+            "leave out `--hosts` or `--target local`",
+        )
+    if chosen == "kubernetes" and where.hosts:
+        raise Refused("target `kubernetes` takes no hosts file: the cluster chooses", "leave out `--hosts`")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a look at spec, hosts and target together found; `compiled` is None where there are errors."""
+
+    compiled: Compiled | None
+    diagnostics: tuple[Diagnostic, ...]
+    files: tuple[Path, ...]
+    loaded: Loaded
+
+
+def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Checked:
+    """Check spec, hosts and target together."""
+    from jobctl.jobspec.frameworks.reserved_env import reserved_env_warnings
+    from jobctl.jobspec.operations.resolve.code import large_code
+    from jobctl.jobspec.spec.checks.targets import check_target
+    from jobctl.jobspec.spec.diagnostics import has_errors, in_order
+
+    chosen = choose_target(where)
+    path, loaded = load(job, overrides)
+    files = (path,) if where.hosts is None else (path, where.hosts)
+    known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
+    found = [
+        *loaded.diagnostics,
+        *wrong,
+        *check_target(loaded, chosen, known, where.hosts),
+        *reserved_env_warnings(loaded),
+    ]
+    if chosen != "local":
+        found += large_code(loaded, path, where.hosts)
+    diagnostics = in_order(found, [str(file) for file in files])
+    if loaded.spec is None or has_errors(diagnostics):
+        return Checked(None, diagnostics, files, loaded)
+    compiled = Compiled(
+        loaded.spec,
+        loaded.directory,
+        path,
+        chosen,
+        known,
+        where.hosts,
+        where.on,
+        where.exclude,
+        diagnostics,
+        tuple(overrides or ()),
+    )
+    return Checked(compiled, diagnostics, files, loaded)
+
+
+def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Diagnostic, ...]]:
+    """Return the chosen hosts of a file, and what is wrong with it; then it has none: who knows how many it has."""
+    from jobctl.jobspec.spec.diagnostics import has_errors
+    from jobctl.jobspec.spec.hosts import UnknownHost, choose, load_hosts
+
+    lines = load_hosts(path)
+    if has_errors(lines.diagnostics):
+        return (), lines.diagnostics
+    try:
+        chosen = choose(lines.hosts, where.on, where.exclude)
+    except UnknownHost as unknown:
+        raise Refused(f"{path}: {unknown}", unknown.hint) from unknown
+    if not chosen:
+        raise Refused(f"{path}: `--on` and `--exclude` leave no host", "choose others")
+    return chosen, lines.diagnostics
+
+
+def known_hosts(where: Where) -> tuple[Host, ...]:
+    """Return the chosen hosts of a hosts file. Raises Refused if something is wrong with it."""
+    from jobctl.jobspec.spec.diagnostics import has_errors
+    from jobctl.jobspec.spec.source import Source
+
+    if where.hosts is None:
+        return ()
+    found, diagnostics = _hosts(where.hosts, where)
+    if has_errors(diagnostics):
+        raise InvalidHosts(diagnostics, Source(str(where.hosts), "", None))
+    return found
+
+
+def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, reporter: Reporter) -> Compiled:
+    """Return the compiled job, telling of warnings, of hosts that are not used, and of code that is not sent.
+
+    Raises InvalidSpec.
+    """
+    checked = check(job, overrides, where)
+    compiled = compiled_of(checked)
+    reporter.diagnostics(checked.diagnostics, checked.loaded.source)
+    say_unused_hosts(checked, where, reporter)
+    if compiled.target != "local":
+        _say_left_out(checked, where, reporter)
+    return compiled
+
+
+def compiled_of(checked: Checked) -> Compiled:
+    """Return the compiled job. Raises InvalidSpec if something is wrong with its spec or hosts."""
+    if checked.compiled is None:
+        raise InvalidSpec(checked.diagnostics, checked.loaded.source)
+    return checked.compiled
+
+
+def _say_left_out(checked: Checked, where: Where, reporter: Reporter) -> None:
+    """Tell what of the code's folder is not sent, where anything is."""
+    from jobctl.jobspec.operations.resolve.code import say_left_out, selection
+
+    code = selection(checked.loaded, checked.files[0], where.hosts)
+    if code is not None:
+        say_left_out(code, reporter)
+
+
+def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:
+    """Tell that the target is this machine although there is a hosts file beside the spec, if nobody has chosen so."""
+    unused = checked.files[0].parent / "hosts.txt"
+    if where.target is None and where.hosts is None and not in_cluster(where) and unused.is_file():
+        option = f"--hosts {shlex.quote(str(unused))}"
+        reporter.say(f"target local: this machine ({unused} lies there unused; {option} uses it)")

@@ -1,0 +1,155 @@
+"""From a compiled job to its plan, and to the deployer of the job."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import HostsFailed, Refused
+from jobctl.jobspec.operations.resolve.job import job_of_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from jobctl.jobspec.deploy.apply.deployer import Deployer
+    from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.resolve.job import Compiled, Reached
+    from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.planner.context import Context
+
+
+def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None) -> tuple[Plan, Deployer]:
+    """Return the plan of a compiled job whose nodes stay on the hosts where they are, and its deployer.
+
+    `up` or the supervisor has noted on this machine where they are; otherwise the hosts tell. A hosts file in
+    another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
+    nodes of its range an elastic job gets, default as many as there is room for.
+    """
+    from jobctl.jobspec.operations.resolve.devices import devices_of
+
+    directory = job_of_name(compiled.spec.name)
+    old = directory.plan()
+    deployer = deployer_of(directory, compiled.target, inventory_for(compiled, reached), old)
+    deployer.preconnect()
+    services = {service.name: service.host.name for service in old.services} if old else {}
+    devices = devices_of(compiled, deployer, old)
+    made = deployer.plan = plan_of(compiled, None, count, services, devices)
+    if made.target == "local":
+        return made, deployer
+    if old is None:
+        homes = deployer.newest().placement
+    else:
+        homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
+    placement = _placement(compiled, made, homes)
+    placed = plan_of(compiled, placement, count, services, devices) if placement else made
+    deployer.plan = placed
+    return placed, deployer
+
+
+def _placement(compiled: Compiled, made: Plan, known: Mapping[int, str]) -> Mapping[int, str] | None:
+    """Return where the nodes of a job belong, None if that is where `made` has them."""
+    room = [host.name for host in compiled.hosts if not host.spare and host.trains for _ in range(host.nodes)]
+    every = {host.name for host in compiled.hosts}
+    homes = {node: host for node, host in known.items() if node < len(made.nodes) and host in every}
+    for host in homes.values():
+        if host in room:
+            room.remove(host)
+    rest = [node.index for node in made.nodes if node.index not in homes]
+    placement = homes | dict(zip(rest, room, strict=False))
+    if len(placement) < len(made.nodes) or all(node.host.name == placement[node.index] for node in made.nodes):
+        return None
+    return placement
+
+
+def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
+    """Return how the hosts of a compiled job are reached, None where it runs on this machine."""
+    from jobctl.jobspec.deploy.model.inventory import Inventory
+
+    if compiled.target not in ("compose", "ssh"):
+        return None
+    known = job_of_name(compiled.spec.name).inventory()
+    reach = Inventory(compiled.hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+    return reach.with_hosts(known.hosts) if known else reach
+
+
+def owner() -> str:
+    """Return whose jobs these are: user@machine, as in the label `jobctl.owner`."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+def plan_of(
+    compiled: Compiled,
+    placement: Mapping[int, str] | None = None,
+    count: int | None = None,
+    services: Mapping[str, str] | None = None,
+    devices: Mapping[str, int] | None = None,
+) -> Plan:
+    """Return the plan of a compiled job, its nodes, services and devices placed and counted as given. Raises Refused where it cannot be planned."""
+    from jobctl.jobspec import planner
+    from jobctl.jobspec.deploy.host.devices import count_devices
+    from jobctl.jobspec.planner.context import Placement, PlanError
+
+    context = context_of(compiled)
+    if compiled.target == "local" and (found := count_devices(compiled.spec.devices.kind)):
+        devices = {"localhost": found}
+    try:
+        where = Placement(placement or {}, services or {})
+        plan = planner.plan(compiled.spec, compiled.hosts, context, where, devices, count)
+    except PlanError as error:
+        if compiled.target == "local" and error.code == "devices-unknown":
+            message = f"{compiled.path}: this machine has no devices of kind `{compiled.spec.devices.kind}`"
+            hint = "are the driver and its device nodes there? `devices: cpu` asks for none"
+            raise HostsFailed(f"{message} [devices-missing]", hint) from error
+        raise Refused(f"{compiled.path}: {error.message} [{error.code}]", error.hint) from error
+    if plan.code is None:
+        return plan
+    from jobctl.jobspec.operations.resolve.code import no_code
+
+    withheld = (*plan.code.withheld, *no_code(compiled.path, compiled.hosts_path))
+    plan = replace(plan, code=replace(plan.code, withheld=withheld))
+    return plan if plan.target == "local" else _packed(plan)
+
+
+def _packed(plan: Plan) -> Plan:
+    """Return `plan` with the version of its code, and with the code itself where manifests carry it."""
+    from jobctl.jobspec.deploy.host.send_code import archive_of
+    from jobctl.jobspec.deploy.store.code import code_hash
+
+    assert plan.code is not None
+    archive = archive_of(plan) if plan.target == "kubernetes" else None
+    return replace(plan, code=replace(plan.code, archive=archive, version=code_hash(plan)))
+
+
+def context_of(compiled: Compiled) -> Context:
+    """Return what the planner may know of the outside."""
+    from jobctl.jobspec.operations.version import version
+    from jobctl.jobspec.planner.context import Context
+
+    spec, directory = compiled.spec, compiled.directory
+    here = spec.script is not None and (directory / spec.script).is_file()
+    return Context(compiled.target, str(directory), owner(), version(), here)
+
+
+def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: Plan | None = None) -> Deployer:
+    """Return what brings a job up on hosts or on this machine, and looks at it."""
+    if reach is not None:
+        from jobctl.jobspec.deploy.targets.hosts import Hosts
+
+        return Hosts(directory, "ssh" if target == "ssh" else "compose", reach, plan)
+    from jobctl.jobspec.deploy.targets.local import Local
+
+    return Local(directory, plan)
+
+
+def ssh_options(config: Path | None, accept_new: bool, known: Inventory | None) -> SshOptions:
+    """Return SSH's options: as given, otherwise as the job was started with. Raises Refused for a file that is not there."""
+    from jobctl.jobspec.deploy.model.inventory import SshOptions
+
+    if config is not None and not config.is_file():
+        raise Refused(f"there is no SSH configuration {config}", "`--ssh-config` names a file like ~/.ssh/config")
+    before = known.ssh if known else SshOptions()
+    return SshOptions(config or before.config, accept_new or before.accept_new)

@@ -1,0 +1,133 @@
+"""Jobs that run: which one is meant, and what it is looked at and changed through."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.resolve.job import (
+    AS_STARTED,
+    Reached,
+    Where,
+    in_cluster,
+    is_spec_file,
+    job_of_name,
+    known_hosts,
+)
+from jobctl.jobspec.operations.resolve.names import name_of
+from jobctl.jobspec.operations.resolve.planning import deployer_of, plan_of, ssh_options
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Handle
+    from jobctl.jobspec.deploy.kubernetes.api import Api
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
+    from jobctl.jobspec.deploy.model.inventory import Inventory
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+
+def is_in_cluster(directory: JobDir, reached: Reached) -> bool:
+    """Say whether a job is in a cluster: it was brought up there, or options name one."""
+    return (directory.about() or {}).get("target") == "kubernetes" or in_cluster(reached)
+
+
+def known_handle(directory: JobDir, reached: Reached = AS_STARTED) -> Handle:
+    """Return what a job is looked at through: where it was started, or where `reached` says."""
+    if is_in_cluster(directory, reached):
+        return known_cluster(directory, reached)
+    return known_deployer(directory, reached)
+
+
+def known_deployer(directory: JobDir, reached: Reached = AS_STARTED) -> Deployer:
+    """Return what a job on hosts or on this machine is driven through."""
+    target = (directory.about() or {}).get("target", "local")
+    return deployer_of(directory, target, _reach(directory.inventory(), reached))
+
+
+def known_cluster(directory: JobDir, reached: Reached = AS_STARTED) -> Cluster:
+    """Return a job in its cluster."""
+    return cluster_of(directory, reached.context, reached.namespace)
+
+
+def _reach(known: Inventory | None, reached: Reached) -> Inventory | None:
+    from jobctl.jobspec.deploy.model.inventory import Inventory
+
+    hosts = known.hosts if known else ()
+    if reached.hosts is not None:
+        hosts = known_hosts(Where(hosts=reached.hosts))
+    if not hosts:
+        return None
+    return Inventory(hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+
+
+def cluster_of(directory: JobDir, context: str | None, namespace: str | None, plan: Plan | None = None) -> Cluster:
+    """Return a job in its cluster: as the options say, otherwise as it was started. Raises Refused if no cluster is known."""
+    from jobctl.jobspec.deploy.kubernetes.cluster import Cluster, ClusterAccess, load_cluster
+
+    known = (directory.about() or {}).get("cluster")
+    reach = load_cluster(known) if known else ClusterAccess()
+    elsewhere = context not in (None, reach.context)
+    api = _connected(context or reach.context, namespace or (None if elsewhere else reach.namespace))
+    same = (api.context, api.namespace) == (reach.context, reach.namespace)
+    return Cluster(directory, api, plan, reach.kinds if same else None)
+
+
+def _connected(context: str | None, namespace: str | None) -> Api:
+    from jobctl.jobspec.deploy.kubernetes.api import connect
+    from jobctl.jobspec.deploy.kubernetes.problems import ConfigError
+
+    try:
+        return connect(context, namespace, os.environ)
+    except ConfigError as error:
+        raise Refused(error.message, error.hint) from error
+
+
+def cluster_for(compiled: Compiled, reached: Reached) -> tuple[Plan, Cluster]:
+    """Return the plan of a compiled job and its cluster: as the options say, or the spec, or as it was started."""
+    plan = plan_of(compiled)
+    asked = compiled.spec.kubernetes
+    context = reached.context or (asked.context if asked else None)
+    namespace = reached.namespace or (asked.namespace if asked else None)
+    if plan.cluster is not None and plan.cluster.namespace:
+        # The server refuses objects that name another namespace than the one that they are brought to.
+        plan = replace(plan, cluster=replace(plan.cluster, namespace=namespace))
+    cluster = cluster_of(job_of_name(plan.job), context, namespace, plan)
+    cluster.unchanged = _is_unchanged(cluster.job, compiled, plan)
+    return plan, cluster
+
+
+def _is_unchanged(job: JobDir, compiled: Compiled, plan: Plan) -> bool:
+    """Say whether the spec and the code are those that the job was last brought up with, by whichever jobctl."""
+    from pydantic import ValidationError
+
+    from jobctl.jobspec.spec.model import Spec
+
+    source, before = job.source(), job.plan()
+    try:
+        spec = Spec.model_validate(source["spec"]) if source else None
+    except ValidationError:
+        return False
+    return before is not None and spec == compiled.spec and _told(before) == _told(plan)
+
+
+def _told(plan: Plan) -> object:
+    """Return what of a plan the spec's own text does not say: files of variables, and code."""
+    return plan.code.version if plan.code else None, [node.container.env for node in plan.nodes]
+
+
+def directory_of_running(job: str | None, reached: Reached = AS_STARTED) -> JobDir:
+    """Return the directory of a job that is up, or was and left a trace. Raises Refused for one that is not known."""
+    name = name_of(job, reached)
+    directory = job_of_name(name)
+    named = job is not None and not is_spec_file(job)
+    anywhere = reached.hosts is None and not in_cluster(reached)
+    if named and anywhere and directory.about() is None and not directory.root.exists():
+        raise Refused(
+            f"no job `{name}` is known here",
+            "it may run on hosts that jobctl cannot know here: `--hosts hosts.txt` names them; `jobctl list` shows the jobs"
+            " that are known, `jobctl up` starts one",
+        )
+    return directory
