@@ -388,6 +388,7 @@ class _Builder:
             meets=start.meets,
             one_port=start.one_port,
             elsewhere=start.elsewhere,
+            standby=start.standby,
         )
 
     def _start(self, seat: Seat) -> Start:

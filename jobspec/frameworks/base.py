@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jobctl.jobspec.plan.types import Need, Value
+    from jobctl.jobspec.plan.types import Need, Standby, Value
     from jobctl.jobspec.spec.model import Spec
 
 
@@ -77,6 +77,7 @@ class Start:
     one_port: bool = False
     elsewhere: tuple[str, ...] = ()
     equal: bool = False
+    standby: Standby | None = None
 
 
 class Framework(Protocol):

@@ -50,6 +50,7 @@ def test_defaults_are_all_there() -> None:
             "on_host_loss": None,
             "host_timeout": 30.0,
             "hang_timeout": None,
+            "standby": {"modules": None},
             "wait_timeout": None,
             "max_duration": None,
             "rules": (),
