@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
 SETTLED = 60.0  # seconds after which a generation that counts no steps is taken to train
+OWN_WAY = "the framework's launcher starts processes in a way of its own"
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
 NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_FILE
 
@@ -234,7 +235,7 @@ class Run:
         if not self.processes or any(process["state"] == "pending" for process in self.processes):
             return None
         whys = [process.get("guard_cold") for process in self.processes if not process.get("guard_standby")]
-        because = next(filter(None, whys), self.standby.cold_because) if whys else None
+        because = next(filter(None, whys), self.standby.cold_because or OWN_WAY) if whys else None
         return {"standby": not whys, "cold_because": because}
 
     def footprint(self) -> int:

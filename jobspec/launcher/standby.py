@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import time
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.files import files_in, note, read_json
 from jobctl.jobspec.launcher.pipe import Wire
 from jobctl.jobspec.launcher.process_guard import spawn
-from jobctl.jobspec.launcher.processes import forward
+from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import differing, write_hook
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.run import Run
 LONGEST = 600.0  # seconds that all imports of a node may take
-ENDED = 3  # times that a standby may end by itself
+MISSED = 3  # times that a standby may not come to be, or end by itself
 AGAIN = 10.0  # seconds after which it is begun again then
 ROOM = 1.5  # times what the framework's launcher takes is what a rank may take: it has imported more
 LEAST = 0.05  # of all memory: with less left a standby ends
@@ -43,7 +44,7 @@ class Parked:
         write_hook(hook, source)
         guards, apart = guards_of(run)
         self.environ = dict(environment.environ)
-        self.ready, self.said = False, False
+        self.ready = False
         ours, theirs = socket.socketpair()
         self.wire = Wire(ours)
         with open(os.path.join(run.folders.node, "logs", "standby.log"), "wb") as log:
@@ -55,6 +56,7 @@ class Parked:
                 [theirs.fileno()],
             )
         theirs.close()
+        self.ticks = start_ticks(self.pid)
         argv = [*environment.shim()[:-1], "parked"]
         self.wire.send(
             {
@@ -82,7 +84,8 @@ class Parked:
 
     def end(self) -> None:
         """Kill it: what is below it ends with it."""
-        forward(self.pid, 9)
+        if start_ticks(self.pid) == self.ticks:  # else it was reaped, and the number may be another's
+            forward(self.pid, signal.SIGKILL)
         self.wire.socket.close()
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
@@ -129,7 +132,7 @@ class Standby:
         self.begin, self.clock, self.memory = begin, clock, memory or free_memory
         self.parked: Optional[Parked] = None
         self.begun = self.not_before = 0.0
-        self.ended = 0
+        self.missed = 0
         self.waits: Optional[str] = "it is begun after the first step"
         self.used = False  # whether a generation was started before
         self.cold_because: Optional[str] = None  # why the last start was a cold one
@@ -149,10 +152,15 @@ class Standby:
     def look(self, run: Run, running: bool) -> None:
         """See how it is, and begin it where it is time to; `running`: all processes are, and load nothing any more."""
         now = self.clock()
-        if self.parked is not None:
-            self.hear(self.parked, now)
-        elif self.off is None and running and now >= self.not_before:
-            self.begin_for(run, now)
+        try:
+            if self.parked is not None:
+                self.hear(self.parked, now)
+            elif self.off is None and running and now >= self.not_before:
+                self.begin_for(run, now)
+        except OSError as error:  # the generation may be ending just now
+            self.miss(now, str(error))
+        except Exception as error:  # whatever it is, what trains must not end because of what waits
+            self.give_up("%s: %s" % (type(error).__name__, error))
 
     def hear(self, parked: Parked, now: float) -> None:
         """Take note of what it says, and of how it is."""
@@ -162,15 +170,19 @@ class Standby:
                 return
             parked.ready = True
         if parked.ended:
-            self.ended += 1
             self.drop()
-            self.not_before = now + AGAIN
-            if self.ended >= ENDED:
-                self.give_up("it has ended %d times by itself" % self.ended)
+            self.miss(now, "it has ended by itself")
         elif not parked.ready and now - self.begun > LONGEST:
             self.give_up("its imports take longer than %d s" % LONGEST)
         elif self.is_short():
             self.give_up("memory is short")
+
+    def miss(self, now: float, why: str) -> None:
+        """Try again later, but not for ever."""
+        self.missed += 1
+        self.not_before = now + AGAIN
+        if self.missed >= MISSED:
+            self.give_up("%s, %d times" % (why, self.missed))
 
     def is_short(self) -> bool:
         """Say whether the job needs the memory more."""
@@ -187,10 +199,7 @@ class Standby:
         elif free - needs < whole * 2 * LEAST:
             self.give_up("it takes about %d MB of memory, and %d MB are free" % (needs / (1 << 20), free / (1 << 20)))
         else:
-            try:
-                self.parked, self.begun = self.begin(run), now
-            except OSError as error:
-                self.give_up("it cannot be started: %s" % error)
+            self.parked, self.begun = self.begin(run), now
 
     def give_up(self, why: str) -> None:
         """Have none any more."""

@@ -29,13 +29,14 @@ from jobctl.jobspec.launcher.process_guard import (
     process_guard,
 )
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
-from jobctl.jobspec.launcher.standby_rank import HOOK, MODULE, PROBE, REACHED, hear, tell
+from jobctl.jobspec.launcher.standby_rank import HOOK, MODULE, PROBE, REACHED, hear, take_cores, tell, yield_cores
 
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 PROBED = 60.0  # seconds that an interpreter may take to begin
+PATIENT = 30.0  # seconds in which an import gets what cores others leave
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
 # Variables that differ from one generation to the next, and that nothing reads while it is imported.
 CHANGING = frozenset(
@@ -115,6 +116,9 @@ class ParkedRank:
 
     def warm(self) -> None:
         """Return when it has imported everything. Raises CannotWait."""
+        if not select.select([self.channel], [], [], PATIENT)[0]:
+            with contextlib.suppress(OSError):  # cores that are never idle would have it import for ever
+                take_cores(os.SCHED_BATCH, str(self.child.pid))
         said = hear(self.channel.fileno())
         if said is None:
             os.set_blocking(self.reading, False)
@@ -245,11 +249,14 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
     @classmethod
     def find(cls, args: Any, rest: Any, how: Dict[str, Any]) -> Optional[ParkedGuard]:
         """Return the guard that waits for this start, None where it is for something else, or has to be another way."""
-        further = {name for name, value in how.items() if value} - {"env", "start_new_session", "close_fds"}
-        fits = not isinstance(args, str) and [*args] == cls.argv and not rest and not further
-        if not fits or bool(how.get("start_new_session")) != cls.apart:
+        if isinstance(args, (str, bytes)) or [*args] != cls.argv:
             return None
-        return cls.guards.pop((how.get("env") or {}).get("LOCAL_RANK", ""), None)
+        guard = cls.guards.pop((how.get("env") or {}).get("LOCAL_RANK", ""), None)
+        further = {name for name, value in how.items() if value} - {"env", "start_new_session", "close_fds"}
+        if guard is not None and (rest or further or bool(how.get("start_new_session")) != cls.apart):
+            guard.channel.close()  # it ends
+            return None
+        return guard
 
     def _execute_child(self, *args: Any) -> None:
         if self.waiting is not None:
@@ -282,7 +289,9 @@ def parked_launcher(told: Json) -> NoReturn:
             tell(told["fd"], off=said["off"])
             os._exit(0)
     sys.path[0] = os.getcwd()
+    policy = yield_cores(idle=False)  # not before: the guards would inherit it
     module: Any = importlib.import_module(task["module"])
+    take_cores(policy)
     tell(told["fd"], ready=True)
     order = wait_for_order(told["fd"], guards)
     os.close(told["fd"])

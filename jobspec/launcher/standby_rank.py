@@ -68,7 +68,7 @@ def park() -> bool:
     give_back("PYTHONPATH", task["pythonpath"])
     found = next_sitecustomize()
     score = yield_memory()
-    policy = yield_cores()
+    policy = yield_cores(idle=True)
     try:
         preloaded = Preloaded(task)
     except NotClean as problem:
@@ -84,7 +84,8 @@ def park() -> bool:
         unclean(task["fd"])
         if preloaded.signature() != before:
             raise NotClean("what is installed has changed")
-        write(OUT_OF_MEMORY, score)
+        if score is not None:
+            write(OUT_OF_MEMORY, score)
     except (NotClean, OSError) as problem:
         tell(task["fd"], cold=str(problem))
         os._exit(0)
@@ -120,13 +121,15 @@ def next_sitecustomize() -> bool:
 # Cores and memory: what waits must cost the job nothing.
 
 
-def yield_cores() -> Optional[int]:
-    """Run when nobody else wants to; return the policy to return to, None if it stays."""
+def yield_cores(idle: bool) -> Optional[int]:
+    """Run when nobody else wants to (`idle`), or after others; return the policy to return to, None if it stays."""
     policy = os.sched_getscheduler(0)
-    if policy != os.SCHED_OTHER:
-        return None
-    os.sched_setscheduler(0, os.SCHED_IDLE if may_leave_idle() else os.SCHED_BATCH, os.sched_param(0))
-    return policy
+    with contextlib.suppress(OSError):
+        if policy == os.SCHED_OTHER:
+            low = os.SCHED_IDLE if idle and may_leave_idle() else os.SCHED_BATCH
+            os.sched_setscheduler(0, low, os.sched_param(0))
+            return policy
+    return None
 
 
 def may_leave_idle() -> bool:
@@ -139,20 +142,22 @@ def may_leave_idle() -> bool:
     return bool(capable) or limit == resource.RLIM_INFINITY or 20 - limit <= os.nice(0)
 
 
-def take_cores(policy: Optional[int]) -> None:
-    """Run as any other process again, with all threads that an import has begun."""
+def take_cores(policy: Optional[int], pid: str = "self") -> None:
+    """Have a process run by a policy, with all threads that an import has begun."""
     if policy is not None:
-        for thread in os.listdir("/proc/self/task"):
+        for thread in os.listdir("/proc/%s/task" % pid):
             os.sched_setscheduler(int(thread), policy, os.sched_param(0))
 
 
-def yield_memory() -> str:
-    """Have the kernel end this process first where memory is short; return what it would have gone by."""
-    with open(OUT_OF_MEMORY) as file:
-        score = file.read().strip()
-    with contextlib.suppress(OSError):
+def yield_memory() -> Optional[str]:
+    """Have the kernel end this process first where memory is short; return what it goes by else, None if it stays."""
+    try:
+        with open(OUT_OF_MEMORY) as file:
+            score = file.read().strip()
         write(OUT_OF_MEMORY, FIRST_TO_GO)
-    return score
+        return score
+    except OSError:
+        return None
 
 
 def write(path: str, text: str) -> None:
@@ -232,13 +237,16 @@ class Batch:
     def __init__(self, names: Sequence[str], number: int) -> None:
         self.number = number
         variables: Any = os.environ
-        readings = variables._data = Readings(variables._data)
-        before, environ, path = set(sys.modules), dict(readings), list(sys.path)
+        kept = variables._data  # os.environb has the same one
+        readings = variables._data = Readings(kept)
+        before, environ, path = set(sys.modules), dict(kept), list(sys.path)
         try:
             for name in names:
                 import_(name)
         finally:
-            variables._data = dict(readings)
+            kept.clear()
+            kept.update(dict(readings))
+            variables._data = kept
         changed = {name for name in environ.keys() | readings.keys() if environ.get(name) != readings.get(name)}
         self.top, self.changes = names[0].partition(".")[0], {os.fsdecode(n): readings.get(n) for n in changed}
         if sys.path != path:
@@ -260,6 +268,8 @@ def import_(name: str) -> None:
 def is_installed(top: str) -> bool:
     """Say whether a module is no part of Python itself."""
     module = sys.modules.get(top)
+    if module is sys.modules["__main__"]:  # as `multiprocessing` calls it too
+        return False
     if top in sys.builtin_module_names or getattr(getattr(module, "__spec__", None), "origin", None) == "frozen":
         return False
     path, library = getattr(module, "__file__", None) or "", os.path.dirname(os.__file__)

@@ -111,6 +111,7 @@ def main():
         "main's loader": [type(main_module.__loader__).__name__, repr(main_module.__spec__)],
         "variables": variables,
         "their order": list(variables),
+        "the same as bytes": os.environb == {os.fsencode(n): os.fsencode(v) for n, v in variables.items()},
         "variables of C": {name: of_c(name) for name in [*variables, "JOBCTL_STANDBY", "JOBCTL_PROCESS"]},
         "folder": os.getcwd(),
         "umask": [os.umask(0o77), os.umask(0o22)][0],

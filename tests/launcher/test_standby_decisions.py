@@ -10,7 +10,7 @@ import pytest
 
 from jobctl.jobspec.launcher import standby as module
 from jobctl.jobspec.launcher.agent import Launcher
-from jobctl.jobspec.launcher.standby import AGAIN, ENDED, LONGEST, UNSUITABLE, Standby
+from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
 
 MB = 1 << 20
 READY = {"state": "ready", "reason": None}
@@ -160,7 +160,7 @@ def test_an_import_that_is_not_clean_switches_it_off(stage: Stage) -> None:
 
 
 def test_one_that_ends_by_itself_is_begun_again_after_a_pause_and_not_for_ever(stage: Stage) -> None:
-    for _ in range(ENDED - 1):
+    for _ in range(MISSED - 1):
         stage.ready().ended = True
         stage.look()
         count = len(stage.begun)
@@ -169,7 +169,7 @@ def test_one_that_ends_by_itself_is_begun_again_after_a_pause_and_not_for_ever(s
         stage.look(0.1)
         assert len(stage.begun) == count + 1
     stage.begun[-1].ended = True
-    assert stage.look() == {"state": "off", "reason": f"it has ended {ENDED} times by itself"}
+    assert stage.look() == {"state": "off", "reason": f"it has ended by itself, {MISSED} times"}
 
 
 def test_imports_that_take_too_long_are_given_up(stage: Stage) -> None:
@@ -208,6 +208,26 @@ def test_a_limit_of_the_container_is_what_it_may_take(tmp_path: Path, monkeypatc
     assert module.free_memory() == (400, 1000)
     (tmp_path / "max").write_text("max")
     assert module.free_memory()[1] > 1 << 20
+
+
+def test_a_generation_that_is_just_ending_is_not_the_last_chance(stage: Stage) -> None:
+    gone = iter([FileNotFoundError("gone"), None])
+
+    def footprint() -> int:
+        error = next(gone)
+        if error:
+            raise error
+        return 200 * MB
+
+    stage.run.footprint = footprint
+    assert stage.look()["state"] == "warming"
+    stage.look(AGAIN)
+    assert len(stage.begun) == 1
+
+
+def test_a_broken_standby_does_not_break_the_job(stage: Stage) -> None:
+    stage.run.footprint = lambda: 1 // 0
+    assert stage.look() == {"state": "off", "reason": "ZeroDivisionError: integer division or modulo by zero"}
 
 
 def test_a_fenced_node_keeps_nothing(stage: Stage) -> None:
