@@ -11,6 +11,7 @@ import pytest
 from jobctl.jobspec.launcher import standby as module
 from jobctl.jobspec.launcher.agent import Launcher
 from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
+from jobctl.jobspec.launcher.standby_guard import Adopting
 
 MB = 1 << 20
 READY = {"state": "ready", "reason": None}
@@ -237,3 +238,26 @@ def test_a_fenced_node_keeps_nothing(stage: Stage) -> None:
     launcher.fail, launcher.lease = lambda failure, why: None, SimpleNamespace(why_over=lambda: "")
     Launcher.fence(launcher)
     assert (ended, stage.standby.pids()) == ([True], [])
+
+
+@pytest.mark.parametrize(
+    ("args", "how", "used", "left"),
+    [
+        (["guard", "process"], {"start_new_session": True}, True, 0),
+        (["guard", "process"], {"start_new_session": True, "stdout": None}, True, 0),
+        (["guard", "process"], {"start_new_session": True, "stdout": 5}, False, 0),  # torchrun's --redirects
+        (["guard", "process"], {}, False, 0),  # another session than the one that the rank is in
+        (["numactl", "guard", "process"], {"start_new_session": True}, False, 1),
+        ("guard process", {"start_new_session": True}, False, 1),
+    ],
+)
+def test_a_guard_that_waits_takes_the_place_of_the_very_start_it_waits_for(
+    args: Any, how: dict[str, Any], used: bool, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[bool]()
+    guard: Any = SimpleNamespace(channel=SimpleNamespace(close=lambda: closed.append(True)))
+    monkeypatch.setattr(Adopting, "guards", {"0": guard})
+    monkeypatch.setattr(Adopting, "argv", ["guard", "process"])
+    monkeypatch.setattr(Adopting, "apart", True)
+    found = Adopting.find(args, (), {"env": {"LOCAL_RANK": "0"}, **how})
+    assert (found is guard, len(Adopting.guards), bool(closed)) == (used, left, not used and not left)

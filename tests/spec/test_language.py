@@ -175,6 +175,18 @@ def test_hang_timeout(text: str, seconds: float | None) -> None:
     assert load(f"recovery: {{hang_timeout: {text}}}").recovery.hang_timeout == seconds
 
 
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [("auto", None), ("{}", None), ("{import: []}", ()), ("{import: [torchvision, a.b]}", ("torchvision", "a.b"))],
+)
+def test_standby(text: str, modules: tuple[str, ...] | None) -> None:
+    assert load(f"recovery: {{standby: {text}}}").recovery.standby.modules == modules
+
+
+def test_standby_can_be_off() -> None:
+    assert load("recovery: {standby: off}").recovery.standby is None
+
+
 def test_scalars_stay_what_the_user_wrote() -> None:
     written = {"TIME": "22:22", "MODE": "0755", "NO": "no", "OFF": "off", "VERSION": "1.10", "HEX": "0x10", "E": "1e3"}
     spec = load("env:\n" + "".join(f"  {name}: {value}\n" for name, value in written.items()))
