@@ -29,7 +29,17 @@ from jobctl.jobspec.launcher.process_guard import (
     process_guard,
 )
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
-from jobctl.jobspec.launcher.standby_rank import HOOK, MODULE, PROBE, REACHED, hear, take_cores, tell, yield_cores
+from jobctl.jobspec.launcher.standby_rank import (
+    HOOK,
+    MODULE,
+    PROBE,
+    REACHED,
+    group_nice,
+    hear,
+    take_cores,
+    tell,
+    yield_cores,
+)
 
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Tuple
@@ -74,7 +84,7 @@ class ParkedRank:
     """A rank's interpreter that has imported everything and waits. Raises CannotWait."""
 
     def __init__(self, task: Json, argv: List[str], environ: Dict[str, str]) -> None:
-        self.argv, self.environ = argv, environ
+        self.argv, self.environ, self.group = argv, environ, group_nice()
         self.reading, writing = os.pipe()
         ours, theirs = socket.socketpair()
         self.channel = ours
@@ -118,7 +128,7 @@ class ParkedRank:
         """Return when it has imported everything. Raises CannotWait."""
         if not select.select([self.channel], [], [], PATIENT)[0]:
             with contextlib.suppress(OSError):  # cores that are never idle would have it import for ever
-                take_cores(os.SCHED_BATCH, str(self.child.pid))
+                take_cores(os.SCHED_BATCH, self.group, str(self.child.pid))
         said = hear(self.channel.fileno())
         if said is None:
             os.set_blocking(self.reading, False)
@@ -289,9 +299,9 @@ def parked_launcher(told: Json) -> NoReturn:
             tell(told["fd"], off=said["off"])
             os._exit(0)
     sys.path[0] = os.getcwd()
-    policy = yield_cores(idle=False)  # not before: the guards would inherit it
+    cores = yield_cores(idle=False)  # not before: the guards would inherit it
     module: Any = importlib.import_module(task["module"])
-    take_cores(policy)
+    take_cores(*cores)
     tell(told["fd"], ready=True)
     order = wait_for_order(told["fd"], guards)
     os.close(told["fd"])

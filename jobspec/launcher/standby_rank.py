@@ -15,6 +15,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.processes import kill_descendants
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 REACHED = 77  # exit code of the probe: this interpreter runs `sitecustomize` first
 PACKAGES = ("site-packages", "dist-packages")  # folders of what is installed, and not the user's own code
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/xpu", "/dev/hisi")
-OUT_OF_MEMORY = "/proc/self/oom_score_adj"
+OUT_OF_MEMORY, GROUP = "/proc/self/oom_score_adj", "/proc/%s/autogroup"
+LOWEST = 19
 FIRST_TO_GO = "1000"  # the kernel ends what only waits before what trains
 
 PROBE = "probe"  # what JOBCTL_STANDBY holds where nothing is wanted but that exit code
@@ -68,13 +70,13 @@ def park() -> bool:
     give_back("PYTHONPATH", task["pythonpath"])
     found = next_sitecustomize()
     score = yield_memory()
-    policy = yield_cores(idle=True)
+    cores = yield_cores(idle=True)
     try:
         preloaded = Preloaded(task)
     except NotClean as problem:
         tell(task["fd"], off=str(problem))
         os._exit(0)
-    take_cores(policy)
+    take_cores(*cores)
     before = preloaded.signature()
     tell(task["fd"], ready=True)
     order = hear(task["fd"])
@@ -121,15 +123,25 @@ def next_sitecustomize() -> bool:
 # Cores and memory: what waits must cost the job nothing.
 
 
-def yield_cores(idle: bool) -> Optional[int]:
-    """Run when nobody else wants to (`idle`), or after others; return the policy to return to, None if it stays."""
-    policy = os.sched_getscheduler(0)
-    with contextlib.suppress(OSError):
+def yield_cores(idle: bool) -> Tuple[Optional[int], Optional[int]]:
+    """Run when nobody else wants to (`idle`), or after others; return what `take_cores` undoes it with.
+
+    Where the kernel shares cores among sessions first, policies count within one alone: the session has to yield, too.
+    """
+    policy, group = os.sched_getscheduler(0), group_nice()
+    try:
+        if group is not None:
+            set_group_nice(LOWEST)
+    except OSError:
+        group = None
+    try:
         if policy == os.SCHED_OTHER:
             low = os.SCHED_IDLE if idle and may_leave_idle() else os.SCHED_BATCH
             os.sched_setscheduler(0, low, os.sched_param(0))
-            return policy
-    return None
+            return policy, group
+    except OSError:
+        pass
+    return None, group
 
 
 def may_leave_idle() -> bool:
@@ -142,11 +154,33 @@ def may_leave_idle() -> bool:
     return bool(capable) or limit == resource.RLIM_INFINITY or 20 - limit <= os.nice(0)
 
 
-def take_cores(policy: Optional[int], pid: str = "self") -> None:
-    """Have a process run by a policy, with all threads that an import has begun."""
+def take_cores(policy: Optional[int], group: Optional[int], pid: str = "self") -> None:
+    """Have a process run by a policy, with all threads that an import has begun, and its session as before. Raises OSError."""
     if policy is not None:
         for thread in os.listdir("/proc/%s/task" % pid):
             os.sched_setscheduler(int(thread), policy, os.sched_param(0))
+    if group is not None:
+        set_group_nice(group, pid)
+
+
+def group_nice() -> Optional[int]:
+    """Return how nice this process's session is to others, None where the kernel does not ask."""
+    try:
+        with open(GROUP % "self") as file:
+            return int(file.read().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def set_group_nice(value: int, pid: str = "self") -> None:
+    """Have a session be so nice to others. Raises OSError."""
+    for _ in range(20):
+        try:
+            write(GROUP % pid, str(value))
+            return
+        except BlockingIOError:  # the kernel lets this be done ten times a second, by all together
+            time.sleep(0.1)
+    raise OSError("the session stays as it is")
 
 
 def yield_memory() -> Optional[str]:

@@ -133,6 +133,7 @@ def main():
             os.sched_getscheduler(0),
             sorted(os.sched_getaffinity(0)),
             text("/proc/self/oom_score_adj"),
+            text("/proc/self/autogroup").split()[-1] if os.path.exists("/proc/self/autogroup") else None,
         ],
         "command line": text("/proc/self/cmdline"),
         "name": text("/proc/self/comm"),
