@@ -22,6 +22,7 @@ ORDER = (
     "network",
     "log_files",
     "process_guard",
+    "standby_imports",
     "standby_rank",
     "standby_guard",
     "progress",
