@@ -4,7 +4,8 @@
 
 Needs root: hosts are network namespaces of this machine (tests/fleet), which share its cores. The bound is how long the same
 containers take to their first step when they are started by hand, with `docker run` on both hosts at once: the import of
-the framework is most of it. Prints medians.
+the framework is most of it. Faults are recovered from by cold starts; with torch a killed process also from standby.
+Prints medians.
 """
 
 from __future__ import annotations
@@ -54,6 +55,22 @@ class Two(campaign.Campaign):
             return 0.0
 
         return eventually(look)
+
+    def begin(self, *args: str) -> None:
+        """Bring the job up; generations are counted anew."""
+        for path in self.checkpoints.glob("first-*"):
+            path.unlink()
+        up = self.up("--skip-check", *args)
+        if up.returncode:
+            sys.exit(up.stderr)
+        self.trains_on()
+
+    def has_standby(self) -> bool:
+        """Say whether all nodes have a standby that is ready. Exits where one is off."""
+        found = [node["standby"] for node in json.loads(self.run("status", "-o", "json").stdout)["nodes"]]
+        if any(one["state"] == "off" for one in found):
+            sys.exit(f"standby is off: {found}")
+        return all(one["state"] == "ready" for one in found)
 
     def measure(self, fault: Callable[[Host, int], None], words: str) -> tuple[float, float]:
         """Let something happen to node 1; return after how long it was noticed, and the first step made."""
@@ -149,6 +166,22 @@ def recover(job: Two, made: Fleet, bound: float, runs: int) -> None:
         )
 
 
+def recover_from_standby(job: Two, bound: float, runs: int) -> None:
+    """Kill a process that often while there is a standby, and print a line."""
+    found = []
+    for _ in range(runs):
+        eventually(job.has_standby)
+        found.append(job.measure(job.process_killed, "was killed"))
+        job.trains_on()
+    cold = [event for event in job.events() if event["event"] == "generation-begun" and not event["standby"]]
+    noticed, resumed = (median(column) for column in zip(*found, strict=True))
+    print(
+        f"process killed, standby ready: noticed after {noticed:.2f} s, first step after {resumed:.2f} s: "
+        f"bound x {resumed / bound:.2f} ({len(cold)} cold starts in all)",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Measure, and print a line for each kind of fault."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -161,10 +194,11 @@ def main() -> None:
         job = Two(Path(directory), made, 1, elastic=False, work=work)
         bound = median(by_hand(job, made, run, framework) for run in range(runs))
         print(f"by hand: first step after {bound:.1f} s", flush=True)
-        up = job.up("--skip-check")
-        if up.returncode:
-            sys.exit(up.stderr)
-        job.trains_on()
+        if framework == "torch":
+            job.begin()
+            recover_from_standby(job, bound, runs)
+            job.run("down")
+        job.begin("--set", "recovery.standby=off")
         recover(job, made, bound, runs)
         if framework == "mindspore":
             again, steps = (

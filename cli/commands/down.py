@@ -38,7 +38,7 @@ def down(
 
     Example: jobctl down my-job
     """
-    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.down import take_down
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
@@ -48,5 +48,5 @@ def down(
 
     handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
     refuse_other_folder(handle.job, job, take_over)
-    done = take_down(handle, Request(grace(timeout), break_lock, take_over), Terminal(output))
+    done = take_down(handle, JobRequest(grace(timeout), break_lock, take_over), Terminal(output))
     raise_code(finish_down(handle.job.name, done, output))

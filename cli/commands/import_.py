@@ -51,9 +51,9 @@ def import_(
 
     Example: jobctl import -o job.yaml -- torchrun --nproc-per-node=8 train.py
     """
-    from jobctl.jobspec.operations.authoring.importer import Given, Wanted, import_job
+    from jobctl.jobspec.operations.authoring.importer import ImportInput, ImportOptions, import_job
 
-    made = import_job(Given(file, ctx.obj, sys.stdin.buffer), Wanted(output, name, framework))
+    made = import_job(ImportInput(file, ctx.obj, sys.stdin.buffer), ImportOptions(output, name, framework))
     if not made.written:
         console.out(made.spec.rstrip("\n") + _as_comment(made.hosts))
     for path in made.written:

@@ -37,7 +37,7 @@ def restart(
 
     Example: jobctl restart my-job --node 1
     """
-    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
@@ -46,5 +46,5 @@ def restart(
 
     found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     refuse_other_folder(found.handle.job, job, take_over)
-    done = found.restart(node, Request(None, break_lock, take_over), Terminal(output))
+    done = found.restart(node, JobRequest(None, break_lock, take_over), Terminal(output))
     raise_code(finish_restart(found.handle, done, output))

@@ -38,7 +38,7 @@ def stop(
 
     Example: jobctl stop my-job
     """
-    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
@@ -47,5 +47,5 @@ def stop(
 
     found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
     refuse_other_folder(found.handle.job, job, take_over)
-    done = found.stop(Request(grace(timeout), break_lock, take_over), Terminal(output))
+    done = found.stop(JobRequest(grace(timeout), break_lock, take_over), Terminal(output))
     raise_code(finish_stop(found.handle, done, output))

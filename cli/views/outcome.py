@@ -14,7 +14,7 @@ from jobctl.views.status import show_tail, status_json
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.operations.inspect.status import JobState
-    from jobctl.jobspec.operations.lifecycle.base import Applied, Change, Restarted, Stopped
+    from jobctl.jobspec.operations.lifecycle.base import Applied, JobChange, Restarted, Stopped
     from jobctl.jobspec.operations.lifecycle.down import TakenDown
 
 
@@ -35,7 +35,7 @@ def report(handle: Handle, failed: Failures | None = None) -> None:
     console.out_json({**status_json(handle), "failed_hosts": failures_json(failed or {})})
 
 
-def show_steps(whole: dict[str, Any], change: Change, output: Format) -> None:
+def show_steps(whole: dict[str, Any], change: JobChange, output: Format) -> None:
     """Print steps; in JSON beside `whole`, which names the job."""
     from jobctl.jobspec.operations.resolve.drift import unnamed
 

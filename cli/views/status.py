@@ -74,6 +74,7 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "started_at": timestamp(node.started_at),
         "progress": node.progress,
         "reason": node.reason,
+        "standby": _standby(node),
         "processes": [_process(process) for process in node.processes],
     }
 
@@ -92,8 +93,15 @@ def _service(service: ObservedService) -> dict[str, Any]:
         "started_at": None,
         "progress": None,
         "reason": service.reason,
+        "standby": {"state": "off", "reason": "a service has none"},
         "processes": [],
     }
+
+
+def _standby(node: ObservedNode) -> dict[str, Any]:
+    if node.standby is None:
+        return {"state": "off", "reason": "no launcher has told"}
+    return {"state": node.standby.state, "reason": node.standby.reason}
 
 
 def _process(process: ObservedProcess) -> dict[str, Any]:

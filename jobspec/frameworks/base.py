@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobctl.jobspec.plan.recovery import Rule
-    from jobctl.jobspec.plan.types import Need, Value
+    from jobctl.jobspec.plan.types import Need, Standby, Value
     from jobctl.jobspec.spec.model import Spec
 
 
@@ -79,6 +79,7 @@ class Start:
     one_port: bool = False
     elsewhere: tuple[str, ...] = ()
     equal: bool = False
+    standby: Standby | None = None
 
 
 class Framework(Protocol):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
 from jobctl.jobspec.plan.recovery import Rule
-from jobctl.jobspec.plan.types import Need, Slot, Value
+from jobctl.jobspec.plan.types import Need, Slot, Standby, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -81,7 +81,7 @@ class Torch:
             return _role(spec, spec.ps, seat)
         further = spec.torch.torchrun if spec.torch else ()
         argv = _torchrun(seat.python, seat.nproc, further, _keep_nothing(further))
-        return Start(argv, (), _INTERFACE_ENV, "workerlog")
+        return Start(argv, (), _INTERFACE_ENV, "workerlog", standby=_standby(spec))
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
@@ -111,6 +111,18 @@ class Torch:
     def needs(self, spec: Spec) -> tuple[Need, ...]:
         """Return a test of an installation; PyTorch has none of its own."""
         return (_run_check(*_COMPUTES.get(spec.devices.kind, _COMPUTES["cpu"])),)
+
+
+def _standby(spec: Spec) -> Standby | None:
+    """Return what waits for the next generation; None where the user's command starts who knows what."""
+    if spec.script is None and spec.module is None:
+        return None
+    wanted = spec.recovery.standby
+    if wanted is None:
+        return Standby((), "", "`recovery.standby` is off")
+    # PyTorch imports its compiler with the first optimizer, which takes as long as all the rest.
+    further = ("torch._dynamo",) if wanted.modules is None else wanted.modules
+    return Standby((("torch", "torch.distributed"), *((name,) for name in further)), "torch.distributed.run")
 
 
 def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:

@@ -31,6 +31,7 @@ from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
 from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import Muster
+from jobctl.jobspec.launcher.standby import Standby
 
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +64,8 @@ class Launcher:
         self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
         self.lease = self.kept or Lease()
         self.post = Post(self, os.path.join(os.path.dirname(options.control), "feeds"))
-        self.report = Report(launch, self.dir, self.guard, self.post.port)
+        self.standby = Standby(launch)
+        self.report = Report(launch, self.dir, self.guard, self.post.port, self.standby.state())
         self.orders = ControlFile(options.control, launch, self.kept, lambda why: self.say(reason=why))
         self.autonomy = None if self.kept is None else Autonomy(launch, self.report, self.kept)
         self.setup = Setup(self)
@@ -163,6 +165,7 @@ class Launcher:
 
     def stopped_by_signal(self, number: int) -> int:
         """SIGTERM and the like: the user (or the engine) ends this node."""
+        self.standby.drop()
         self.end_processes(float(self.launch["stop_grace"]), number)
         if self.report.state in ("waiting", "setup", "running"):
             self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
@@ -224,12 +227,14 @@ class Launcher:
 
     def fence(self) -> None:
         """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
+        self.standby.drop()
         self.end_processes(0.0)
         self.fail(fenced(), self.lease.why_over())
 
     def finish(self, grace: float) -> int:
         """End for good, with the code of what ran."""
         busy = self.run_ is not None or self.pending is not None
+        self.standby.drop()
         self.end_processes(grace, over=True)
         if self.launch.get("rejoin_after"):
             remove_shared(self.orders.order or {})  # of a generation that has failed here
@@ -250,6 +255,7 @@ class Launcher:
     def stop(self, grace: float, excluded: bool) -> None:
         """End the processes and stay."""
         busy = self.run_ is not None
+        self.standby.drop()
         self.end_processes(grace, over=True)
         if excluded:
             self.say(state="waiting", reason="not part of this generation", processes=[], failure=None)
@@ -280,6 +286,7 @@ class Launcher:
             again=0,
             processes=[],
             failure=None,
+            start=None,
         )
         try:
             self.setup.run()
@@ -305,7 +312,7 @@ class Launcher:
                 run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
             self.report.fields.update(processes=run.records(), **run.progress_fields())
         self.be_here()
-        kill_descendants()
+        kill_descendants(self.standby.pids())
         self.rest()
 
     def be_here(self) -> None:
@@ -351,5 +358,5 @@ class Launcher:
 
     def say(self, **changes: Any) -> None:
         """Report a change."""
-        if self.report.write(**changes):
+        if self.report.write(**{"standby": self.standby.state(), **changes}):
             self.post.report_changed()

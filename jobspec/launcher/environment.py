@@ -24,6 +24,7 @@ class Folders:
 
     def __init__(self, node: str, generation: int) -> None:
         number = str(generation)
+        self.node = node
         self.logs = os.path.join(node, "logs", number)
         self.progress = os.path.join(node, "progress", number)
         self.records = os.path.join(node, "processes", number)

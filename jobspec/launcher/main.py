@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.node_guard import guard
 from jobctl.jobspec.launcher.process_guard import process_guard
+from jobctl.jobspec.launcher.standby_guard import parked_guard, parked_launcher
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Be the launcher, or (first argument `process`) the guard of one process."""
+    """Be the launcher, or, by the first argument, the guard of one process, or a process of a standby."""
     while (
         os.open(os.devnull, os.O_RDWR) < 2
     ):  # in the place of standard streams that are closed: else files become them
@@ -23,6 +24,10 @@ def main() -> NoReturn:
     if sys.argv[1:2] == ["process"]:
         task = json.loads(os.environ.pop("JOBCTL_PROCESS"))
         sys.exit(process_guard(task, dict(os.environ)))
+    if sys.argv[1:2] == ["parked"]:
+        sys.exit(parked_guard(json.loads(os.environ.pop("JOBCTL_STANDBY")), dict(os.environ)))
+    if sys.argv[1:2] == ["parked-launcher"]:
+        parked_launcher(json.loads(os.environ.pop("JOBCTL_STANDBY")))
     import argparse
 
     parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")

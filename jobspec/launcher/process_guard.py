@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+
+    Waiting = Any  # a ParkedRank of standby_guard.py
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
 CODE: Any = None  # this file as the interpreter has compiled it, where it is the program that runs
 
@@ -78,8 +80,10 @@ def process_guard_lives(record: Json) -> bool:
     return pid is not None and start_ticks(pid) == record.get("guard_ticks")
 
 
-def spawn(argv: Sequence[str], environ: Dict[str, str], workdir: Optional[str], log: int) -> "subprocess.Popen[bytes]":
-    """Start a child in a session of its own that dies with this process."""
+def spawn(
+    argv: Sequence[str], environ: Dict[str, str], workdir: Optional[str], log: int, further: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start a child in a session of its own that dies with this process; `further` are files that it gets."""
     return subprocess.Popen(
         list(argv),
         env=environ,
@@ -89,6 +93,7 @@ def spawn(argv: Sequence[str], environ: Dict[str, str], workdir: Optional[str], 
         stderr=log,
         start_new_session=True,
         preexec_fn=die_with_parent,
+        pass_fds=further,
     )
 
 
@@ -169,8 +174,11 @@ def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
     return True
 
 
-def process_guard(task: Json, environ: Dict[str, str]) -> int:
-    """Run one process of the user with `environ`: its output into its log, its end into its record, nothing left behind."""
+def process_guard(task: Json, environ: Dict[str, str], waiting: Optional[Waiting] = None) -> int:
+    """Run one process of the user with `environ`: its output into its log, its end into its record, nothing left behind.
+
+    `waiting` is an interpreter that may be that process: it has imported everything already.
+    """
     if task["elsewhere"] and environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
         return 0
     adopt_orphans()
@@ -185,7 +193,7 @@ def process_guard(task: Json, environ: Dict[str, str]) -> int:
     log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
     own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
-    code = run_process(task["command"], {**environ, **own}, log, record)
+    code = run_process(task["command"], {**environ, **own}, log, record, waiting)
     if log.echo is not None:
         log.echo.finish()
     kill_descendants()
@@ -198,8 +206,30 @@ def abandon() -> NoReturn:
     os._exit(128 + signal.SIGKILL)
 
 
-def run_process(argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Record") -> int:
+def run_process(
+    argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Record", waiting: Optional[Waiting] = None
+) -> int:
     """Run `argv` until it ends; return its exit code (128 + n for signal n)."""
+    why = None if waiting is None else waiting.take(argv, environ, record.cold)
+    if waiting is not None and why is None:
+        child, reading = waiting.child, waiting.reading
+    else:
+        try:
+            child, reading = start_process(argv, environ)
+        except OSError as error:
+            why = "cannot start %s: %s" % (argv[0], os.strerror(error.errno or 0))
+            log.write(os.fsencode(why) + b"\n")
+            code = 126 if error.errno == errno.EACCES else 127
+            record.ended(code, why)
+            return code
+    record.began(child.pid, waiting is not None and why is None, why)
+    code = pump(reading, child, log)
+    record.ended(code)
+    return code
+
+
+def start_process(argv: List[str], environ: Dict[str, str]) -> "Tuple[subprocess.Popen[bytes], int]":
+    """Start a process of the user; return it, and the end of a pipe at which its output comes. Raises OSError."""
     reading, writing = os.pipe()
     try:
         child = subprocess.Popen(
@@ -210,17 +240,9 @@ def run_process(argv: List[str], environ: Dict[str, str], log: "LogFile", record
             stderr=writing,
             preexec_fn=as_user_process,
         )
-    except OSError as error:
-        why = "cannot start %s: %s" % (argv[0], os.strerror(error.errno or 0))
-        log.write(os.fsencode(why) + b"\n")
-        code = 126 if error.errno == errno.EACCES else 127
-        record.ended(code, why)
-        return code
-    os.close(writing)
-    record.began(child.pid)
-    code = pump(reading, child, log)
-    record.ended(code)
-    return code
+    finally:
+        os.close(writing)
+    return child, reading
 
 
 def as_user_process() -> None:
@@ -278,6 +300,7 @@ class Record:
 
     def __init__(self, path: str, local: str, rank: str) -> None:
         self.path = path
+        self.cold = path[: -len("json")] + "cold"  # what a process writes that goes on cold although it had waited
         pid = os.getpid()
         self.fields: Json = {
             "local_rank": int(local),
@@ -288,9 +311,10 @@ class Record:
         if rank.isdigit():
             self.fields["rank"] = int(rank)
 
-    def began(self, pid: int) -> None:
-        """The process runs."""
+    def began(self, pid: int, from_standby: bool, cold_because: Optional[str]) -> None:
+        """The process runs; `cold_because` the one that waited was not fit for it."""
         self.fields.update(state="running", pid=pid, start_ticks=start_ticks(pid), started_at=time.time())
+        self.fields.update(guard_standby=from_standby, guard_cold=cold_because)
         write_json(self.path, self.fields)
 
     def ended(self, code: int, why: Optional[str] = None) -> None:

@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.files import note
 
 if TYPE_CHECKING:
     import socket
-    from typing import Callable, Dict, List, Optional, Tuple
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -70,8 +70,11 @@ def start_ticks(pid: int) -> Optional[int]:
     return stat[2] if stat else None
 
 
-def descendants(root: int) -> List[int]:
-    """Return all living processes below `root`, children before grandchildren; zombies are not living."""
+def descendants(root: int, but: Sequence[int] = ()) -> List[int]:
+    """Return all living processes below `root`, children before grandchildren; zombies are not living.
+
+    Those of `but` are left out, with all that is below them.
+    """
     children: Dict[int, List[int]] = {}
     for name in os.listdir("/proc"):
         stat = proc_stat(int(name)) if name.isdigit() else None
@@ -79,21 +82,21 @@ def descendants(root: int) -> List[int]:
             children.setdefault(stat[1], []).append(int(name))
     found, look = [], [root]
     while look:
-        below = children.get(look.pop(0), [])
+        below = [pid for pid in children.get(look.pop(0), []) if pid not in but]
         found.extend(below)
         look.extend(below)
     return [pid for pid in found if (proc_stat(pid) or ("Z", 0, 0))[0] not in "ZX"]
 
 
-def kill_descendants() -> None:
-    """SIGKILL everything below this process until nothing is left, and reap it.
+def kill_descendants(but: Sequence[int] = ()) -> None:
+    """SIGKILL everything below this process until nothing is left, and reap it; not what is below `but`, nor that.
 
     A process may fork while it is being killed, so this looks again until it finds none; one in uninterruptible
     sleep is given up after 10 s, its disk hangs.
     """
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        below = descendants(os.getpid())
+        below = descendants(os.getpid(), but)
         for pid in below:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Report:
     """The report of one launcher: it replaces that of the launcher before, and goes on from its generation."""
 
-    def __init__(self, launch: Json, folder: str, guard: int, port: Optional[int]) -> None:
+    def __init__(self, launch: Json, folder: str, guard: int, port: Optional[int], standby: Json) -> None:
         self.path = os.path.join(folder, "report.json")
         self.since = boot_time()  # when the state last changed
         last = read_json(self.path) or {}
@@ -45,6 +45,8 @@ class Report:
             "processes": [],
             "failure": None,
             "order": None,
+            "standby": standby,
+            "start": None,  # whether the generation was started from it, and if not, why
             "mustered": False,  # whether it was called hung, and has said where its processes stand
         }
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
+SETTLED = 60.0  # seconds after which a generation that counts no steps is taken to train
+OWN_WAY = "the framework's launcher starts processes in a way of its own"
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
 NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_FILE
 
@@ -40,7 +42,7 @@ class Run:
     """The processes of one generation on this node."""
 
     def __init__(self, launcher: Launcher, order: Json, member: Json) -> None:
-        self.launch, self.order = launcher.launch, order
+        self.launch, self.order, self.standby = launcher.launch, order, launcher.standby
         self.folders = Folders(launcher.dir, order["number"])
         self.environment = Environment(launcher, order, member, self.folders)
         self.until = {m["node"] for m in of_role(order, self.launch.get("until"))}
@@ -49,6 +51,7 @@ class Run:
         self.serving = others if self.launch["role"] == "trainer" else set()
         self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
+        self.began = time.monotonic()
         self.processes: List[Json] = []
         self.hang = Hang(self.launch["hang_timeout"])
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
@@ -68,7 +71,12 @@ class Run:
         if not self.launch["start"]:
             return [self.start_process(local) for local in range(self.launch["nproc"])]
         argv = self.environment.argv(self.launch["start"])
-        with open(os.path.join(self.folders.logs, "launch.log"), "ab") as log:
+        path = os.path.join(self.folders.logs, "launch.log")
+        waiting = self.standby.take(argv, self.environment, path)
+        if waiting is not None:
+            self.framework = waiting.process
+            return [waiting.pid]
+        with open(path, "ab") as log:
             try:
                 self.framework = spawn(argv, self.environment.environ, self.launch["workdir"], log.fileno())
             except OSError as error:
@@ -215,6 +223,25 @@ class Run:
         for path in glob.glob(self.environment.environ.get("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", NCCL_RECORDS) + "*"):
             with contextlib.suppress(OSError):
                 shutil.copy(path, self.folders.logs)
+
+    def trains(self) -> bool:
+        """Say whether all processes run, and load nothing any more as far as that can be told."""
+        settled = time.monotonic() - self.began > SETTLED
+        running = bool(self.processes) and all(process["state"] == "running" for process in self.processes)
+        return running and (self.hang.progress is not None or settled)
+
+    def start_way(self) -> Optional[Json]:
+        """Say whether all processes were started from standby, and if not, why; None before all have been started."""
+        if not self.processes or any(process["state"] == "pending" for process in self.processes):
+            return None
+        whys = [process.get("guard_cold") for process in self.processes if not process.get("guard_standby")]
+        because = next(filter(None, whys), self.standby.cold_because or OWN_WAY) if whys else None
+        return {"standby": not whys, "cold_because": because}
+
+    def footprint(self) -> int:
+        """Return how much memory the framework's launcher takes, in bytes."""
+        with open("/proc/%d/statm" % self.children[0]) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     # Ending.
 

@@ -52,8 +52,11 @@ class RunWatcher:
             return self.succeed(run)
         if run.restarts() > self.launcher.report["again"]:
             self.launcher.say(again=run.restarts(), because=run.verdict.because)
-        if changed or self.launcher.report["reason"] != run.waits():
-            self.launcher.say(reason=run.waits(), processes=run.records(), **run.progress_fields())
+        standby = self.launcher.standby
+        standby.look(run, run.trains())
+        told = {"reason": run.waits(), "standby": standby.state(), "start": run.start_way()}
+        if changed or any(self.launcher.report[key] != value for key, value in told.items()):
+            self.launcher.say(processes=run.records(), **told, **run.progress_fields())
         return None
 
     def is_called_hung(self, run: Run) -> bool:
@@ -94,6 +97,7 @@ class RunWatcher:
         """Report that all processes have ended with 0."""
         launcher = self.launcher
         launcher.run_ = None
+        launcher.standby.drop()
         run.tidy_up()
         kill_descendants()
         launcher.rest()

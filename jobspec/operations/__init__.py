@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.lifecycle.base import (
         Applied,
-        Change,
+        JobChange,
         JobOnTarget,
+        JobRequest,
         Planned,
-        Request,
         Stopped,
         Up,
         UpOptions,
@@ -41,11 +41,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Applied",
-    "Change",
     "Compiled",
     "HostsFailed",
     "InvalidHosts",
     "InvalidSpec",
+    "JobChange",
+    "JobRequest",
     "JobState",
     "NotYours",
     "OperationError",
@@ -53,7 +54,6 @@ __all__ = [
     "Reached",
     "Refused",
     "Reporter",
-    "Request",
     "Silent",
     "Stopped",
     "TakenDown",
@@ -77,7 +77,7 @@ _TYPES = {
         *("Refused", "TimedOut", "UnsupportedOnTarget"),
     ),
     "inspect.status": ("JobState",),
-    "lifecycle.base": ("Applied", "Change", "Request", "Stopped", "Up", "UpOptions"),
+    "lifecycle.base": ("Applied", "JobChange", "JobRequest", "Stopped", "Up", "UpOptions"),
     "lifecycle.down": ("TakenDown",),
     "reporter": ("Reporter", "Silent"),
     "resolve.job": ("Compiled", "Reached", "Where"),
@@ -94,7 +94,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that is here
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def changes(job: Compiled, options: UpOptions | None = None, *, reached: Reached | None = None) -> Change:
+def changes(job: Compiled, options: UpOptions | None = None, *, reached: Reached | None = None) -> JobChange:
     """Return the steps that `up` would take now, each with its cause. Nothing is changed."""
     from jobctl.jobspec.operations.lifecycle.base import UpOptions
 
@@ -151,23 +151,23 @@ def wait(
 
 def stop(
     job: Compiled | str | PathLike[str],
-    request: Request | None = None,
+    request: JobRequest | None = None,
     *,
     reached: Reached | None = None,
     reporter: Reporter | None = None,
 ) -> Stopped:
     """End all processes of a job, and keep everything in place: `up` goes on from the last checkpoint."""
-    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import SILENT
 
-    request = request or Request()
+    request = request or JobRequest()
     with _running(job, reached, request) as found:
         return found.stop(request, reporter or SILENT)
 
 
 def down(
     job: Compiled | str | PathLike[str],
-    request: Request | None = None,
+    request: JobRequest | None = None,
     *,
     reached: Reached | None = None,
     reporter: Reporter | None = None,
@@ -176,11 +176,11 @@ def down(
 
     `failed` of the result has the hosts where something is left.
     """
-    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.lifecycle.down import take_down
     from jobctl.jobspec.operations.reporter import SILENT
 
-    request = request or Request()
+    request = request or JobRequest()
     with _running(job, reached, request) as found:
         return take_down(found.handle, request, reporter or SILENT)
 
@@ -200,7 +200,7 @@ def _planned(job: Compiled, reached: Reached | None) -> Iterator[Planned]:
 
 @contextmanager
 def _running(
-    job: Compiled | str | PathLike[str], reached: Reached | None, request: Request | None = None
+    job: Compiled | str | PathLike[str], reached: Reached | None, request: JobRequest | None = None
 ) -> Iterator[JobOnTarget]:
     """Find a job, and let go of its connections at the end; one that is changed has to come from its own folder."""
     from jobctl.jobspec.operations.lifecycle.open import running_job

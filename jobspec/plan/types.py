@@ -125,6 +125,19 @@ class Etcd:
 
 
 @dataclass(frozen=True, slots=True)
+class Standby:
+    """What waits beside a generation for the next one to start: see launcher/standby.py.
+
+    `imports` are modules in groups, each of which is given to a script as a whole; `launcher` is the module of the
+    framework's launcher, whose `main` takes its arguments. `off` is why there is none.
+    """
+
+    imports: tuple[tuple[str, ...], ...]
+    launcher: str
+    off: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """What the shared launcher of one node does, in its own terms (see launcher.py).
 
@@ -170,6 +183,7 @@ class Launch:
     meets: bool = False  # whether the others meet at its process, which so has the port of the rendezvous
     one_port: bool = False  # whether the role's processes listen at the same port, each at an address of its own
     elsewhere: tuple[str, ...] = ()  # variable and value of a process that it starts too, but that another node runs
+    standby: Standby | None = None  # None where the framework, or the way in which it is started, has none
 
 
 @dataclass(frozen=True, slots=True)

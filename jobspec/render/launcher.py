@@ -22,12 +22,16 @@ ORDER = (
     "network",
     "log_files",
     "process_guard",
+    "standby_imports",
+    "standby_rank",
+    "standby_guard",
     "progress",
     "stacks",
     "lease",
     "peers",
     "etcd",
     "pipe",
+    "standby",
     "etcd_session",
     "gossip",
     "setup",
@@ -47,10 +51,12 @@ _TYPES = """\
 TYPE_CHECKING = False  # for those who read this file: nothing of it is imported where it runs
 if TYPE_CHECKING:
     import argparse
-    from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+    from types import ModuleType
+    from typing import Any, Callable, ClassVar, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
+    Waiting = Any  # a ParkedRank of standby_guard.py
 
 """
 

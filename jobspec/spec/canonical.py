@@ -19,6 +19,7 @@ __all__ = [
     "nodes",
     "parse_duration",
     "secrets",
+    "standby",
     "ulimit",
     "volume",
     "words",
@@ -77,6 +78,17 @@ def hang_timeout(value: Any) -> Any:
     if seconds == 0 and value != "auto":
         raise bad("out-of-range", "`recovery.hang_timeout` must be more than nothing", "write `off`, or leave it out")
     return seconds
+
+
+def standby(value: Any) -> Any:
+    """`off` → None, `auto` → {}."""
+    if value is None or value == "off":
+        return None
+    if value == "auto":
+        return {}
+    if isinstance(value, str):
+        raise expected("`auto`, `off` or `{import: [MODULE, …]}`", value)
+    return value
 
 
 def volume(value: Any) -> Any:

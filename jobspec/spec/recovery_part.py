@@ -50,6 +50,23 @@ HangTimeout = Annotated[
 ]
 
 
+def _module(value: str) -> str:
+    if not all(part.isidentifier() for part in value.split(".")):
+        raise bad("bad-value", f"`{value}` is not the name of a Python module", "write it as after `import`")
+    return value
+
+
+class StandbyPart(Part):
+    """What waits, imported, for the next generation to start."""
+
+    modules: tuple[Annotated[Text, AfterValidator(_module), Form("string")], ...] | None = Field(
+        default=None,
+        alias="import",
+        description="The modules to import beside the framework. Default: what the framework itself imports later.",
+        examples=[["torchvision", "transformers"]],
+    )
+
+
 class Recovery(Part):
     """What happens when something fails."""
 
@@ -71,6 +88,15 @@ class Recovery(Part):
         default=None,
         description="How long processes may make no progress before they are restarted. `auto` learns the time from the job's own steps. Default: `off`.",
         examples=["10m"],
+    )
+    standby: Annotated[
+        StandbyPart | None,
+        BeforeValidator(short.standby, json_schema_input_type=StandbyPart | Literal["auto", "off"]),
+        Form("`auto`, `off` or mapping"),
+    ] = Field(
+        default_factory=StandbyPart,
+        description="Whether processes that have imported the framework wait beside those that train, so that a restart need not import it. Default: `auto`.",
+        examples=["off"],
     )
     wait_timeout: Annotated[Duration, AfterValidator(positive("`recovery.wait_timeout`"))] | None = Field(
         default=None, description="How long to wait for hosts before the job fails. Default: for ever.", examples=["2h"]

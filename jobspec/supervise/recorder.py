@@ -22,6 +22,7 @@ class Recorder:
         self.job, self.clock, self.say = job, clock, say
         self.seen: Observed | None = None
         self._told: object = None  # what was said last of something that goes on
+        self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
@@ -47,6 +48,7 @@ class Recorder:
     def notice(self, observed: Observed) -> None:
         """Record what changed since the last look, and how far the job is."""
         self._tell_alone(observed)
+        self._tell_begun(observed)
         for kind, message, details in changes(self.seen, observed):
             self.record(kind, message, **details)
         self.seen = observed
@@ -60,7 +62,7 @@ class Recorder:
         message = f"{decision.cause}{step}; restarting all nodes{wait}"
         self.once(failure.generation, "failure", message, **failure_details(failure, observed))
 
-    def generation(self, generation: Generation, number: int, why: str, at: float) -> None:
+    def generation(self, generation: Generation, number: int, why: str, at: float, by: str = "supervisor") -> None:
         """Record that a generation has begun."""
         message = f"generation {number} begins: {why}"
         events.record(
@@ -73,6 +75,7 @@ class Recorder:
             members=[member.node for member in generation.members],
             hosts={str(member.node): member.host for member in generation.members},
             port=generation.rendezvous.port,
+            by=by,
         )
         self.say(message)
 
@@ -93,7 +96,33 @@ class Recorder:
             cause = f"node {failure.node}: {failure_words(failure)}"
             about = failure_details(failure, observed)
             events.record(self.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
-            self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at)
+            self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at, "etcd")
+
+    def _tell_begun(self, observed: Observed) -> None:
+        """Record how the processes of a generation were started, once all nodes have said so."""
+        generation = observed.control.generation
+        if generation is None or not observed.members or self._begun == (generation.began, generation.number):
+            return
+        ways = [node.start for node in observed.members if node.generation == generation.number and node.start]
+        if len(ways) < len(observed.members):
+            return
+        self._begun = generation.began, generation.number
+        cold = next((way for way in ways if not way.standby), None)
+        told = [event for event in events.read(self.job.events)[0] if event["time"] >= generation.began]
+        mine = [event for event in told if event.get("generation") == generation.number]
+        if any(event["event"] == "generation-begun" for event in mine):
+            return  # by the supervisor before this one
+        begins = next((event for event in mine if event["event"] == "generation"), {})
+        because = cold.cold_because if cold else None
+        self.record(
+            "generation-begun",
+            f"generation {generation.number} was started " + (f"cold: {because}" if cold else "from standby"),
+            generation=generation.number,
+            by=begins.get("by", "supervisor"),
+            cause=begins.get("cause"),
+            standby=cold is None,
+            cold_because=because,
+        )
 
     def _keep_progress(self, observed: Observed) -> None:
         """Record how far the job is: now and then, and whenever a generation has made its first step."""

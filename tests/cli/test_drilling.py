@@ -15,7 +15,7 @@ from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.lifecycle import drill
 from jobctl.jobspec.operations.lifecycle.drill import Drill, plan_drill, run_drill
-from jobctl.jobspec.plan.types import Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 
 
 def node(index: int, pid: int, step: int | None, **changes: Any) -> ObservedNode:

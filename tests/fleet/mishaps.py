@@ -93,8 +93,12 @@ class Mishaps(Jobs):
     def process_killed(self, host: Host, node: int) -> None:
         inside = host.docker("top", f"jobctl-counter-{node}", "-eo", "pid,args", check=False).splitlines()
         pids = [int(line.split()[0]) for line in inside if line.split()[1:2] != [] and "counter.py" in line]
-        if pids:
-            os.kill(pids[-1], signal.SIGKILL)
+        # Not what waits beside it, which has the same command.
+        reports = (host.home / ".jobctl").glob(f"*/counter/node-{node}/report.json")
+        known = {process["pid"] for path in reports for process in json.loads(path.read_text())["processes"]}
+        training = [pid for pid in pids if pid_inside(pid) in known]
+        if training:
+            os.kill(training[-1], signal.SIGKILL)
 
     def launcher_killed(self, host: Host, node: int) -> None:
         kill = "import os; os.kill(next(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) > 1), 9)"
@@ -302,3 +306,10 @@ class Mishaps(Jobs):
         left = self.files()
         assert not left, left
         self.command("up", *self.where)
+
+
+def pid_inside(pid: int) -> int | None:
+    """Return the number that a process of this machine has in its container, None if it is gone."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(int(line.split()[-1]) for line in file if line.startswith("NSpid:"))
+    return None

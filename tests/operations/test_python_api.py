@@ -75,7 +75,7 @@ def test_a_job_that_is_not_known_or_goes_on_is_a_typed_error(notebook: Path) -> 
     operations.up(job, operations.UpOptions(supervise=False))
     with pytest.raises(operations.TimedOut, match=r"job `count` still running after 0\.1 s"):
         operations.wait(job, timeout=0.1)
-    assert operations.down(job, operations.Request(grace=0.0)).failed == {}
+    assert operations.down(job, operations.JobRequest(grace=0.0)).failed == {}
 
 
 def test_every_name_of_the_door_is_there_and_on_the_page() -> None:

@@ -20,7 +20,7 @@ from jobctl.jobspec.plan.generation import (
     port_of,
 )
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
-from jobctl.jobspec.plan.types import HostRef, Plan, Slot
+from jobctl.jobspec.plan.types import HostRef, Plan, Slot, Standby
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.planner.placement import local_hosts
@@ -106,6 +106,31 @@ def test_what_torch_is_started_with() -> None:
     assert launch.command == ("python3", "-u", "train.py", "--lr", "0.10")
     assert launch.env == (("JOBCTL_CHECKPOINT_KEEP", "3"),)
     assert (launch.nproc, launch.devices) == (4, ("cpu:0", "cpu:1", "cpu:2", "cpu:3"))
+
+
+TORCH, DYNAMO = ("torch", "torch.distributed"), ("torch._dynamo",)
+
+
+@pytest.mark.parametrize(
+    ("text", "standby"),
+    [
+        ("", Standby((TORCH, DYNAMO), "torch.distributed.run")),
+        ("recovery: {standby: {import: [a, b.c]}}", Standby((TORCH, ("a",), ("b.c",)), "torch.distributed.run")),
+        ("recovery: {standby: {import: []}}", Standby((TORCH,), "torch.distributed.run")),
+        ("recovery: {standby: off}", Standby((), "", "`recovery.standby` is off")),
+        ("mode: ps\nps: {servers: 1, trainers: 1}", None),
+    ],
+)
+def test_what_waits_for_the_next_generation(text: str, standby: Standby | None) -> None:
+    assert {node.launch.standby for node in make(text, "a\n").nodes} == {standby}
+
+
+def test_what_a_command_starts_nobody_knows() -> None:
+    text = "name: job\nframework: torch\nimage: img\ncommand: [accelerate, t.py]\n"
+    spec = load_text(Path("/specs/job.yaml"), text, environ={}).spec
+    assert spec is not None
+    plan = planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0"))
+    assert plan.nodes[0].launch.standby is None
 
 
 def test_a_command_once_per_node_gets_what_torchrun_would_be_told() -> None:

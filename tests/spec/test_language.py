@@ -50,6 +50,7 @@ def test_defaults_are_all_there() -> None:
             "on_host_loss": None,
             "host_timeout": 30.0,
             "hang_timeout": None,
+            "standby": {"modules": None},
             "wait_timeout": None,
             "max_duration": None,
             "rules": (),
@@ -172,6 +173,18 @@ def test_short_and_long_forms_become_one_shape(text: str, key: str, value: objec
 @pytest.mark.parametrize(("text", "seconds"), [("off", None), ("auto", 0.0), ("10m", 600.0)])
 def test_hang_timeout(text: str, seconds: float | None) -> None:
     assert load(f"recovery: {{hang_timeout: {text}}}").recovery.hang_timeout == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [("auto", None), ("{}", None), ("{import: []}", ()), ("{import: [torchvision, a.b]}", ("torchvision", "a.b"))],
+)
+def test_standby(text: str, modules: tuple[str, ...] | None) -> None:
+    assert load(f"recovery: {{standby: {text}}}").recovery.standby.modules == modules
+
+
+def test_standby_can_be_off() -> None:
+    assert load("recovery: {standby: off}").recovery.standby is None
 
 
 def test_scalars_stay_what_the_user_wrote() -> None:

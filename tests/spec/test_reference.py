@@ -52,6 +52,8 @@ HEAD = "name: demo\nframework: torch\nscript: train.py\n"
         "secrets: {A: {env: X}, B: {file: y}, C: }",
         "volumes: ['/a:/b', {type: tmpfs, target: /t}]",
         "recovery: {hang_timeout: auto, window: 1h, rules: [{exit: 3, do: fail}]}",
+        "recovery: {standby: 'off'}",
+        "recovery: {standby: {import: [torchvision]}}",
         "resources: {shm_size: 16g, memory: 1073741824, cpus: 0.5, ulimits: {nofile: 5, core: {soft: 1, hard: 2}}}",
         "setup: [a, b]\nargs: [--n, 3]\nx-note: {a: [b]}",
         "etcd: {managed: {}}",

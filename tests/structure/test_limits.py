@@ -20,39 +20,22 @@ FILE, CLASS, FUNCTION, PARAMETERS = (
 
 LARGE = {
     "jobspec/deploy/host/host_job.py": (
-        455,
+        456,
         "all that is done with a job on one host, in one class; to be divided like Fleet",
     ),
     "jobspec/deploy/host/host_job.py HostJob": (343, "as above"),
-    "jobspec/deploy/kubernetes/podlogs.py": (
-        407,
-        "one thread, its queue and its offsets, of which each needs the others",
-    ),
-    "jobspec/deploy/kubernetes/problems.py _told": (41, "a chain of `if`, one for each answer of an API server"),
-    "jobspec/deploy/kubernetes/seen.py": (429, "what pods and jobs tell, in one place; to be divided by kind"),
     "jobspec/deploy/model/host_state.py merge": (
         46,
         "one pass over what all hosts say, in the order of what counts more",
     ),
-    "jobspec/deploy/transport/ssh_problems.py explain": (83, "a table of errors: cause and remedy of each"),
-    "jobspec/frameworks/paddle.py": (446, "all knowledge of one framework is in one file"),
-    "jobspec/launcher/agent.py Launcher": (309, "the loop of the launcher; it is divided together with its messages"),
-    "jobspec/report/html.py": (422, "one page, each function a part of it"),
+    "jobspec/frameworks/paddle.py": (447, "all knowledge of one framework is in one file"),
+    "jobspec/launcher/agent.py Launcher": (315, "the loop of the launcher; it is divided together with its messages"),
     "jobspec/spec/source.py": (411, "the reader of YAML; its parts share the places of nodes"),
-    "jobspec/supervise/decide.py decide": (46, "the order of all decisions, which has to be read as one"),
-    "jobspec/supervise/loop.py": (437, "the loop, and what each decision does"),
-    "jobspec/supervise/loop.py Supervisor": (364, "as above; its flags are to become a state of their own"),
-    "jobspec/supervise/loop.py _act": (41, "a row for each kind of decision"),
-    "jobspec/supervise/loop.py _execute": (41, "one attempt: lock, change, write down"),
-    "cli/bringup.py _apply": (50, "it goes to jobspec/operations"),
-    "cli/jobs.py": (406, "it goes to jobspec/operations"),
 }
 MANY_PARAMETERS = {
-    "cli/preflight.py check_job": (7, "the options of `check`"),
     "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),
     "jobspec/deploy/apply/executor.py _next": (7, "as above"),
     "jobspec/deploy/apply/generations.py choose_generation": (7, "as above"),
-    "jobspec/deploy/kubernetes/api.py _send": (7, "a request, as the client takes it"),
     "jobspec/launcher/failure.py __init__": (7, "the fields of a record; dataclasses cost the launcher time to start"),
 }
 COMMANDS = "cli/commands/"  # Typer reads a command's options from its parameters, so these may be many and long

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.apply.clock import Clock
-from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.observed import Observed, StartWay
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
@@ -96,3 +96,39 @@ def test_what_nodes_do_is_told_when_it_changes(told: Told) -> None:
     told.recorder.notice(gone)
     assert len(told.messages) == 4
     assert "it was killed" in told.messages[-1]
+
+
+def begun(told: Told, *ways: StartWay | None) -> list[dict[str, object]]:
+    """Return what was told of the start of a generation whose nodes were started so."""
+    told.recorder.notice(job(*(node(index, start=way) for index, way in enumerate(ways))))
+    lines = [json.loads(line) for line in told.job.events.read_text().splitlines()]
+    return [line for line in lines if line["event"] == "generation-begun"]
+
+
+STANDBY, COLD = StartWay(True, None), StartWay(False, "standby was not ready")
+
+
+def test_how_a_generation_was_started_is_told_once_when_all_nodes_have(told: Told) -> None:
+    told.recorder.generation(GENERATION, GENERATION.number, "rank 1 was killed", 1000.0)
+    assert begun(told, STANDBY, STANDBY, None) == []
+    begun(told, STANDBY, STANDBY, STANDBY)
+    (event,) = begun(told, STANDBY, STANDBY, STANDBY)
+    assert event["message"] == f"generation {GENERATION.number} was started from standby"
+    assert [event[key] for key in ("generation", "by", "cause", "standby", "cold_because")] == [
+        GENERATION.number,
+        "supervisor",
+        "rank 1 was killed",
+        True,
+        None,
+    ]
+
+
+def test_one_cold_node_makes_a_cold_generation(told: Told) -> None:
+    (event,) = begun(told, STANDBY, COLD, STANDBY)
+    assert (event["standby"], event["cold_because"]) == (False, "standby was not ready")
+
+
+def test_a_later_supervisor_does_not_tell_it_again(told: Told) -> None:
+    begun(told, STANDBY, STANDBY, STANDBY)
+    told.recorder = Recorder(told.job, told.clock, lambda text: None)
+    assert len(begun(told, STANDBY, STANDBY, STANDBY)) == 1

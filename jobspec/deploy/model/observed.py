@@ -41,6 +41,22 @@ class ObservedProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyState:
+    """Whether a node's next generation can start from processes that wait: `ready`, `warming` or `off`, and why."""
+
+    state: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartWay:
+    """Whether a node's generation was started from standby, and if not, why."""
+
+    standby: bool
+    cold_because: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedNode:
     """One node: its launcher, and what that last reported.
 
@@ -68,6 +84,8 @@ class ObservedNode:
     again: int = 0  # how often processes of it were started again in this generation, which went on
     because: str | None = None  # why, the last time
     mustered: bool = False  # whether it was called hung, and has said where its processes stand
+    standby: StandbyState | None = None
+    start: StartWay | None = None  # how its generation was started, once all of its processes were
 
     @property
     def alive(self) -> bool:
@@ -198,7 +216,20 @@ def parse_node(
         again=as_number(report.get("again")) or 0,
         because=as_text(report.get("because")),
         mustered=report.get("mustered") is True,
+        standby=_standby(report.get("standby")),
+        start=_start(report.get("start")),
     )
+
+
+def _standby(said: object) -> StandbyState | None:
+    state = as_text(said.get("state")) if isinstance(said, dict) else None
+    return StandbyState(state, as_text(said.get("reason"))) if isinstance(said, dict) and state else None
+
+
+def _start(said: object) -> StartWay | None:
+    if not isinstance(said, dict):
+        return None
+    return StartWay(said.get("standby") is True, as_text(said.get("cold_because")))
 
 
 def _processes(report: Json, *, dead: bool) -> Iterator[ObservedProcess]:

@@ -22,7 +22,7 @@ _COMMAND = "a command stands after `--`: jobctl import -- torchrun train.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ImportInput:
     """The input: a file (`-` for `stdin`), or the words of a command."""
 
     file: str | None
@@ -31,7 +31,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ImportOptions:
     """What the caller asked for: where the spec goes (None: nowhere), and what no command says."""
 
     output: Path | None
@@ -49,7 +49,7 @@ class Imported:
     written: tuple[Path, ...]
 
 
-def import_job(given: Given, wanted: Wanted) -> Imported:
+def import_job(given: ImportInput, wanted: ImportOptions) -> Imported:
     """Import a file or a command, and write the spec that it comes to where that is wanted."""
     _check(given, wanted)
     output = _output(wanted.output)
@@ -60,7 +60,7 @@ def import_job(given: Given, wanted: Wanted) -> Imported:
     return Imported(spec, hosts, len(job.notes), write_new(files))
 
 
-def _check(given: Given, wanted: Wanted) -> None:
+def _check(given: ImportInput, wanted: ImportOptions) -> None:
     if given.file is not None and given.argv is not None:
         raise Refused("there is both a file and a command to import", "name one of them")
     if given.file is None and not given.argv:
@@ -78,7 +78,7 @@ def _output(wanted: Path | None) -> Path | None:
     return wanted / "job.yaml" if wanted.is_dir() else wanted
 
 
-def _imported(given: Given, wanted: Wanted, output: Path | None) -> tuple[Found, str]:
+def _imported(given: ImportInput, wanted: ImportOptions, output: Path | None) -> tuple[Found, str]:
     """Return the job and what it was made from."""
     file = given.file
     beside = Path(file).parent if file not in (None, "-") else Path()

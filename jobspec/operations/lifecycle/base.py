@@ -30,7 +30,7 @@ class UpOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class JobRequest:
     """How a running job is changed. `grace`: seconds that processes get to end, default as the spec says."""
 
     grace: float | None = None
@@ -38,7 +38,7 @@ class Request:
     take_over: bool = False
 
 
-class Change(Protocol):
+class JobChange(Protocol):
     """What an operation is about to do, wherever the job runs."""
 
     @property
@@ -115,16 +115,16 @@ class JobOnTarget(Protocol):
     def deployer(self, command: str) -> Deployer:
         """Return the deployer, through which jobctl recovers the job. Raises UnsupportedOnTarget if somebody else does."""
 
-    def change(self, compiled: Compiled, options: UpOptions) -> Change:
+    def change(self, compiled: Compiled, options: UpOptions) -> JobChange:
         """Return what `up` would do now."""
 
     def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
         """Start the job, or change it to what its plan says."""
 
-    def stop(self, request: Request, reporter: Reporter) -> Stopped:
+    def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End all processes, and keep everything in place."""
 
-    def restart(self, node: str | None, request: Request, reporter: Reporter) -> Restarted:
+    def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
 
 
@@ -136,7 +136,7 @@ class Planned:
     plan: Plan
     job: JobOnTarget
 
-    def change(self, options: UpOptions) -> Change:
+    def change(self, options: UpOptions) -> JobChange:
         """Return what `up` would do now."""
         return self.job.change(self.compiled, options)
 

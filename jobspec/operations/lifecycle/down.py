@@ -12,7 +12,7 @@ from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
-    from jobctl.jobspec.operations.lifecycle.base import Request
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
 
 
@@ -26,7 +26,7 @@ class TakenDown:
     failed: Failures = field(default_factory=dict)
 
 
-def take_down(handle: Handle, request: Request, reporter: Reporter) -> TakenDown:
+def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenDown:
     """Collect logs, end everything, remove everything but logs, outputs and checkpoints."""
     from jobctl.jobspec.deploy.store import events
 
@@ -45,7 +45,7 @@ def take_down(handle: Handle, request: Request, reporter: Reporter) -> TakenDown
     return TakenDown(handle.where(), logs=logs, failed=failed)
 
 
-def _anything(handle: Handle, request: Request) -> bool:
+def _anything(handle: Handle, request: JobRequest) -> bool:
     """Say whether anything of the job is anywhere, as far as hosts answer."""
     observed = handle.observe()
     refuse_owner(handle, observed, request.take_over)
@@ -53,7 +53,7 @@ def _anything(handle: Handle, request: Request) -> bool:
     return bool(seen or observed.unreachable or handle.job.about() is not None or handle.has_files())
 
 
-def _comes_up(handle: Handle, request: Request) -> bool:
+def _comes_up(handle: Handle, request: JobRequest) -> bool:
     """Wait for a command on this machine that has the lock, and say whether it has left anything."""
     from jobctl.jobspec.deploy.store.lock import Locked, break_lock, hold
 

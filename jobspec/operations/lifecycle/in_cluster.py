@@ -16,7 +16,7 @@ from jobctl.jobspec.operations.errors import (
     failures_json,
 )
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
-from jobctl.jobspec.operations.lifecycle.base import Applied, Request, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 from jobctl.jobspec.operations.resolve.planning import owner
@@ -81,7 +81,7 @@ class ClusterJob:
         with locked(cluster, "up", options.break_lock):
             return self._apply(compiled, plan, options, reporter)
 
-    def stop(self, request: Request, reporter: Reporter) -> Stopped:
+    def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """Have no pod of the job run, and keep everything else in place."""
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 
@@ -96,7 +96,7 @@ class ClusterJob:
                 return Stopped(now, already=True)
             return Stopped("stopped", logs=self._suspend(request, reporter))
 
-    def _suspend(self, request: Request, reporter: Reporter) -> Path | None:
+    def _suspend(self, request: JobRequest, reporter: Reporter) -> Path | None:
         """End the pods, and return where their logs are."""
         from jobctl.jobspec.deploy.model.errors import DeployError
         from jobctl.jobspec.deploy.store import events
@@ -112,7 +112,7 @@ class ClusterJob:
         events.record(cluster.job.events, time.time(), "stopped", "job stopped by the user")
         return logs
 
-    def restart(self, node: str | None, request: Request, reporter: Reporter) -> Restarted:
+    def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Have all pods made again."""
         if node is not None:
             refuse_unsupported(TARGET, "restart --node")

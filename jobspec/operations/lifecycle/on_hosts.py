@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed, Refused
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
-from jobctl.jobspec.operations.lifecycle.base import Applied, Request, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, Stopped, UpOptions
 from jobctl.jobspec.operations.lifecycle.bring_up import (
     ENGINES,
     PATIENCE,
@@ -54,7 +54,7 @@ class HostsJob:
             raise Refused(f"job `{self.handle.job.name}` is not up", "`jobctl up` starts it")
         return plan
 
-    def stop(self, request: Request, reporter: Reporter) -> Stopped:
+    def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
         """End all processes, and keep everything in place."""
         from jobctl.jobspec.deploy.model.control import JobResult
         from jobctl.jobspec.deploy.model.observed import SETTLED, phase
@@ -79,7 +79,7 @@ class HostsJob:
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
         return Stopped("stopped", failures=deployer.failures)
 
-    def restart(self, node: str | None, request: Request, reporter: Reporter) -> Restarted:
+    def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
         """Begin a new generation, whatever runs; with `node`, that node's launcher begins again too."""
         deployer, plan = self.handle, self._plan()
         say_drift(deployer.job, reporter)
@@ -88,7 +88,7 @@ class HostsJob:
             done = self._restart(plan, again, request, reporter)
         return Restarted(done.generation is not None, {**deployer.failures, **done.failed})
 
-    def _restart(self, plan: Plan, again: frozenset[int], request: Request, reporter: Reporter) -> Done:
+    def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
         from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
         from jobctl.jobspec.deploy.apply.reconcile import reconcile

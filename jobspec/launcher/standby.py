@@ -1,0 +1,279 @@
+"""What the next generation of a node is started from: processes that have imported everything, and wait.
+
+Begun after the first step of a generation, one process after another, so that it takes nothing from what trains or loads;
+used once, and begun again after that. Whatever is not as it should be, the next start is a cold one, and says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import files_in, note, read_json
+from jobctl.jobspec.launcher.pipe import Wire
+from jobctl.jobspec.launcher.process_guard import spawn
+from jobctl.jobspec.launcher.processes import forward, start_ticks
+from jobctl.jobspec.launcher.standby_guard import differing, write_hook
+
+if TYPE_CHECKING:
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
+
+    from jobctl.jobspec.launcher.environment import Environment
+    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.run import Run
+LONGEST = 600.0  # seconds that all imports of a node may take
+MISSED = 3  # times that a standby may not come to be, or end by itself
+AGAIN = 10.0  # seconds after which it is begun again then
+ROOM = 1.5  # times what the framework's launcher takes is what a rank may take: it has imported more
+LEAST = 0.05  # of all memory: with less left a standby ends
+SENT = 1.0  # seconds in which what waits takes its order
+UNSUITABLE = "there is one for `script` and `module` of torch jobs under torchrun only"
+
+
+class Parked:
+    """The framework's launcher that waits, with the guards of its ranks. Raises OSError."""
+
+    def __init__(self, run: Run) -> None:
+        environment, launch = run.environment, run.launch
+        wanted, source = launch["standby"], os.path.abspath(__file__)
+        hook = os.path.join(run.folders.node, "standby")
+        write_hook(hook, source)
+        guards, apart = guards_of(run)
+        self.environ = dict(environment.environ)
+        self.ready = False
+        ours, theirs = socket.socketpair()
+        self.wire = Wire(ours)
+        with open(os.path.join(run.folders.node, "logs", "standby.log"), "wb") as log:
+            self.process = spawn(
+                [environment.argv(launch["start"])[0], source, "parked-launcher"],
+                {**self.environ, "JOBCTL_STANDBY": json.dumps({"fd": theirs.fileno()})},
+                launch["workdir"],
+                log.fileno(),
+                [theirs.fileno()],
+            )
+        theirs.close()
+        self.ticks = start_ticks(self.pid)
+        argv = [*environment.shim()[:-1], "parked"]
+        self.wire.send(
+            {
+                "guards": [{"argv": argv, "command": launch["command"], "environ": environ} for environ in guards],
+                "told": {"hook": hook, "imports": wanted["imports"]},
+                "apart": apart,
+                "module": wanted["launcher"],
+            }
+        )
+
+    @property
+    def pid(self) -> int:
+        """The pid of the framework's launcher."""
+        return self.process.pid
+
+    def heard(self) -> List[Json]:
+        """Return what it has said since."""
+        self.wire.flush()
+        return self.wire.receive()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself."""
+        return self.wire.closed
+
+    def end(self) -> None:
+        """Kill it: what is below it ends with it."""
+        if start_ticks(self.pid) == self.ticks:  # else it was reaped, and the number may be another's
+            forward(self.pid, signal.SIGKILL)
+        self.wire.socket.close()
+
+    def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
+        """Have it run; say whether it could be told."""
+        order = {"argv": argv[3:], "guard": environment.shim(), "environ": environment.environ, "log": log}
+        until = time.monotonic() + SENT
+        self.wire.send(order)
+        while self.wire.out and time.monotonic() < until:
+            time.sleep(0.01)
+            self.wire.flush()
+        sent = not self.wire.out and not self.wire.closed
+        self.wire.socket.close()
+        return sent
+
+
+def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
+    """Return the environment that the framework's launcher gave each guard, and whether it leads a session. Raises OSError."""
+    found, leads = [], False
+    for local in range(run.launch["nproc"]):
+        record = read_json(os.path.join(run.folders.records, "%d.json" % local)) or {}
+        pid = int(record.get("guard_pid") or 0)
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            pairs = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if b"=" in entry]
+        environ = {name: value for name, _, value in pairs if name != "JOBCTL_STANDBY"}
+        if environ.get(run.environment.rank_names[1]) != str(local):
+            raise OSError("the environment of process %d cannot be read" % local)
+        leads = os.getsid(pid) == pid
+        found.append(environ)
+    return found, leads
+
+
+class Standby:
+    """When a node's standby begins, is used and ends; `state` is for the report."""
+
+    def __init__(
+        self,
+        launch: Json,
+        begin: Callable[[Run], Parked] = Parked,
+        clock: Callable[[], float] = time.monotonic,
+        memory: Optional[Callable[[], Tuple[int, int]]] = None,
+    ) -> None:
+        wanted = launch.get("standby")
+        self.off: Optional[str] = UNSUITABLE if wanted is None else wanted["off"] or None
+        self.begin, self.clock, self.memory = begin, clock, memory or free_memory
+        self.parked: Optional[Parked] = None
+        self.begun = self.not_before = 0.0
+        self.missed = 0
+        self.waits: Optional[str] = "it is begun after the first step"
+        self.used = False  # whether a generation was started before
+        self.cold_because: Optional[str] = None  # why the last start was a cold one
+
+    def state(self) -> Json:
+        """Return `ready`, `warming` or `off`, and why."""
+        if self.off is not None:
+            return {"state": "off", "reason": self.off}
+        if self.parked is None:
+            return {"state": "warming", "reason": self.waits}
+        return {"state": "ready" if self.parked.ready else "warming", "reason": None}
+
+    def pids(self) -> List[int]:
+        """Return what outlives a generation."""
+        return [] if self.parked is None else [self.parked.pid]
+
+    def look(self, run: Run, running: bool) -> None:
+        """See how it is, and begin it where it is time to; `running`: all processes are, and load nothing any more."""
+        now = self.clock()
+        try:
+            if self.parked is not None:
+                self.hear(self.parked, now)
+            elif self.off is None and running and now >= self.not_before:
+                self.begin_for(run, now)
+        except OSError as error:  # the generation may be ending just now
+            self.miss(now, str(error))
+        except Exception as error:  # whatever it is, what trains must not end because of what waits
+            self.give_up("%s: %s" % (type(error).__name__, error))
+
+    def hear(self, parked: Parked, now: float) -> None:
+        """Take note of what it says, and of how it is."""
+        for said in parked.heard():
+            if said.get("off"):
+                self.give_up(str(said["off"]))
+                return
+            parked.ready = True
+        if parked.ended:
+            self.drop()
+            self.miss(now, "it has ended by itself")
+        elif not parked.ready and now - self.begun > LONGEST:
+            self.give_up("its imports take longer than %d s" % LONGEST)
+        elif self.is_short():
+            self.give_up("memory is short")
+
+    def miss(self, now: float, why: str) -> None:
+        """Try again later, but not for ever."""
+        self.missed += 1
+        self.not_before = now + AGAIN
+        if self.missed >= MISSED:
+            self.give_up("%s, %d times" % (why, self.missed))
+
+    def is_short(self) -> bool:
+        """Say whether the job needs the memory more."""
+        free, whole = self.memory()
+        return free < whole * LEAST
+
+    def begin_for(self, run: Run, now: float) -> None:
+        """Begin one for what follows `run`, unless something speaks against it."""
+        went_cold = refused(run.folders.records)
+        needs = run.footprint() * (1 + ROOM * run.launch["nproc"])
+        free, whole = self.memory()
+        if went_cold:
+            self.give_up(went_cold)
+        elif free - needs < whole * 2 * LEAST:
+            self.give_up("it takes about %d MB of memory, and %d MB are free" % (needs / (1 << 20), free / (1 << 20)))
+        else:
+            self.parked, self.begun = self.begin(run), now
+
+    def give_up(self, why: str) -> None:
+        """Have none any more."""
+        note("standby is off: %s" % why)
+        self.drop()
+        self.off = why
+
+    def drop(self) -> None:
+        """End it."""
+        if self.parked is not None:
+            self.parked.end()
+            self.parked = None
+
+    def take(self, argv: Sequence[str], environment: Environment, log: str) -> Optional[Parked]:
+        """Return what now runs the generation; None where it has to be started cold, for the reason `cold_because`."""
+        parked, self.parked = self.parked, None
+        self.cold_because = self.unfit(parked, environment)
+        self.used = True
+        if parked is not None and self.cold_because is None:
+            if parked.hand_over(argv, environment, log):
+                return parked
+            self.cold_because = "standby does not answer"
+        if parked is not None:
+            parked.end()
+        return None
+
+    def unfit(self, parked: Optional[Parked], environment: Environment) -> Optional[str]:
+        """Say why the next generation cannot be started from what there is."""
+        if self.off is not None:
+            return "standby is off: %s" % self.off
+        if not self.used:
+            return "it is the first start of this launcher"
+        if parked is None or not parked.ready or parked.heard() or parked.ended:
+            return "standby was not ready"
+        name = differing(parked.environ, environment.environ)
+        return "the variable %s has changed" % name if name else None
+
+
+def refused(records: str) -> Optional[str]:
+    """Return why a rank that was started from standby went on cold, None if none did."""
+    for path in files_in(records):
+        if path.endswith(".cold"):
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+    return None
+
+
+def free_memory() -> Tuple[int, int]:
+    """Return how much memory is free for this container or machine, and how much it has, in bytes."""
+    with open("/proc/meminfo") as file:
+        lines = dict(line.split(":") for line in file)
+    free, whole = (int(lines[name].split()[0]) << 10 for name in ("MemAvailable", "MemTotal"))
+    for limit, used, cached in CGROUPS:
+        try:
+            with open(limit) as file:
+                most = int(file.read())  # not a number where there is no limit
+            with open(used) as file:
+                taken = int(file.read())
+            with open(cached) as file:
+                stat = dict(line.split() for line in file)
+        except (OSError, ValueError):
+            continue
+        if most < whole:
+            reclaimable = int(stat.get("total_inactive_file", stat.get("inactive_file", "0")))
+            free, whole = min(free, most - taken + reclaimable), most
+    return free, whole
+
+
+# Limit, use and statistics of a container's memory: cgroups 2, and 1.
+CGROUPS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"),
+    (
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "/sys/fs/cgroup/memory/memory.stat",
+    ),
+)

@@ -1,0 +1,323 @@
+"""The guard of a rank that waits, and the framework's launcher that waits with the guards of its node.
+
+    I
+    └─ T  the framework's launcher, imported, waits for its argv
+       └─ S_k  guard of process k, waits for its task
+          └─ W_k  the rank's interpreter, in `park`
+
+It is the tree of a generation that runs (launcher/__init__.py), started beforehand: nobody gets another parent, session or
+way to end when it is used. When T would start the guard of process k by `subprocess`, it finds the one that waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.process_guard import (
+    ABANDONED,
+    abandon,
+    as_user_process,
+    process_guard,
+)
+from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
+from jobctl.jobspec.launcher.standby_rank import (
+    HOOK,
+    MODULE,
+    PROBE,
+    REACHED,
+    group_nice,
+    hear,
+    take_cores,
+    tell,
+    yield_cores,
+)
+
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+PROBED = 60.0  # seconds that an interpreter may take to begin
+PATIENT = 30.0  # seconds in which an import gets what cores others leave
+ANSWERED = 5.0  # seconds in which a rank that waits has to answer
+# Variables that differ from one generation to the next, and that nothing reads while it is imported.
+CHANGING = frozenset(
+    (
+        *("JOBCTL_CHECKPOINT_DIR", "JOBCTL_GENERATION", "JOBCTL_NODES", "JOBCTL_PROCESS", "JOBCTL_PROGRESS_FILE"),
+        *("JOBCTL_ROLE_RANK", "JOBCTL_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
+        *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+        *("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"),
+    )
+)
+
+
+class CannotWait(Exception):
+    """Why a rank cannot wait."""
+
+
+def write_hook(folder: str, source: str) -> None:
+    """Write the sitecustomize that parks an interpreter."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as file:
+        file.write(HOOK)
+    program = os.path.join(folder, MODULE + ".py")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(program)
+    os.symlink(source, program)  # under a name that it can be imported by, which compiles it once
+
+
+def differing(before: Dict[str, str], now: Dict[str, str]) -> Optional[str]:
+    """Return a variable because of which what was imported with `before` is not good for `now`, None if there is none."""
+    names = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)} - CHANGING
+    return min(names, default=None)
+
+
+class ParkedRank:
+    """A rank's interpreter that has imported everything and waits. Raises CannotWait."""
+
+    def __init__(self, task: Json, argv: List[str], environ: Dict[str, str]) -> None:
+        self.argv, self.environ, self.group = argv, environ, group_nice()
+        self.reading, writing = os.pipe()
+        ours, theirs = socket.socketpair()
+        self.channel = ours
+        path = environ.get("PYTHONPATH")
+        hooked = {**environ, "PYTHONPATH": os.pathsep.join([task["hook"], *([path] if path else [])])}
+        size, self.most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self.probe({**hooked, "JOBCTL_STANDBY": PROBE})
+        first, name = first_of_path(argv)
+        told = {"fsize": size, "folder": task["hook"], "pythonpath": path, "fd": theirs.fileno(), "command": argv}
+        told.update(imports=task["imports"], first=first, name=name)
+        self.child = subprocess.Popen(
+            argv,
+            env={**hooked, "JOBCTL_STANDBY": json.dumps(told)},
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=writing,
+            pass_fds=[theirs.fileno()],
+            preexec_fn=self.as_parked,
+        )
+        theirs.close()
+        os.close(writing)
+
+    def as_parked(self) -> None:
+        """Be a user's process that can write into no file: `park` undoes that (runs between fork and exec)."""
+        as_user_process()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, self.most))
+
+    def probe(self, environ: Dict[str, str]) -> None:
+        """Make sure that this interpreter runs the hook first: else it would run the script."""
+        argv = [*self.argv[:2], os.devnull]
+        try:
+            probe = subprocess.run(
+                argv, env=environ, stdin=subprocess.DEVNULL, timeout=PROBED, preexec_fn=self.as_parked
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise CannotWait("cannot start %s: %s" % (self.argv[0], error)) from error
+        if probe.returncode != REACHED:
+            raise CannotWait("%s does not run sitecustomize first" % self.argv[0])
+
+    def warm(self) -> None:
+        """Return when it has imported everything. Raises CannotWait."""
+        if not select.select([self.channel], [], [], PATIENT)[0]:
+            with contextlib.suppress(OSError):  # cores that are never idle would have it import for ever
+                take_cores(os.SCHED_BATCH, self.group, str(self.child.pid))
+        said = hear(self.channel.fileno())
+        if said is None:
+            os.set_blocking(self.reading, False)
+            lines = os.read(self.reading, 65536).decode("utf-8", "replace").splitlines() if self.has_said() else []
+            raise CannotWait("a rank that imports has ended%s" % (": " + lines[-1] if lines else ""))
+        if "off" in said:
+            raise CannotWait(str(said["off"]))
+
+    def has_said(self) -> bool:
+        """Say whether it has printed anything."""
+        return bool(select.select([self.reading], [], [], 0)[0])
+
+    def take(self, argv: List[str], environ: Dict[str, str], cold: str) -> Optional[str]:
+        """Have it run its script with `environ`; return why it does not, after which it is gone, None if it does.
+
+        `cold` is the file into which it writes why it has gone on cold.
+        """
+        why = self.unfit(argv, environ) or self.hand_over(environ, cold)
+        if why:
+            self.end()
+        self.channel.close()
+        return why
+
+    def unfit(self, argv: List[str], environ: Dict[str, str]) -> Optional[str]:
+        """Say what it was started with that is not what is wanted."""
+        if argv != self.argv:
+            return "the command has changed"
+        name = differing(self.environ, environ)
+        return "the variable %s has changed" % name if name else None
+
+    def hand_over(self, environ: Dict[str, str], cold: str) -> Optional[str]:
+        """Tell it what to run with; say why it does not."""
+        self.channel.settimeout(ANSWERED)
+        try:
+            self.channel.sendall(json.dumps({"environ": environ, "cold": cold}).encode() + b"\n")
+            ready, _, _ = select.select([self.channel], [], [], ANSWERED)
+            said = hear(self.channel.fileno()) if ready else {"cold": "a rank that waits does not answer"}
+        except OSError as error:
+            return "a rank that waits has ended (%s)" % error
+        return "a rank that waits has ended" if said is None else said.get("cold")
+
+    def end(self) -> None:
+        """Kill it."""
+        self.child.kill()
+        self.child.wait()
+        os.close(self.reading)
+
+
+def first_of_path(argv: List[str]) -> Tuple[str, str]:
+    """Return what Python puts first into sys.path for a command of `python -u`, and the name of the script."""
+    if argv[2] == "-m":
+        return os.getcwd(), "__main__.py"
+    path = os.path.realpath(argv[2])
+    return os.path.dirname(path), os.path.basename(argv[2])
+
+
+def parked_guard(told: Json, environ: Dict[str, str]) -> int:
+    """Be the guard of a rank that waits, until it is told its task; then be the guard of that."""
+    channel = socket.socket(fileno=told["fd"])
+    channel.set_inheritable(False)
+    adopt_orphans()
+    signal.signal(ABANDONED, lambda number, frame: abandon())
+    prctl(PR_SET_PDEATHSIG, ABANDONED)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    environ.pop("JOBCTL_PROCESS", None)
+    try:
+        rank = ParkedRank(told, told["command"], environ)
+        rank.warm()
+    except CannotWait as problem:
+        tell(channel.fileno(), off=str(problem))
+        abandon()
+    tell(channel.fileno(), ready=True)
+    ready, _, _ = select.select([channel, rank.channel], [], [])
+    order = hear(channel.fileno()) if channel in ready else None  # else the rank has ended
+    if order is None:
+        abandon()
+    channel.close()
+    append_to(order["log"])
+    environ = order["environ"]
+    return process_guard(json.loads(environ.pop("JOBCTL_PROCESS")), environ, rank)
+
+
+def append_to(log: str) -> None:
+    """Have the standard streams of this process end up in a log."""
+    handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+    os.close(handle)
+
+
+class ParkedGuard:
+    """The guard of a rank that waits, as its parent has it."""
+
+    def __init__(self, told: Json, guard: Json, apart: bool) -> None:
+        ours, theirs = socket.socketpair()
+        self.channel, self.environ = ours, guard["environ"]
+        more = {**told, "fd": theirs.fileno(), "command": guard["command"]}
+        self.process = subprocess.Popen(
+            guard["argv"],
+            env={**self.environ, "JOBCTL_STANDBY": json.dumps(more)},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=apart,
+        )
+        theirs.close()
+
+    def hand_over(self, environ: Dict[str, str], log: str) -> None:
+        """Tell it its task. Raises OSError."""
+        self.channel.sendall(json.dumps({"environ": environ, "log": log}).encode() + b"\n")
+        self.channel.close()
+        self.process.returncode = 0  # from now on another object waits for it: this one must not
+
+
+class Adopting(subprocess.Popen):  # type: ignore[type-arg]
+    """Starts a process; where that is a guard that waits already, it is that one."""
+
+    guards: ClassVar[Dict[str, ParkedGuard]] = {}  # by local rank, once they may be used
+    argv: ClassVar[List[str]] = []  # what starts a guard
+    apart = False
+    log = ""
+
+    def __init__(self, args: Any, *rest: Any, **how: Any) -> None:
+        self.waiting = self.find(args, rest, how)
+        self.wanted: Dict[str, str] = dict(how.get("env") or {})
+        super().__init__(args, *rest, **how)
+
+    @classmethod
+    def find(cls, args: Any, rest: Any, how: Dict[str, Any]) -> Optional[ParkedGuard]:
+        """Return the guard that waits for this start, None where it is for something else, or has to be another way."""
+        if isinstance(args, (str, bytes)) or [*args] != cls.argv:
+            return None
+        guard = cls.guards.pop((how.get("env") or {}).get("LOCAL_RANK", ""), None)
+        further = {name for name, value in how.items() if value} - {"env", "start_new_session", "close_fds"}
+        if guard is not None and (rest or further or bool(how.get("start_new_session")) != cls.apart):
+            guard.channel.close()  # it ends
+            return None
+        return guard
+
+    def _execute_child(self, *args: Any) -> None:
+        if self.waiting is not None:
+            try:
+                self.waiting.hand_over(self.wanted, self.log)
+            except OSError:
+                self.waiting.process.kill()  # and what is below it with it
+                self.waiting.process.wait()
+            else:
+                self.pid: int = self.waiting.process.pid
+                self._child_created = True
+                return
+        super()._execute_child(*args)  # type: ignore[misc]
+
+
+def parked_launcher(told: Json) -> NoReturn:
+    """Be the framework's launcher: start the guards of all ranks, import, and wait for what to run."""
+    import importlib
+
+    os.set_inheritable(told["fd"], False)
+    task = hear(told["fd"])
+    if task is None:
+        os._exit(0)
+    subprocess.Popen = Adopting  # type: ignore[misc]
+    guards = {}
+    for guard in task["guards"]:
+        one = guards[guard["environ"]["LOCAL_RANK"]] = ParkedGuard(task["told"], guard, task["apart"])
+        said = hear(one.channel.fileno()) or {"off": "the guard of a rank that waits has ended"}
+        if "off" in said:
+            tell(told["fd"], off=said["off"])
+            os._exit(0)
+    sys.path[0] = os.getcwd()
+    cores = yield_cores(idle=False)  # not before: the guards would inherit it
+    module: Any = importlib.import_module(task["module"])
+    take_cores(*cores)
+    tell(told["fd"], ready=True)
+    order = wait_for_order(told["fd"], guards)
+    os.close(told["fd"])
+    append_to(order["log"])
+    os.environ.clear()
+    os.environ.update(order["environ"])
+    Adopting.guards, Adopting.argv, Adopting.log = guards, order["guard"], order["log"]
+    Adopting.apart = task["apart"]
+    sys.argv = [module.__file__, *order["argv"]]
+    sys.exit(module.main(order["argv"]))
+
+
+def wait_for_order(channel: int, guards: Dict[str, ParkedGuard]) -> Json:
+    """Return what to run; end where there will be nothing, or where a rank that waits has ended."""
+    ready, _, _ = select.select([channel, *(guard.channel.fileno() for guard in guards.values())], [], [])
+    order = hear(channel) if channel in ready else None
+    if order is None:
+        os._exit(0)
+    return order

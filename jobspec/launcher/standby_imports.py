@@ -1,0 +1,256 @@
+"""Modules that a rank has imported before its script runs, and how the script comes by them.
+
+They are taken out of `sys.modules` again. The script's own import finds them through `Preloaded`, which first makes sure
+that importing them now would have done the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.processes import kill_descendants
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+PACKAGES = ("site-packages", "dist-packages")  # folders of what is installed, and not the user's own code
+DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/xpu", "/dev/hisi")
+
+
+class NotClean(Exception):
+    """An import that has left something behind that a rank must not begin with."""
+
+
+def unclean(*known: int) -> None:
+    """Raise NotClean where this process has a thread, a socket or a device that a rank must not begin with."""
+    import threading
+
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    names = [name_of_thread(thread) for thread in os.listdir("/proc/self/task")]
+    others += [name for name in names if name not in (name_of_thread(str(os.getpid())), "")]
+    if others:
+        raise NotClean("an import has started the thread %s" % others[0])
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            target = os.readlink("/proc/self/fd/%s" % number)
+            if target.startswith(DEVICES):
+                raise NotClean("an import has opened %s" % target)
+            if target.startswith("socket:") and int(number) not in known:
+                raise NotClean("an import has opened a socket")
+
+
+def name_of_thread(thread: str) -> str:
+    """Return the kernel's name of a thread of this process."""
+    try:
+        with open("/proc/self/task/%s/comm" % thread) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+class Readings(dict):  # type: ignore[type-arg]
+    """The variables of a process; `names` are those that were asked for."""
+
+    def __init__(self, values: Dict[bytes, bytes]) -> None:
+        super().__init__(values)
+        self.names: Set[bytes] = set()
+
+    def __getitem__(self, name: bytes) -> bytes:
+        self.names.add(name)
+        value: bytes = super().__getitem__(name)
+        return value
+
+
+class Batch:
+    """What one group of imports has brought: its modules, and the variables that they have read and changed."""
+
+    def __init__(self, names: Sequence[str], number: int) -> None:
+        self.number = number
+        variables: Any = os.environ
+        kept = variables._data  # os.environb has the same one
+        readings = variables._data = Readings(kept)
+        before, environ, path = set(sys.modules), dict(kept), list(sys.path)
+        try:
+            for name in names:
+                import_(name)
+        finally:
+            kept.clear()
+            kept.update(dict(readings))
+            variables._data = kept
+        changed = {name for name in environ.keys() | readings.keys() if environ.get(name) != readings.get(name)}
+        self.top, self.changes = names[0].partition(".")[0], {os.fsdecode(n): readings.get(n) for n in changed}
+        if sys.path != path:
+            raise NotClean("importing %s changes sys.path" % names[0])
+        self.read = {os.fsdecode(name) for name in readings.names} | set(self.changes)
+        added = [name for name in sys.modules if name not in before]
+        tops = {top: is_installed(top) for top in {name.partition(".")[0] for name in added}}
+        self.modules = {name: sys.modules[name] for name in added if tops[name.partition(".")[0]]}
+
+
+def import_(name: str) -> None:
+    """Import a module. Raises NotClean."""
+    try:
+        importlib.import_module(name)
+    except BaseException as error:  # a module may even exit
+        raise NotClean("importing %s fails: %s: %s" % (name, type(error).__name__, error)) from error
+
+
+def is_installed(top: str) -> bool:
+    """Say whether a module is no part of Python itself."""
+    module = sys.modules.get(top)
+    if module is sys.modules["__main__"]:  # as `multiprocessing` calls it too
+        return False
+    if top in sys.builtin_module_names or getattr(getattr(module, "__spec__", None), "origin", None) == "frozen":
+        return False
+    path, library = getattr(module, "__file__", None) or "", os.path.dirname(os.__file__)
+    return not path.startswith(library + os.sep) or any(part in PACKAGES for part in path.split(os.sep))
+
+
+class Preloaded:
+    """Modules that were imported before the script runs: a finder that gives them back when the script imports them.
+
+    Each top-level package is given back by its own import. Where a variable was changed before, or another file would be
+    found, importing now would do something else: then the rank starts again, cold, at its first line; once the framework
+    is in use, it ends instead.
+    """
+
+    def __init__(self, task: Json) -> None:
+        self.command, self.workdir, self.first = task["command"], os.getcwd(), task["first"]
+        self.environ: Dict[str, str] = {}
+        self.cold = ""  # the file that says why this rank went on cold
+        main = sys.modules["__main__"]
+        with self.as_in_the_script():
+            main.__file__ = os.path.join(self.first, task["name"])  # some take it for a sign of a person who types
+            try:
+                self.batches = [Batch(names, number) for number, names in enumerate(task["imports"])]
+            finally:
+                del main.__file__
+        self.hidden: Dict[str, Tuple[Batch, ModuleType]] = {}
+        for batch in self.batches:
+            self.hidden.update((name, (batch, module)) for name, module in batch.modules.items())
+        for path in self.files():
+            if path.startswith(self.first + os.sep) and not any(part in PACKAGES for part in path.split(os.sep)):
+                raise NotClean("an import loads %s, which is the job's own code" % path)
+        unclean(task["fd"])
+
+    @contextlib.contextmanager
+    def as_in_the_script(self) -> Iterator[None]:
+        """Search for modules where the script will."""
+        safe = getattr(sys.flags, "safe_path", False)
+        if safe:
+            yield
+            return
+        sys.path.insert(0, self.first)
+        try:
+            yield
+        finally:
+            sys.path.remove(self.first)
+            sys.path_importer_cache.pop(self.first, None)
+
+    def files(self) -> List[str]:
+        """Return the files of the modules."""
+        return [path for _, module in self.hidden.values() for path in [getattr(module, "__file__", None)] if path]
+
+    def signature(self) -> List[Tuple[str, int, int]]:
+        """Return what changes when something is installed: interpreter, folders of packages, their first files, other files."""
+        tops = {name for name in self.hidden if "." not in name}
+        paths = {os.path.realpath(sys.executable), *(path for path in sys.path if os.path.basename(path) in PACKAGES)}
+        for name, (_, module) in self.hidden.items():
+            path = getattr(module, "__file__", None)
+            if path and (name in tops or not any(part in PACKAGES for part in path.split(os.sep))):
+                paths.add(path)
+        found = []
+        for path in sorted(paths):
+            with contextlib.suppress(OSError):
+                stat = os.stat(path)
+                found.append((path, stat.st_mtime_ns, stat.st_ino))
+        return found
+
+    def hide(self, cold: str) -> None:
+        """Take the modules out of sight, until they are imported."""
+        self.cold, self.environ = cold, dict(os.environ)
+        for name in self.hidden:
+            sys.modules.pop(name, None)
+        if self.hidden:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return how a hidden module is imported, None for any other."""
+        if name not in self.hidden:
+            return None
+        from importlib.machinery import ModuleSpec
+
+        batch, module = self.hidden[name]
+        top = name.partition(".")[0]
+        why = self.difference(batch, top)
+        if why:
+            self.refuse(batch, why)
+        for other in [o for o, (b, _) in self.hidden.items() if b is batch and o.partition(".")[0] == top]:
+            given_back = self.hidden.pop(other)[1]
+            if other != name:
+                sys.modules[other] = given_back
+        if top == batch.top:
+            self.change(batch)
+        if not self.hidden:
+            sys.meta_path.remove(self)
+        return ModuleSpec(name, Again(module))  # type: ignore[arg-type]
+
+    def change(self, batch: Batch) -> None:
+        """Change the variables as the import has, which did so before this process got its own."""
+        for name, value in batch.changes.items():
+            if value is not None:
+                os.environ[name] = self.environ[name] = os.fsdecode(value)
+            elif os.environ.pop(name, None) is not None:
+                del self.environ[name]
+        batch.changes = {}
+
+    def difference(self, batch: Batch, top: str) -> Optional[str]:
+        """Say why importing a package now would not do what importing it beforehand has done, None if it would."""
+        from importlib.machinery import PathFinder
+
+        now = dict(os.environ)
+        changed = sorted(n for n in now.keys() | self.environ.keys() if now.get(n) != self.environ.get(n))
+        relevant = [name for name in changed if batch.number == 0 or name in batch.read]
+        if relevant:
+            return "the script changes %s before it imports %s; set it in `env`" % (relevant[0], top)
+        known = batch.modules.get(top)
+        origin = getattr(getattr(known, "__spec__", None), "origin", None)
+        if known is not None and origin and os.path.exists(origin):
+            found = PathFinder.find_spec(top)
+            if found is None or found.origin != origin:
+                return "the script has %s imported from another place" % top
+        return None
+
+    def refuse(self, batch: Batch, why: str) -> NoReturn:
+        """Start this rank again at its first line, cold; end it where it may have met the others already."""
+        with contextlib.suppress(OSError), open(self.cold, "w", encoding="utf-8") as file:
+            file.write(why)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        kill_descendants()
+        if batch.number > 0:
+            os.write(2, os.fsencode("standby: %s; this process ends, and the next one starts cold\n" % why))
+            os._exit(1)
+        os.chdir(self.workdir)
+        os.execvpe(self.command[0], self.command, self.environ)
+
+
+class Again:
+    """Loads a module that was loaded before."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec: Any) -> ModuleType:
+        """Return it."""
+        return self.module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run nothing; what the import system has noted on it is undone."""
+        module.__spec__ = self.spec

@@ -1,0 +1,171 @@
+"""A generation that begins from standby, with a stand-in for the framework: what a rank sees is what it sees after a cold start."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher.standby_guard import CHANGING
+
+from .conftest import eventually, kill_together
+
+SEEN = Path(__file__).with_name("seen.py")
+
+# Says so each time that it is imported.
+FRAMEWORK = """\
+import os, sys
+sys.stderr.write("framework imported in generation %s\\n" % os.environ["JOBCTL_GENERATION"])
+"""
+
+# Starts processes as torchrun does.
+RUN = """\
+import os, subprocess, sys
+import framework
+
+def main(argv):
+    count, shim = int(argv[0]), argv[1:]
+    started = []
+    for local in range(count):
+        own = {"LOCAL_RANK": str(local), "RANK": str(local), "WORLD_SIZE": str(count), "MASTER_PORT": argv[0]}
+        started.append(subprocess.Popen(shim, env={**os.environ, **own}, start_new_session=True))
+    return max(child.wait() for child in started)
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+"""
+
+TRAIN = """\
+import os, time
+import framework
+print("training", framework.__name__, os.environ["JOBCTL_GENERATION"], flush=True)
+with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+    file.write("1")
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def standby(node: Any, tmp_path: Path) -> Any:
+    """A node whose framework is the stand-in."""
+    packages = tmp_path / "site-packages"
+    (packages / "framework").mkdir(parents=True)
+    (packages / "framework" / "__init__.py").write_text(FRAMEWORK)
+    (packages / "framework" / "run.py").write_text(RUN)
+    (packages / "later.py").write_text("import os\nlevel = os.environ.get('LEVEL')\n")
+    (tmp_path / "train.py").write_text(TRAIN)
+    node.launch.update(
+        start=[node.python, "-m", "framework.run", "2", {"slot": "process"}],
+        command=[node.python, "-u", "train.py", "--rate", "0.1"],
+        nproc=2,
+        env=[["PYTHONPATH", str(packages)]],
+        standby={"imports": [["framework"], ["later"]], "launcher": "framework.run", "off": ""},
+    )
+    return node
+
+
+def begin(node: Any) -> None:
+    """Have generation 1 train until there is a standby."""
+    node.start()
+    node.order(1)
+    node.until("running", 1)
+    eventually(lambda: node.report()["standby"]["state"] in ("ready", "off"))
+    assert node.report()["standby"] == {"state": "ready", "reason": None}
+
+
+def begin_again(node: Any) -> dict[str, Any]:
+    """Kill a rank, and return the report of generation 2 once its ranks run."""
+    os.kill(node.report()["processes"][-1]["pid"], signal.SIGKILL)
+    node.until("failed", 1)
+    node.order(2)
+    node.until("running", 2)
+    eventually(
+        lambda: all(process["state"] in ("running", "exited", "failed") for process in node.report()["processes"])
+    )
+    report: dict[str, Any] = eventually(lambda: node.report()["start"] and node.report())
+    return report
+
+
+def test_a_rank_that_has_imported_before_does_not_import_again(standby: Any) -> None:
+    begin(standby)
+    assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
+    report = begin_again(standby)
+    assert report["start"] == {"standby": True, "cold_because": None}
+    eventually(lambda: "training" in standby.log("workerlog.1", 2))
+    assert standby.log("workerlog.1", 2) == "framework imported in generation 1\ntraining framework 2\n"
+
+
+def seen(node: Any, generation: int) -> dict[str, Any]:
+    """Return what the probe has printed."""
+    text: str = eventually(lambda: "}\n" in (log := node.log("workerlog.0", generation)) and log)
+    found: dict[str, Any] = json.loads(text[text.index("{") : text.index("}\n") + 1])
+    for variables in (found["variables"], found["variables of C"]):
+        for name in CHANGING & {*variables}:
+            variables[name] = "another in each generation"
+    return found
+
+
+@pytest.mark.every_python
+def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) -> None:
+    standby.launch["command"][2:] = [str(SEEN), "--rate", "0.1", ""]
+    standby.launch["start"][3] = "1"
+    standby.launch["nproc"] = 1
+    standby.launch["env"] += [["PYTHONHASHSEED", "7"], ["PYTHONWARNINGS", "ignore::ImportWarning"], ["EMPTY", ""]]
+    begin(standby)
+    assert begin_again(standby)["start"] == {"standby": True, "cold_because": None}
+    cold, warm = seen(standby, 1), seen(standby, 2)
+    finders = warm.pop("finders before")
+    assert finders == ["Preloaded", *cold.pop("finders before")]
+    assert {name: (cold[name], warm[name]) for name in cold if cold[name] != warm[name]} == {}
+    eventually(lambda: "at exit" in standby.log("workerlog.0", 2))
+    words = standby.log("workerlog.0", 2).partition("Traceback")[2]
+    assert words.startswith(f' (most recent call last):\n  File "{SEEN}", line ')
+    assert words.count("  File ") == 1
+    assert words.endswith("LookupError: the last words\nat exit\n")
+
+
+def waiting(node: Any) -> dict[str, int]:
+    """Return the processes that wait: the framework's launcher, guards and ranks, by what they are."""
+    found: dict[str, int] = {}
+    for pid in node.living():
+        variables = Path(f"/proc/{pid}/environ").read_bytes()
+        line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"JOBCTL_STANDBY=" in variables:
+            kind = "launcher" if b"parked-launcher" in line else "guard" if b"parked" in line else "rank"
+            found[kind] = pid
+    return found
+
+
+@pytest.mark.parametrize("victim", ["launcher", "guard", "rank"])
+def test_whatever_of_it_is_killed_the_job_trains_on_and_starts_cold(standby: Any, victim: str) -> None:
+    begin(standby)
+    ranks = [process["pid"] for process in standby.report()["processes"]]
+    os.kill(waiting(standby)[victim], signal.SIGKILL)
+    eventually(lambda: standby.report()["standby"]["state"] == "warming")
+    eventually(lambda: waiting(standby) == {})
+    assert [process["pid"] for process in standby.report()["processes"]] == ranks
+    assert begin_again(standby)["start"] == {"standby": False, "cold_because": "standby was not ready"}
+
+
+def test_nothing_waits_when_the_launcher_and_its_guard_are_killed(standby: Any) -> None:
+    begin(standby)
+    launcher = standby.started[-1].pid
+    kill_together([launcher, *children(launcher)])
+    standby.gone()
+
+
+@pytest.mark.parametrize("command", ["stop", "finish"])
+def test_nothing_waits_for_a_job_that_is_over(standby: Any, command: str) -> None:
+    begin(standby)
+    standby.order(1, command)
+    standby.until("stopped")
+    eventually(lambda: waiting(standby) == {})
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -1,0 +1,204 @@
+"""One rank that waits, without a launcher: what keeps it from waiting or from going on, and what its script then finds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher.standby_guard import CannotWait, ParkedRank, write_hook
+from jobctl.jobspec.render.launcher import launcher
+
+Park = Callable[..., ParkedRank]
+
+
+class Place:
+    """A folder with packages, a script, and what is needed to park it."""
+
+    def __init__(self, root: Path, python: str, hook: Path) -> None:
+        self.root, self.python, self.hook = root, python, hook
+        self.packages = root / "site-packages"
+        self.packages.mkdir()
+        self.environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(self.packages), "PLACE": "1"}
+        self.install("framework", "")
+
+    def install(self, name: str, text: str) -> None:
+        """Install a module."""
+        (self.packages / f"{name}.py").write_text(text)
+
+    def park(self, script: str = "", *imports: list[str]) -> ParkedRank:
+        """Return a rank of a script that waits."""
+        path = self.root / "train.py"
+        path.write_text(script)
+        self.argv = [self.python, "-u", str(path)]
+        task = {"hook": str(self.hook), "imports": imports or [["framework"]]}
+        rank = ParkedRank(task, [*self.argv], dict(self.environ))
+        rank.warm()
+        return rank
+
+    def run(self, rank: ParkedRank, **changes: str) -> tuple[str, int]:
+        """Have a rank go on; return what it prints, and its exit code."""
+        cold = str(self.root / "0.cold")
+        assert rank.take(self.argv, {**self.environ, **changes}, cold) is None
+        with open(rank.reading) as pipe:
+            said = pipe.read()
+        return said, rank.child.wait()
+
+
+@pytest.fixture(scope="session")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hook, which is compiled once."""
+    folder = tmp_path_factory.mktemp("hook")
+    (folder / "launcher.py").write_bytes(launcher())
+    write_hook(str(folder / "hook"), str(folder / "launcher.py"))
+    return folder / "hook"
+
+
+@pytest.fixture
+def place(tmp_path: Path, python: str, hook: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.chdir(tmp_path)
+    return Place(tmp_path, python, hook)
+
+
+@pytest.mark.every_python
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "an import has started the thread "),
+        ("import socket\nkept = socket.socket()", "an import has opened a socket"),
+        ("import sys\nsys.path.append('/elsewhere')", "importing framework changes sys.path"),
+        ("import nothing_of_the_kind", "importing framework fails: ModuleNotFoundError: No module named 'nothing_of_the_kind'"),
+        ("import sys\nsys.exit('not here')", "importing framework fails: SystemExit: not here"),
+        ("import os\nos._exit(3)", "a rank that imports has ended"),
+        ("import os\nos.write(2, b'out of luck\\n')\nos._exit(3)", "a rank that imports has ended: out of luck"),
+    ],
+)  # fmt: skip
+def test_what_leaves_something_behind_does_not_wait(place: Place, text: str, why: str) -> None:
+    place.install("framework", text)
+    with pytest.raises(CannotWait) as caught:
+        place.park("print('it runs')")
+    assert str(caught.value).startswith(why)
+
+
+def test_the_jobs_own_code_is_not_imported_beforehand(place: Place) -> None:
+    (place.root / "framework.py").write_text("")
+    with pytest.raises(CannotWait, match=r"an import loads .*/framework.py, which is the job's own code"):
+        place.park()
+
+
+def test_an_interpreter_that_runs_no_sitecustomize_is_not_started_with_the_script(place: Place) -> None:
+    wrapper = place.root / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec {place.python} -E "$@"\n')
+    wrapper.chmod(0o755)
+    place.python = str(wrapper)
+    with pytest.raises(CannotWait, match="does not run sitecustomize first"):
+        place.park("open('it-ran', 'w')")
+    assert not (place.root / "it-ran").exists()
+
+
+def test_a_script_that_ran_in_place_of_the_hook_could_write_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should the hook ever be missed although the probe has run it."""
+    monkeypatch.setattr(ParkedRank, "probe", lambda self, environ: None)
+    place.hook = place.root
+    with pytest.raises(CannotWait, match="File too large"):
+        place.park("with open('it-ran', 'w') as file:\n    file.write('1')")
+    assert (place.root / "it-ran").read_text() == ""
+
+
+def test_a_hook_that_breaks_does_not_run_the_script(place: Place) -> None:
+    place.hook = place.root / "hook"
+    (place.root / "broken.py").write_text("def park():\n    raise RuntimeError('broken')\n")
+    write_hook(str(place.hook), str(place.root / "broken.py"))
+    with pytest.raises(CannotWait, match="a rank that imports has ended: standby: RuntimeError"):
+        place.park("open('it-ran', 'w')")
+    assert not (place.root / "it-ran").exists()
+
+
+@pytest.mark.every_python
+def test_a_sitecustomize_of_ones_own_is_run(place: Place) -> None:
+    place.install("sitecustomize", "import sys\nsys.customized = True")
+    said = place.run(place.park("import sys\nprint(sys.customized, sys.modules['sitecustomize'].__file__)"))
+    assert said == (f"True {place.packages}/sitecustomize.py\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda place, rank: place.environ.update(PLACE="2"), "the variable PLACE has changed"),
+        (lambda place, rank: place.argv.append("--more"), "the command has changed"),
+        (lambda place, rank: (rank.child.kill(), rank.child.wait()), "a rank that waits has ended"),
+        (lambda place, rank: place.install("framework", "newer"), "what is installed has changed"),
+        (lambda place, rank: place.install("another", ""), "what is installed has changed"),
+    ],
+)
+def test_what_does_not_fit_any_more_is_not_used(place: Place, change: Any, why: str) -> None:
+    rank = place.park("open('it-ran', 'w')")
+    change(place, rank)
+    assert (rank.take(place.argv, place.environ, "cold") or "").startswith(why)
+    assert rank.child.poll() is not None
+    assert not (place.root / "it-ran").exists()
+
+
+def test_what_differs_between_generations_is_given(place: Place) -> None:
+    script = "import os, framework\nprint(os.environ['RANK'], list(os.environ)[-1], framework.__name__)"
+    assert place.run(place.park(script), RANK="3", JOBCTL_GENERATION="2") == ("3 JOBCTL_GENERATION framework\n", 0)
+
+
+@pytest.mark.every_python
+def test_a_script_that_changes_a_variable_first_starts_again_cold(place: Place) -> None:
+    """It would have changed what the import does, so it must: OMP_NUM_THREADS is read by libraries as they are loaded."""
+    place.install("framework", "import os\nthreads = os.environ.get('OMP_NUM_THREADS')")
+    script = (
+        "import os\nprint('begins')\nos.environ['OMP_NUM_THREADS'] = '3'\nimport framework\nprint(framework.threads)"
+    )
+    assert place.run(place.park(script)) == ("begins\nbegins\n3\n", 0)
+    why = "the script changes OMP_NUM_THREADS before it imports framework; set it in `env`"
+    assert (place.root / "0.cold").read_text() == why
+
+
+def test_a_script_that_imports_from_another_place_starts_again_cold(place: Place) -> None:
+    (place.root / "mine").mkdir()
+    (place.root / "mine" / "framework.py").write_text("mine = True")
+    script = f"import sys\nsys.path.insert(0, {str(place.root / 'mine')!r})\nimport framework\nprint(framework.mine)"
+    assert place.run(place.park(script)) == ("True\n", 0)
+    assert (place.root / "0.cold").read_text() == "the script has framework imported from another place"
+
+
+LATER = "import os, framework\nos.environ[{!r}] = '3'\nimport later\nprint(later.level)"
+
+
+def test_what_a_later_import_would_have_read_ends_the_rank(place: Place) -> None:
+    """The framework is in use by then: starting at the first line again could leave the others waiting."""
+    place.install("later", "import os\nlevel = os.environ.get('LEVEL')")
+    said, code = place.run(place.park(LATER.format("LEVEL"), ["framework"], ["later"]))
+    assert code == 1
+    assert said.startswith("standby: the script changes LEVEL before it imports later; set it in `env`; ")
+    assert "LEVEL" in (place.root / "0.cold").read_text()
+
+
+def test_what_a_later_import_has_not_read_may_change(place: Place) -> None:
+    place.install("later", "import os\nlevel = os.environ.get('LEVEL')")
+    assert place.run(place.park(LATER.format("OTHER"), ["framework"], ["later"])) == ("None\n", 0)
+
+
+def test_what_an_import_changes_is_changed_by_the_scripts_import(place: Place) -> None:
+    place.install("framework", "import os\nos.environ['MADE'] = 'here'\nos.environ.pop('PLACE')")
+    script = (
+        "import os\nprint('MADE' in os.environ)\nimport framework\nprint(os.environ['MADE'], 'PLACE' in os.environ)"
+    )
+    assert place.run(place.park(script)) == ("False\nhere False\n", 0)
+
+
+@pytest.mark.every_python
+def test_each_package_is_given_back_by_its_own_import(place: Place) -> None:
+    (place.packages / "parts").mkdir()
+    (place.packages / "parts" / "__init__.py").write_text("")
+    (place.packages / "parts" / "inner.py").write_text("import sys\nsys.stderr.write('inner\\n')")
+    place.install("framework", "import parts.inner")
+    script = "import sys\nfrom parts.inner import sys as s\nprint('framework' in sys.modules, 'parts' in sys.modules)\nimport framework"
+    assert place.run(place.park(script)) == ("inner\nFalse True\n", 0)
