@@ -67,6 +67,7 @@ def test_status_has_the_keys_of_all_targets(jobctl: Any, world: World) -> None:
         "container": "resnet-0-abcde",
         "progress": None,
         "reason": None,
+        "standby": {"state": "off", "reason": "no launcher has told"},
         "processes": [],
     }
     assert state == {

@@ -87,6 +87,7 @@ def test_it_goes_on_without_a_supervisor(jobs: Any, eventually: Callable[..., An
         "started_at": None,
         "progress": None,
         "reason": None,
+        "standby": {"state": "off", "reason": "a service has none"},
         "processes": [],
     }
     assert "etcd-0  etcd" in jobs.ok("status")
