@@ -167,3 +167,23 @@ def test_a_host_without_the_job_is_idle_and_no_trouble(tmp_path: Path) -> None:
     made.close()
     assert (seen["h0"].there, dict(problems)) == (False, {})
     assert isinstance(seen["h0"], HostState)
+
+
+def test_who_stops_following_waits_until_the_host_has_let_go(
+    host_job: HostJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise an `up` at that moment takes the lock for that of a supervisor, and leaves none behind."""
+    released = []
+
+    def slowly(self: HostFollowed) -> None:
+        self.met.set()
+        self._over.wait()
+        time.sleep(0.2)
+        released.append(self.name)
+
+    monkeypatch.setattr(HostFollowed, "_hear_engine", lambda self: None)
+    monkeypatch.setattr(HostFollowed, "_follow_until_over", slowly)
+    made = following(host_job)
+    made.start()
+    made.close()
+    assert released == ["h0"]

@@ -35,6 +35,7 @@ CUT = 12.0  # seconds without a tick after which a connection is given up, and m
 FIRST, LONGEST = 0.5, 5.0  # seconds between two attempts to connect
 READERS = 8  # hosts that are read at the same time
 STILL = 2.0  # seconds for which a look counts that has found no launcher, while it matters
+RELEASE = 1.0  # seconds that hosts have to release the lock of a supervisor that ends
 AGAIN = 60.0  # seconds after which a host is read again although it tells of no change
 NOTHING = HostState((), Control(), {})
 
@@ -90,9 +91,12 @@ class Following:
         return next(one for one in self.hosts if one.name == host).look()
 
     def close(self) -> None:
-        """Let go of all hosts; what supervises next can follow them at once."""
+        """Let go of all hosts. The next supervisor can follow them at once: those that answer have released the lock."""
         for host in self.hosts:
             host.end()
+        deadline = time.monotonic() + RELEASE
+        for host in self.hosts:
+            host.let_go(max(0.0, deadline - time.monotonic()))
 
 
 class HostFollowed:
@@ -105,6 +109,7 @@ class HostFollowed:
         self.taken: Locked | None = None
         self._problem: DeployError | None = None
         self._over = threading.Event()
+        self._left = threading.Event()  # nothing comes from it any more
         self._channel: Any = None
         self._versions: dict[int, str | None] = {}  # of the launchers' reports
         self.looked = 0.0  # when the look began that found what is `seen`
@@ -120,9 +125,17 @@ class HostFollowed:
             threading.Thread(target=task, daemon=True, name=f"follow {self.name}").start()
 
     def end(self) -> None:
-        """Stop."""
+        """Stop: the host's script ends with its input, and releases the lock."""
         self._over.set()
         self._stale.set()
+        channel = self._channel
+        if channel is not None:
+            with contextlib.suppress(OSError, EOFError):
+                channel.shutdown(socket.SHUT_WR)
+
+    def let_go(self, seconds: float) -> None:
+        """Wait until the host's script has ended, for `seconds` at most, and close the channel."""
+        self._left.wait(seconds)
         channel = self._channel
         if channel is not None:
             with contextlib.suppress(OSError, EOFError):
@@ -140,6 +153,12 @@ class HostFollowed:
     # The channel.
 
     def _follow(self) -> None:
+        try:
+            self._follow_until_over()
+        finally:
+            self._left.set()
+
+    def _follow_until_over(self) -> None:
         pause = FIRST
         while not self._over.is_set():
             try:
