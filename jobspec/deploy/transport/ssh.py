@@ -300,7 +300,8 @@ def _run_on(channel: paramiko.Channel, argv: Sequence[str], timeout: float = CON
 
     def give_up() -> None:
         late.set()
-        channel.close()
+        with contextlib.suppress(OSError, EOFError):  # its connection may be over
+            channel.close()
 
     timer = threading.Timer(timeout, give_up)
     timer.daemon = True
