@@ -22,7 +22,7 @@ class Succeed:
 class World:
     """What a supervisor knows beyond what it observes.
 
-    `cleared` are nodes that cannot run any more although nobody can look (see vitals.py), `too_few`: half of the nodes
+    `cleared` are nodes that cannot run any more although nobody can look (see liveness.py), `too_few`: half of the nodes
     are not heard, so that nobody can tell which side is cut off. `free_hosts` are hosts with room for a node, in the order in
     which they are taken, and `planned` on which host each node is to be. `least` is how many nodes the job needs, `waited` how long (seconds) it has
     waited for hosts, `settled` whether all hosts that answer have done so for a while, `unfit` are hosts that could not take a node: the last in `free_hosts`, or left alone,

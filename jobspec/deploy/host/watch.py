@@ -1,7 +1,7 @@
 """Following a job on its hosts: what happens there is sent as it happens, and nothing is asked twice.
 
 On one held channel per host come a tick of the host's own every second and those of its launchers, which are answered
-(see vitals.py); its engine sends events. What is said to have changed is then read, on that host only.
+(see model/liveness.py); its engine sends events. What is said to have changed is then read, on that host only.
 """
 
 from __future__ import annotations
