@@ -301,12 +301,13 @@ class Record:
     def __init__(self, path: str, local: str, rank: str) -> None:
         self.path = path
         self.cold = path[: -len("json")] + "cold"  # what a process writes that goes on cold although it had waited
-        pid = os.getpid()
+        pid, before = os.getpid(), read_json(path) or {}
         self.fields: Json = {
             "local_rank": int(local),
             "guard_pid": pid,
             "guard_ticks": start_ticks(pid),
-            "starts": int((read_json(path) or {}).get("starts", 0)) + 1,
+            "starts": int(before.get("starts", 0)) + 1,
+            "guard_before": ending_of(before) if before else None,
         }
         if rank.isdigit():
             self.fields["rank"] = int(rank)
@@ -327,3 +328,12 @@ class Record:
             finished_at=time.time(),
         )
         write_json(self.path, self.fields)
+
+
+def ending_of(record: Json) -> Json:
+    """Return how a process ended that was started again: its rank, exit code, and when (seconds since the epoch).
+
+    A record that still says `running` is of a process whose guard was killed with it.
+    """
+    code = 137 if record.get("exit_code") is None else record["exit_code"]
+    return {"rank": record.get("rank"), "exit_code": code, "finished_at": record.get("finished_at") or time.time()}

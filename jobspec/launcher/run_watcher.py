@@ -51,7 +51,7 @@ class RunWatcher:
         if run.verdict.succeeded():
             return self.succeed(run)
         if run.restarts() > self.launcher.report["again"]:
-            self.launcher.say(again=run.restarts(), because=run.verdict.because)
+            self.launcher.say(again=run.restarts(), because=run.verdict.restart_reason())
         standby = self.launcher.standby
         standby.look(run, run.trains())
         told = {"reason": run.waits(), "standby": standby.state(), "start": run.start_way()}

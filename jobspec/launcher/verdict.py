@@ -26,7 +26,6 @@ class Verdict:
 
     def __init__(self, run: Run, own_lines: int) -> None:
         self.run, self.own_lines = run, own_lines
-        self.because: Optional[str] = None  # why the framework's launcher has started processes again
         self.lookout = Lookout(os.path.join(run.folders.logs, "launch.log"), own_lines, run.launch)
 
     def may_start_again(self, failure: Failure) -> bool:
@@ -59,7 +58,6 @@ class Verdict:
         failed = [p for p in self.run.processes if p["exit_code"] not in (None, 0)]
         first = self.process_failure(min(failed, key=lambda p: p["finished_at"] or 0.0)) if failed else None
         if first is not None and self.run.launch.get("regroups"):
-            self.because = self.reason(first)
             codes = [self.run.ended[child][0] for child in self.run.children if child in self.run.ended]
             return first if any(codes) else self.lost()
         if first is not None:
@@ -70,6 +68,20 @@ class Verdict:
         if self.run.hang.hangs(time.monotonic()):
             return Failure("hang", None, None, None, None, time.time())
         return self.lost()
+
+    def restart_reason(self) -> str:
+        """Say why the framework's launcher has started processes again: what failed first, the last time that it did.
+
+        The guards of the new processes know how the ones before ended. The time between may be too short to see it.
+        """
+        newest = max((int(p.get("starts", 1)) for p in self.run.processes), default=1)
+        endings = [p.get("guard_before") for p in self.run.processes if p.get("starts") == newest]
+        failed = [ending for ending in endings if ending and ending["exit_code"]]
+        if not failed:
+            return "the framework's launcher ended its processes"
+        first = min(failed, key=lambda ending: ending["finished_at"])
+        kind = "signal" if signal_of(first["exit_code"]) else "exit"
+        return self.reason(Failure(kind, first["rank"], None, first["exit_code"], None, first["finished_at"]))
 
     def lost(self) -> Optional[Failure]:
         """Return that the framework's launcher cannot go on although it lives, None while it can."""

@@ -199,8 +199,16 @@ def endings(run: Run) -> tuple[tuple[Ending, float | None], ...]:
         if begins is not None and over:
             found[-1] = (found[-1][0], begins.at)
         elif event.kind in _ENDINGS and not over:  # a job that has ended stays so when it is taken down
-            found.append((Ending(event.kind, event.message, event.at), None))
+            found.append((_ending(event), None))
     return tuple(found)
+
+
+def _ending(event: Event) -> Ending:
+    """Return the end that an event tells of; `down` says how the job had ended if nobody had written it before."""
+    phase = event.text("phase") if event.kind == "down" else None
+    if phase not in _ENDINGS:
+        return Ending(event.kind, event.message, event.at)
+    return Ending(phase, event.text("reason") or "", event.at)
 
 
 @dataclass(frozen=True, slots=True)

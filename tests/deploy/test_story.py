@@ -135,6 +135,7 @@ def test_the_next_failure_takes_over_what_was_not_made_up_for() -> None:
         ((), None, 4.0, "not yet", "unknown"),
         ((line(166.0, "stopped", "job stopped by the user"),), None, 6.0, "ended", "stopped"),
         ((line(166.0, "down", "job taken down"),), None, 6.0, "ended", "down"),
+        ((line(166.0, "down", "job taken down", phase="failed", reason="x"),), None, 6.0, "ended", "failed"),
         ((line(166.0, "failed", "job failed: too long"),), None, 6.0, "ended", "failed"),
         ((line(166.0, "stopped", ""), asked(1166.0, 3, "the job was stopped")), 1170.0, 10.0, "not yet", "running"),
     ],

@@ -92,3 +92,11 @@ def test_the_story_of_a_job_that_recovered(recovered: Any) -> None:
         json.loads(line)["event"] for line in (recovered.state / "jobs/counter/events.jsonl").read_text().splitlines()
     ]
     assert kinds[0] == "up"
+
+
+def test_a_job_that_ended_with_nobody_watching_is_told_by_its_end(jobs: Any) -> None:
+    jobs.set(STEPS="3")
+    jobs.ok("up", "--no-supervise")
+    jobs.ok("wait", "--timeout", "60s")
+    jobs.ok("down")
+    assert "counter-report.html: succeeded, " in jobs.run("report", "counter").stderr

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
     from jobctl.jobspec.operations.reporter import Reporter
 
@@ -31,7 +33,8 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
     from jobctl.jobspec.deploy.store import events
 
     directory, grace = handle.job, grace_of(handle, request.grace)
-    if not _anything(handle, request) and not _comes_up(handle, request):
+    observed = _observed(handle, request)
+    if not _anything(handle, observed) and not _comes_up(handle, request):
         directory.forget()
         return TakenDown(handle.where(), anything=False)
     with locked(handle, "down", request.break_lock):
@@ -40,17 +43,29 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
             logs, failed = handle.take_down(grace)
         if not failed:
             directory.forget()
-        events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failed))
+        ending = _ending(handle, observed)
+        events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failed), **ending)
     directory.lock.unlink(missing_ok=True)
     return TakenDown(handle.where(), logs=logs, failed=failed)
 
 
-def _anything(handle: Handle, request: JobRequest) -> bool:
-    """Say whether anything of the job is anywhere, as far as hosts answer."""
+def _observed(handle: Handle, request: JobRequest) -> Observed:
+    """Observe the job, which must not be somebody else's."""
     observed = handle.observe()
     refuse_owner(handle, observed, request.take_over)
+    return observed
+
+
+def _anything(handle: Handle, observed: Observed) -> bool:
+    """Say whether anything of the job is anywhere, as far as hosts answer."""
     seen = observed.nodes or observed.strays or observed.control.generation or observed.supervised
     return bool(seen or observed.unreachable or handle.job.about() is not None or handle.has_files())
+
+
+def _ending(handle: Handle, observed: Observed) -> dict[str, str | None]:
+    """Return how the job had ended before it was taken down: its supervisor may not have got round to writing it."""
+    state = state_of(handle, observed)
+    return {"phase": state.phase, "reason": state.reason} if state.phase in ("succeeded", "failed") else {}
 
 
 def _comes_up(handle: Handle, request: JobRequest) -> bool:
@@ -64,6 +79,6 @@ def _comes_up(handle: Handle, request: JobRequest) -> bool:
         break_lock(job.lock)
     try:
         with hold(job.lock, "down"):
-            return _anything(handle, request)
+            return _anything(handle, _observed(handle, request))
     except Locked as taken:
         raise locked_by(handle, taken) from taken
