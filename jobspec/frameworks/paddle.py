@@ -23,6 +23,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
+from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import INSTEAD
 from jobctl.jobspec.plan.recovery import Rule
@@ -63,68 +64,6 @@ _STALL = (r"Waiting peer start", r"Run Pod", 40.0)
 
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
-RULES = (
-    # Its launcher ends with the first question that etcd does not answer, as while a new leader is elected.
-    Rule(r"^(etcd3\.exceptions|grpc\._channel)\._?\w+(Error|TimedOut|Rendezvous)\b", None, "restart"),
-    Rule(r"No module named 'etcd3'", None, "fail", "Paddle speaks to etcd through it: `setup: pip install etcd3`"),
-    Rule(
-        # By what is missed first, in the modes async, and sync and geo.
-        r"(cannot import name|has no attribute) '(CommContext|DistFleetWrapper)'"
-        r'|Operator "(listen_and_serv|send\w*|fetch_barrier)" has not been registered',
-        None,
-        "fail",
-        "this Paddle was built without parameter servers: take an image with 3.0.0 or earlier, or one built WITH_PSCORE=ON",
-    ),
-    Rule(
-        r"paddle::operators::SendBarrierOp::RunImpl",
-        None,
-        "fail",
-        "trainers of Paddle 3.0.0 crash so with `a_sync = False`: say `strategy.a_sync = True` in the script",
-    ),
-)
-
-
-_ETCD3 = Need(
-    "etcd-client-missing",
-    """import importlib.util, sys
-if importlib.util.find_spec("etcd3") is None: sys.exit("there is no `etcd3`, through which Paddle speaks to etcd")""",
-    "`setup: pip install etcd3`",
-)
-_SERVERS = Need(
-    "ps-core-missing",
-    """import os, sys
-os.environ["FLAGS_enable_pir_api"] = "0"
-import paddle
-core = getattr(paddle, "base", None) or paddle.fluid
-if not {"DistFleetWrapper", "CommContext"} & {*dir(core.core)}: sys.exit("Paddle %s was built without parameter servers" % paddle.__version__)""",
-    "take Paddle 3.0.0 or earlier, or one built WITH_PSCORE=ON",
-)
-# The communicator that its barrier needs is made in mode geo only (SendBarrierOp).
-_SYNC_CRASH = Need(
-    "sync-crash",
-    """import sys, paddle
-if paddle.__version__.split(".")[:2] == ["3", "0"]: sys.exit("trainers of Paddle %s with `a_sync = False` end in a segmentation fault" % paddle.__version__)""",
-    "say `strategy.a_sync = True` in the script; `ps.sync` only says that trainers start again together",
-    warns=True,
-)
-# With 2 servers wait for trainers in fleet.init, so all have to start at the same time; since 3.0 trainers do not wait
-# for servers that listen (`wait_server_ready` does nothing), and send to ports where nobody is yet.
-_GLOO_RACE = Need(
-    "gloo-race",
-    """import sys, paddle
-if int(paddle.__version__.split(".")[0] or 3) >= 3: sys.exit("with `ps.gloo: 2`, trainers of Paddle %s do not wait for servers" % paddle.__version__)""",
-    "leave `gloo` out, or take `gloo: 1`",
-)
-_RUN_CHECK = Need(
-    "framework-broken",
-    """import paddle
-try: run_check = paddle.utils.run_check
-except AttributeError: from paddle.fluid.install_check import run_check
-run_check()""",
-    "`paddle.utils.run_check()` fails: does Paddle fit the devices and their driver?",
-    deep=True,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Paddle:
@@ -160,7 +99,7 @@ class Paddle:
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
-        """Return what a pod runs: in mode `ps` the script, else the launcher, which reads its place from variables."""
+        """Return what a pod runs: in mode `ps` the script, otherwise the launcher, which reads its place from variables."""
         # Nothing is scrubbed there, so the user's own variables arrive as they are.
         if spec.ps is not None:
             return Start(_together(spec, spec.ps, seat), _old_programs(spec), _INTERFACE_ENV, "workerlog")
@@ -185,15 +124,7 @@ class Paddle:
 
     def needs(self, spec: Spec) -> tuple[Need, ...]:
         """Return its etcd client, parameter servers, and its own test of an installation."""
-        brings_etcd3 = any("etcd3" in command for command in spec.setup)
-        return (
-            *((_ETCD3,) if spec.etcd and spec.ps is None and not _is_old(spec) and not brings_etcd3 else ()),
-            # In those of Paddle 1 it has another name, and is always there.
-            *((_SERVERS,) if spec.ps is not None and not _is_old(spec) else ()),
-            *((_GLOO_RACE,) if spec.ps is not None and spec.ps.gloo == 2 else ()),
-            *((_SYNC_CRASH,) if spec.ps is not None and spec.ps.sync and not _is_old(spec) else ()),
-            _RUN_CHECK,
-        )
+        return installed(spec, _is_old(spec))
 
 
 def _is_old(spec: Spec) -> bool:
@@ -438,7 +369,7 @@ sys.exit(0 if over.is_set() else 128 - code if code < 0 else code)
 
 
 def _together(spec: Spec, ps: Ps, seat: Seat) -> tuple[Value, ...]:
-    """Return what starts a server or trainer below paddle-operator, and sees to it that all begin and end together."""
+    """Return what starts a server or trainer below paddle-operator, and makes all begin and end together."""
     # With `gloo: 2` servers wait for trainers, and trainers of the versions that know it for servers.
     patience = "" if ps.gloo == 2 else f"{spec.rendezvous.timeout:g}"
     return (seat.python, "-c", _TOGETHER, patience)

@@ -11,7 +11,7 @@ from yaml import ScalarNode
 from jobctl.jobspec.importers.draft import Found, HostLine
 from jobctl.jobspec.importers.values import span
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
-from jobctl.jobspec.spec.source import Loader
+from jobctl.jobspec.spec.yaml_reader import Loader
 
 # The keys in the order in which people read them; a blank line between groups.
 _GROUPS = (
@@ -75,7 +75,7 @@ def _entry(key: str, value: Any, remark: str | None) -> Iterator[str]:
 
 
 def _lines(key: str, value: Any, indent: str) -> Iterator[str]:
-    """Yield `key: value`, on one line where that is short, else in block style."""
+    """Yield `key: value`, on one line where that is short, otherwise in block style."""
     head = f"{indent}{scalar(key)}:"
     flow = _flow(value)
     block = isinstance(value, Mapping | tuple) and value

@@ -13,8 +13,9 @@ from jobctl.jobspec.spec.names import is_name
 from jobctl.jobspec.spec.overrides import apply_override
 from jobctl.jobspec.spec.partial import draft
 from jobctl.jobspec.spec.problems import validate
-from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, parse, read_text
+from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
 from jobctl.jobspec.spec.variables import dot_env, fill_in, pass_through, read_env_file
+from jobctl.jobspec.spec.yaml_reader import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def load_spec(path: Path, *, environ: Mapping[str, str], overrides: Sequence[str
 
 
 def load_text(path: Path, text: str | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()) -> Loaded:
-    """Load a spec from `text` as if it stood in `path` (None: from the file itself)."""
+    """Load a spec from `text` as if it were in `path` (None: from the file itself)."""
     directory = Path(os.path.abspath(path)).parent
     file = str(path)
     given = text or ""
@@ -136,7 +137,7 @@ def read_name(path: Path) -> Named:
 
 
 def literal_name(path: Path) -> str | None:
-    """Return the name that stands in the spec itself, None where a variable gives it, or nobody can read it."""
+    """Return the name that the spec itself gives, None where a variable gives it, or nobody can read it."""
     try:
         return _literal(_mapping(parse(read_text(path, str(path)), str(path))[0], str(path)))
     except BadSource:

@@ -28,9 +28,7 @@ LARGE = {
         46,
         "one pass over what all hosts say, in the order of what counts more",
     ),
-    "jobspec/frameworks/paddle.py": (447, "all knowledge of one framework is in one file"),
     "jobspec/launcher/agent.py Launcher": (315, "the loop of the launcher; it is divided together with its messages"),
-    "jobspec/spec/source.py": (411, "the reader of YAML; its parts share the places of nodes"),
 }
 MANY_PARAMETERS = {
     "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),
