@@ -23,7 +23,7 @@ said = _Said()
 
 
 def begin() -> None:
-    """Begin a command: nothing was said by it yet."""
+    """Begin a command: it has printed nothing yet."""
     said.out, said.error = False, None
 
 
@@ -41,7 +41,7 @@ def out_bytes(data: bytes) -> None:
 def out_log(head: str, line: bytes) -> None:
     """Print a line that a training process has printed, which need not be text.
 
-    Byte for byte, but for what a terminal would obey: there colours alone are left, and bytes that are no text are shown.
+    Byte for byte, except control sequences: on a terminal only colours are left, and bytes that are no text are shown.
     """
     if sys.stdout.isatty():
         keep = _COLOUR if colourful(sys.stdout) else None
@@ -61,7 +61,7 @@ _COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 
 
 def plain(text: str, keep: re.Pattern[str] | None = None) -> str:
-    """Return what others wrote without anything that a terminal obeys, but for what matches `keep`."""
+    """Return what others wrote without anything that a terminal obeys, except what matches `keep`."""
     return _CONTROL.sub(lambda found: found[0] if keep and keep.fullmatch(found[0]) else "", text)
 
 
@@ -72,7 +72,7 @@ def out_json(value: object) -> None:
 
 
 def out_json_line(value: object) -> None:
-    """Print one line of JSON Lines, and see to it that a reader gets it now."""
+    """Print one line of JSON Lines, and make sure that a reader gets it now."""
     _out_json(json.dumps(value, ensure_ascii=not _is_utf_8(sys.stdout)))
     sys.stdout.flush()
 

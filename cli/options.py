@@ -76,7 +76,7 @@ Node = Annotated[
     Optional[str],  # noqa: UP045
     typer.Option("--node", metavar="N", help="One node, by its number.", show_default=False),
 ]
-BreakLock = Annotated[bool, typer.Option("--break-lock", help="Take the lock from whoever holds it.")]
+BreakLock = Annotated[bool, typer.Option("--break-lock", help="Take the lock from its holder.")]
 SshConfig = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option(

@@ -45,9 +45,8 @@ def import_(
 ) -> None:
     """Turn a launch command, a script or a manifest into a spec.
 
-    Of torchrun, paddle.distributed.launch, fleetrun, msrun and deepspeed, also inside of docker run, ssh and mpirun, and of
-    PaddleJob and PyTorchJob.
-    Nothing is run. What cannot be carried over is told in comments.
+    It reads torchrun, paddle.distributed.launch, fleetrun, msrun and deepspeed, also inside of docker run, ssh and mpirun,
+    and the manifests of PaddleJob and PyTorchJob. It runs nothing. Comments name the parts that it cannot carry over.
 
     Example: jobctl import -o job.yaml -- torchrun --nproc-per-node=8 train.py
     """

@@ -54,7 +54,7 @@ def _show_known(output: Format) -> None:
 
 
 def _known() -> Iterator[dict[str, Any]]:
-    """Yield the jobs that are up as data; one that cannot be seen hides no other, and is told."""
+    """Yield the jobs that are up as data; an error names a job that cannot be seen, and the others follow."""
     from jobctl.jobspec.operations.inspect.listing import known_jobs
     from jobctl.views.status import state_json
 

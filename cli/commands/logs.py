@@ -51,7 +51,9 @@ def logs(
         ),
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Show when each line was written.")] = False,
-    launcher: Annotated[bool, typer.Option("--launcher", help="Also what torchrun and the like printed.")] = False,
+    launcher: Annotated[
+        bool, typer.Option("--launcher", help="Also the output of torchrun and other launchers.")
+    ] = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
     context: ClusterContext = None,

@@ -33,7 +33,7 @@ def restart(
 ) -> None:
     """Begin a new generation with a fresh budget.
 
-    With --node that node's launcher is started anew too.
+    With --node that node's launcher is started again too.
 
     Example: jobctl restart my-job --node 1
     """

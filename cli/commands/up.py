@@ -38,7 +38,9 @@ def up(
     follow: Annotated[
         bool, typer.Option("--follow", help="Stream logs; exit with the job's result. Ctrl-C detaches.")
     ] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train anew, into a new checkpoint subdirectory.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Train from the start, into a new checkpoint subdirectory.")
+    ] = False,
     no_supervise: Annotated[bool, typer.Option("--no-supervise", help="Leave no supervisor behind.")] = False,
     skip_check: Annotated[bool, typer.Option("--skip-check", help="Skip the preflight of hosts.")] = False,
     recreate: Annotated[bool, typer.Option("--recreate", help="New containers for all nodes.")] = False,

@@ -83,7 +83,7 @@ def _tell(failed: OperationError, *, as_json: bool) -> None:
 
 
 def _as_failed(problem: Exception) -> OperationError | None:
-    """Return how a command ends that `problem` has ended, None for a bug that is to be seen."""
+    """Return how a command ends that `problem` has ended, None for a bug, which must show."""
     if isinstance(problem, MemoryError):
         hint = "`ulimit -v` says how much this shell gives to a command"
         return Failed("there is not enough memory for this command", 2, hint, kind="memory")

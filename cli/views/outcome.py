@@ -130,7 +130,7 @@ def _say_down(name: str, done: TakenDown) -> None:
     tell_failures(done.failed)
     console.error(
         f"job `{name}` is down, but not on {', '.join(sorted(done.failed))}{logs}",
-        f"`jobctl down {name}` again cleans up there once that is mended",
+        f"`jobctl down {name}` again cleans up there once that is fixed",
     )
 
 
@@ -154,7 +154,7 @@ def _say_partly(done: Applied) -> None:
     else:
         console.error(
             f"{count - failed} of {count} hosts are ready; training begins when {needed} are",
-            f"mend what is reported above, then `jobctl up {plan.job}` again: it does only what is missing",
+            f"fix what is reported above, then `jobctl up {plan.job}` again: it does only what is missing",
         )
 
 

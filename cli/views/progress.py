@@ -14,7 +14,7 @@ ALOUD = 5.0  # seconds for which the same is waited for until that is said where
 
 
 class Progress:
-    """A spinner with a count, shown only on a terminal and only while something is waited for."""
+    """A spinner with a count, shown only on a terminal and only while the command waits."""
 
     def __init__(self, *, quiet: bool, aloud: bool = False) -> None:
         self.live: Any = None
@@ -26,7 +26,7 @@ class Progress:
         return self
 
     def show(self, text: str, done: tuple[int, int] | None = None) -> None:
-        """Say what is waited for, and of how many nodes so many are `done`."""
+        """Say what the command waits for, and how many of the nodes are `done`."""
         if self.aloud:
             self._say_once(text)
         if not self.wanted:
@@ -43,7 +43,7 @@ class Progress:
         self.live.update(count + escape(console.plain(text)))
 
     def _say_once(self, text: str) -> None:
-        """Say what has been waited for for long."""
+        """Say what the command has waited for a long time for."""
         now = time.monotonic()
         if text != self.text:
             self.text, self.since = text, now

@@ -8,7 +8,7 @@ Open MPI nor Kubernetes, whose numbers are others.
 JAX cannot go on without one of its processes, so a failure restarts all of them, in a new generation at a new port.
 Those that are left fail in their next collective, or are aborted (SIGABRT) when the coordination service is gone.
 
-The preemption service takes SIGTERM for a notice, and the process goes on: whoever wants that sets the variable in
+The preemption service takes SIGTERM for a notice, and the process goes on: a user who wants that sets the variable in
 `env`.
 """
 
@@ -106,11 +106,11 @@ class Jax:
         raise NotImplementedError(operator)
 
     def visible(self, kind: str) -> tuple[str, ...]:
-        """None: JAX goes by the variables of the devices' own libraries."""
+        """None: JAX uses the variables of the devices' own libraries."""
         return ()
 
     def decides(self) -> frozenset[str]:
-        """What each process is told of its place."""
+        """The place of each process, as its variables say it."""
         return _DECIDED
 
     def instead(self) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ unless somebody asks for less (`node_timeout`). Workers without a scheduler kill
 MS_DISABLE_HEARTBEAT=1 is no way out: a worker then closes the connection whose first reply its other thread still reads, and
 one start in seven of two workers ended in SIGSEGV. MindSpore's own recovery needs the times that it has.
 
-MindSpore up to 2.5 can take a worker in again on GPUs (MS_ENABLE_RECOVERY, `recovery: native`): the cluster's state lies in files,
+MindSpore up to 2.5 can take a worker in again on GPUs (MS_ENABLE_RECOVERY, `recovery: native`): the cluster's state is in files,
 and a process of a known id is refused for 30 s (https://www.mindspore.cn/docs/en/r2.4.0/model_train/parallel/disaster_recover.html).
 
 msrun (`launcher: msrun`, mindspore/parallel/cluster of 2.10) starts workers, and a scheduler wherever the master's address is the
@@ -141,11 +141,11 @@ class MindSpore:
         raise NotImplementedError(operator)
 
     def visible(self, kind: str) -> tuple[str, ...]:
-        """None: MindSpore goes by the variables of the devices' own libraries."""
+        """None: MindSpore uses the variables of the devices' own libraries."""
         return ()
 
     def decides(self) -> frozenset[str]:
-        """Who a process is, and where it meets the others."""
+        """The identity of a process, and where it meets the others."""
         return frozenset(_DECIDED)
 
     def instead(self) -> Mapping[str, str]:

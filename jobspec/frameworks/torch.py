@@ -6,7 +6,7 @@ is a fresh torchrun with a fresh port: `--max-restarts=0`, N = members, ranks fr
 
 torchrun knows no roles. So in mode `ps` each process is started by itself, with what torch.distributed.rpc needs to meet:
 `init_rpc` waits for all of the world, so servers and trainers start together, and none can come back alone (without a
-`world_size` neither: whoever joins asks all that ever did). Trainers that speak to servers in another way can: `rejoin`.
+`world_size` neither: a process that joins asks all that ever did). Trainers that speak to servers in another way can: `rejoin`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Torch:
         return Start((*argv, *last), (), _INTERFACE_ENV, "workerlog")
 
     def visible(self, kind: str) -> tuple[str, ...]:
-        """None: PyTorch goes by the variables of the devices' own libraries."""
+        """None: PyTorch uses the variables of the devices' own libraries."""
         return ()
 
     def decides(self) -> frozenset[str]:

@@ -110,7 +110,7 @@ def _place_outside(draft: Draft, launch: StartCommand) -> None:
     folder = launch.folder
     if launch.remote or folder.startswith("~"):
         if folder != ".":
-            draft.check(f"the command runs in `{folder}`: that code has to lie beside this file")
+            draft.check(f"the command runs in `{folder}`: that code has to be beside this file")
         folder = "."
     draft.set("code", folder, "sent to every host; the script runs in it")
 
@@ -149,7 +149,7 @@ def finish(draft: Draft, seats: Seats, env: Mapping[str, str | None], launch: St
     if launch.logged:
         draft.drop("the file that output goes to", "logs are kept by jobctl: `jobctl logs`")
     if launch.maybe:
-        draft.check(f"line {launch.line}: the command stands in `{launch.maybe}`: it is taken as if it ran, once")
+        draft.check(f"line {launch.line}: the command is in `{launch.maybe}`: it is taken as if it ran, once")
     return found(draft, launch.notes)
 
 

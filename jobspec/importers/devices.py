@@ -120,7 +120,7 @@ _TAKEN = {
 def _ids(
     draft: Draft, seats: Seats, asked: tuple[int, ...] | None, seen: tuple[int, ...] | None
 ) -> tuple[int, ...] | None:
-    """Return which devices of the host: inside of a container with some of them they are numbered anew."""
+    """Return which devices of the host: inside of a container with some of them they are numbered from 0 again."""
     if seats.ids is not None:
         return tuple(asked[i] for i in seats.ids) if asked and max(seats.ids) < len(asked) else seats.ids
     ids = asked if asked is not None else seen

@@ -81,7 +81,7 @@ class Draft:
         self.set(path, (*(self.get(path) or ()), value))
 
     def get(self, path: str) -> Any:
-        """Return what stands at a dotted path, None if nothing does."""
+        """Return the value at a dotted path, None if there is none."""
         block: Any = self.fields
         for key in path.split("."):
             block = block.get(key) if isinstance(block, dict) else None

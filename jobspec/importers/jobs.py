@@ -272,7 +272,7 @@ def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
         if _installs(launch) and not launch.maybe and not looks_secret(launch.source):
             setup.append(literal(launch.source))
         elif launch.argv:
-            notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` (do it beforehand, or in `setup`)")
+            notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` (do it before `up`, or in `setup`)")
     fields = {**job.fields, "setup": tuple(setup)} if setup else job.fields
     asked = sorted(set(references(fields)))
     if asked:

@@ -16,7 +16,7 @@ LOOPBACK = re.compile(r"localhost|127(\.\d{1,3}){3}|0\.0\.0\.0|::1|\[::1\]")
 def whole(text: str) -> int:
     """A whole number."""
     if not re.fullmatch(r"\d{1,9}", text):
-        raise ValueError(f"`{text}` is no number")
+        raise ValueError(f"`{text}` is not a number")
     return int(text)
 
 
@@ -29,10 +29,10 @@ def positive(text: str) -> int:
 
 
 def port(text: str) -> int:
-    """A TCP port; 0, which leaves the choice to the launcher, is none."""
+    """A TCP port; 0 is refused, as it leaves the choice to the launcher."""
     number = whole(text)
     if not 1 <= number <= 65535:
-        raise ValueError("jobctl chooses a free port" if number == 0 else f"`{text}` is no port")
+        raise ValueError("jobctl chooses a free port" if number == 0 else f"`{text}` is not a port")
     return number
 
 
@@ -54,7 +54,7 @@ def ids(text: str) -> tuple[int, ...]:
         if len(numbers) > 4096:
             raise ValueError("these are more than 4096 devices")
     if len(set(numbers)) != len(numbers):
-        raise ValueError("a device stands there twice")
+        raise ValueError("a device appears twice")
     return tuple(numbers)
 
 
@@ -118,7 +118,7 @@ def host_names(text: str) -> tuple[str, ...]:
     names = tuple(listed(text))
     for name in names:
         if not host_name(name):
-            raise ValueError(f"`{name}` is no host")
+            raise ValueError(f"`{name}` is not a host")
     if not names:
         raise ValueError("it names nobody")
     return names

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from jobctl.jobspec.operations.errors import UnsupportedOnTarget
 
-_OPERATOR = "in a cluster its operator sees to the job: "
+_OPERATOR = "in a cluster its operator takes care of the job: "
 # By target and command: the reason, and the remedy.
 UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "kubernetes": {

@@ -49,7 +49,7 @@ class RendezvousPoint:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What launchers that have etcd may do while no supervisor sees to them.
+    """What launchers that have etcd may do while they have no supervisor.
 
     They begin at most `restarts` generations by themselves, each at a port within `ports` (first and last), unless the
     first of `rules` that matches says otherwise; `failures` are those because of which they have, since the last
@@ -69,7 +69,7 @@ class Generation:
     `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
     that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
-    job was brought up from nothing (seconds since the epoch): numbers begin anew then. `alone` is None without etcd.
+    job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None without etcd.
     """
 
     job: str
@@ -134,7 +134,7 @@ def with_ports(
     meeting: int,
     free: Callable[[str, int], bool] = lambda host, port: True,
 ) -> tuple[Member, ...]:
-    """Return members with a port for each process that is to have one, after that of the rendezvous; `free` is asked by host.
+    """Return members with a port for each process that needs one, after that of the rendezvous; `free` is asked by host.
 
     A process that the others meet at has that of the rendezvous. Trainers go last, so that servers of all hosts have the
     same ports, as far as these are free; those that must have the same get one that is free on all their hosts.

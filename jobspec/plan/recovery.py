@@ -1,4 +1,4 @@
-"""What is done about failures, and what is kept of each."""
+"""Decisions about failures, and the record of each."""
 
 from __future__ import annotations
 

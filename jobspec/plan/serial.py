@@ -1,4 +1,4 @@
-"""Plans, generations and the like as JSON and back: a supervisor can be started with nothing but a job's name."""
+"""Plans, generations and similar values as JSON and back: a supervisor can be started with nothing but a job's name."""
 
 from __future__ import annotations
 

@@ -143,8 +143,8 @@ class Launch:
 
     `start` is the framework's own launcher, started once per node; where it is empty the launcher starts
     `nproc` processes of `command` itself. `command` is what the user wants to run, one process each.
-    Durations are seconds; `hang_timeout` is None for never, 0 for automatic. What has a default is left out of
-    artefacts where it has that value, so that a new version of jobctl makes the same ones.
+    Durations are seconds; `hang_timeout` is None for never, 0 for automatic. Artefacts leave out a field that
+    has its default value, so that a new version of jobctl makes the same ones.
     """
 
     node: int
@@ -292,7 +292,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """How a Kubernetes cluster is asked to run the job. What is None is left to the cluster, or to the operator.
+    """How a Kubernetes cluster is asked to run the job. A field that is None is left to the cluster, or to the operator.
 
     `device` is the resource by which pods get devices, `gloo` Paddle's with_gloo in mode `ps`. `affinity`, `pod_security` and
     `security` are parts of a pod as the API has them; `token` is whether pods get one for the API server, `ttl` how many

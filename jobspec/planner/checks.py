@@ -1,4 +1,4 @@
-"""What is wrong with nodes that are planned, one by one right and together not. Pure."""
+"""Mistakes in a plan's nodes, one by one right and together not. Pure."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Context:
     """What the planner may know of the outside.
 
     `directory` is the absolute folder of the spec, `owner` is user@machine, `script_here` whether the script
-    lies on this machine (only used to watch it for changes).
+    is on this machine (only used to watch it for changes).
     """
 
     target: Target

@@ -1,4 +1,4 @@
-"""The devices of a node, and how its processes are told which they have. Pure."""
+"""The devices of a node, and the variables that tell its processes which they have. Pure."""
 
 from __future__ import annotations
 

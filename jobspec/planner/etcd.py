@@ -1,6 +1,6 @@
 """The etcd of a job: one that exists, or members that are started with it. Pure.
 
-In containers the certificates lie in a folder of their own.
+In containers the certificates are in a folder of their own.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _member(spec: Spec, context: Context, number: int, home: HostRef, port: int,
 
 
 def _options(job: str, name: str, home: HostRef, port: int, cluster: str) -> dict[str, str]:
-    """Return all that a member is told, as variables: each of etcd's options can be one (`ETCD_…`)."""
+    """Return a member's settings, as variables: each of etcd's options can be one (`ETCD_…`)."""
     listen = home.address if _is_address(home.address) else "0.0.0.0"  # a name is nothing that etcd could bind
     return {
         "ETCD_NAME": name,

@@ -55,7 +55,7 @@ def cluster_of(spec: Spec) -> ClusterOptions:
 
 
 def _as_api(given: Part | None) -> dict[str, Any] | None:
-    """Return a part of a pod as the API has it: with what was said, and nothing else."""
+    """Return a part of a pod as the API has it: the keys of the spec, and nothing else."""
     return given.model_dump(mode="json", exclude_none=True) if given is not None else None
 
 
@@ -78,7 +78,7 @@ def has_operator(cluster: ClusterOptions | None) -> bool:
 
 
 def uses_etcd(cluster: ClusterOptions, spec: Spec) -> bool:
-    """Say whether a framework's launchers keep in etcd, below an operator, who takes part.
+    """Say whether a framework's launchers keep in etcd, under an operator, who takes part.
 
     Those of a range do; Paddle's below paddle-operator also for a fixed number of nodes, of which one that fails comes
     back, where the spec names an etcd. One that jobctl starts on hosts is not there.

@@ -68,7 +68,7 @@ def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
 
 
 def read_templates(target: Literal["compose", "ssh"]) -> None:
-    """Read the templates for hosts now: else `render` does at its first use, when others may have to wait for it."""
+    """Read the templates for hosts now: otherwise `render` does at its first use, when others may have to wait for it."""
     for name in ("compose.yaml.j2", "service.yaml.j2", "service_alike.yaml.j2") if target == "compose" else ():
         compose_template(name)
     for name in ("ssh.sh.j2", "ssh_alike.sh.j2", "ssh_start.sh.j2") if target == "ssh" else ():

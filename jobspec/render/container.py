@@ -71,7 +71,7 @@ def _output_mounts(code: Code | None) -> tuple[Mount, ...]:
 
 
 def code_directory(code: Code) -> str:
-    """Return where a version of the code lies below the work directory: what runs keeps the one it started with."""
+    """Return where a version of the code is below the work directory: what runs keeps the one it started with."""
     return f"code/{code.version}" if code.version else "code"
 
 
@@ -94,7 +94,7 @@ def wants_rdma(container: Container) -> bool:
 def limits(container: Container) -> tuple[tuple[str, int | str, int | str], ...]:
     """Return name, soft and hard value of each limit, as shells and Compose files read them.
 
-    Whether an engine may set an optional one, only its host knows: whoever starts the container there says so.
+    Whether an engine may set an optional one, only its host knows: the process that starts the container there says so.
     """
     return tuple((limit.name, *_limit(limit)) for limit in container.ulimits)
 
@@ -119,7 +119,7 @@ def gpus(container: Container) -> tuple[str, ...] | None:
 def alike(container: Container) -> Container:
     """Return `container` without what tells it from those of the job's other nodes.
 
-    What is rendered from it is rendered once for all of them.
+    It is rendered once for all of them.
     """
     return replace(container, name="", hostname="", labels=())
 
@@ -127,7 +127,7 @@ def alike(container: Container) -> Container:
 def own_name(node: Node | Service) -> tuple[str, ...]:
     """Return the entry of /etc/hosts for the node's host name, as NAME:ADDRESS.
 
-    There is none where the hosts file gives a name instead of an address: only the host could resolve it.
+    It is missing where the hosts file gives a name instead of an address: only the host could resolve it.
     """
     return (f"{node.container.hostname}:{node.host.address}",) if is_address(node.host.address) else ()
 

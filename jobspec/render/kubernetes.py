@@ -1,7 +1,7 @@
 """Manifests: one object each, in the order in which they are applied.
 
 Without an operator a job is an indexed Job for each role, a headless Service by which its pods have names, and ConfigMaps
-with our launcher and what it is to do. The launchers agree among themselves on who starts what when (launcher.Circle),
+with the launcher and its orders. The launchers agree among themselves on who starts what when (launcher.Circle),
 since there is no supervisor in the cluster.
 """
 
@@ -111,7 +111,9 @@ def _code(plan: Plan) -> Object:
     archive = plan.code.archive or ""
     if len(archive) * 3 // 4 > LARGEST:
         message = f"the code is more than {LARGEST} bytes when packed, which is what a ConfigMap holds"
-        hint = "put the code into the image, or leave out what is no code: `code: {source: ., exclude: [data/]}`"
+        hint = (
+            "put the code into the image, or leave out files that are not code: `code: {source: ., exclude: [data/]}`"
+        )
         raise RenderError("too-large-for-kubernetes", message, hint)
     metadata = _metadata(plan, code_name(plan))
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "binaryData": {ARCHIVE: archive}}
@@ -176,7 +178,7 @@ def _job(plan: Plan, name: str, nodes: list[Node]) -> Object:
 
 
 def _failure_rules(container: str) -> list[Object]:
-    """Return what becomes of a pod that fails: launchers see to failed processes, and only end when all is in vain."""
+    """Return what becomes of a pod that fails: launchers see to failed processes, and only end when no restart helps."""
     by_itself = {"containerName": container, "operator": "NotIn", "values": list(ENDED_FROM_OUTSIDE)}
     return [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},

@@ -19,17 +19,17 @@ MANAGED_LABEL, NAME_LABEL, COMPONENT_LABEL = (
 
 
 def mark(name: str) -> str:
-    """Return the key of a label or annotation of ours."""
+    """Return the key of a label or annotation of jobctl's."""
     return f"{DOMAIN}{name}"
 
 
 def label_of(thing: Mapping[str, Any], name: str) -> str | None:
-    """Return the value of a label of ours, None if an object has it neither in today's form nor in the old one."""
+    """Return the value of a label of jobctl's, None if an object has it neither in today's form nor in the old one."""
     return _value(thing["metadata"].get("labels"), name)
 
 
 def annotation_of(thing: Mapping[str, Any], name: str) -> str | None:
-    """Return the value of an annotation of ours, as `label_of` does."""
+    """Return the value of an annotation of jobctl's, as `label_of` does."""
     return _value(thing["metadata"].get("annotations"), name)
 
 

@@ -180,7 +180,7 @@ def secret_name(plan: Plan) -> str:
 
 
 def resources(cluster: ClusterOptions, given: Container) -> Object:
-    """Return what a pod may use; what it asks for is the same, as it is unless something else is said."""
+    """Return what a pod may use; what it asks for is the same, as it is unless the spec says otherwise."""
     devices = {cluster.device: str(len(given.devices.ids or ()))} if given.devices.ids else {}
     found = {**_sizes(given), **devices, **dict(cluster.resources)}
     return {"limits": found} if found else {}

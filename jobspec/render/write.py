@@ -1,7 +1,7 @@
 """Artefacts to a directory, for `jobctl render --out`.
 
 The directory afterwards holds this render and nothing of an earlier one. What jobctl wrote there is listed, with
-hashes, in a file beside it (`sha256sum --check .jobctl-render` reads it), so that whatever else lies there is
+hashes, in a file beside it (`sha256sum --check .jobctl-render` reads it), so that any other file there is
 known to be the user's: it is neither overwritten nor deleted.
 """
 

@@ -74,7 +74,7 @@ def _kept(mine: Curve, curves: Sequence[Curve]) -> float:
 
 
 def _tiles(marks: Sequence[_Mark], end: float) -> Iterator[Share]:
-    """Yield what lies between marks, equal neighbours as one; a mark never goes back behind the one before it."""
+    """Yield what lies between marks, equal neighbours as one; a mark never goes back behind its predecessor."""
     last: Share | None = None
     for (at, use), (until, _) in pairwise([*marks, (end, "paused")]):
         begin = last.end if last else at
@@ -91,7 +91,7 @@ def _tiles(marks: Sequence[_Mark], end: float) -> Iterator[Share]:
 def effective(parts: Sequence[Share]) -> float | None:
     """Return which part (0 to 1) of the time in which the job was wanted to run led to progress that was kept.
 
-    Of a job that tells no steps: in which part it ran. None if there was no such time.
+    For a job that tells no steps: the part in which it ran. None if there was no such time.
     """
     wall = sum(part.end - part.begin for part in parts if part.use != "paused")
     good = sum(part.end - part.begin for part in parts if part.use in ("kept", "running"))

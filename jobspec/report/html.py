@@ -1,6 +1,6 @@
 """A story as a page: one HTML file that needs nothing else, readable for years.
 
-What is drawn is laid out here, in percent of the run's time; the template only puts it down. Text keeps its size
+The layout is made here, in percent of the run's time; the template only puts it down. Text keeps its size
 on any screen: only bars and curves are stretched.
 """
 
@@ -167,7 +167,7 @@ def _row(line: NodeLine, scale: Scale, clock: RunClock) -> _Row:
 
 
 def _table(line: NodeLine, clock: RunClock) -> Iterator[tuple[int, str, str, str, str, str]]:
-    """Yield the states of a node as text: node, from when, for how long, what, where, what was told."""
+    """Yield the states of a node as text: node, from when, for how long, what, where, and the message."""
     for span in line.spans:
         times = clock.since(span.begin), duration(span.end - span.begin)
         yield (line.node, *times, span.state, span.host or "", cut(span.note))
@@ -209,7 +209,7 @@ def _states(lines: Sequence[NodeLine]) -> tuple[str, ...]:
 
 
 def _shown_nodes(lines: Sequence[NodeLine]) -> tuple[NodeLine, ...]:
-    """Return the nodes to draw: all if they are few, else first those that something happened to."""
+    """Return the nodes to draw: all if they are few, otherwise first those that something happened to."""
     chosen = sorted(lines, key=lambda line: not line.eventful)[:LINES]
     return tuple(sorted(chosen, key=lambda line: line.node))
 

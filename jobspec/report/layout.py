@@ -1,4 +1,4 @@
-"""Where things lie on the page of a report, and how times and parts are written. Pure."""
+"""The layout of the page of a report, and how times and parts are written. Pure."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ class Curve:
 def curves(run: Run, records: Iterable[StepProgress], end: float) -> tuple[Curve, ...]:
     """Return the curves of a run that goes until `end`, in order, of those generations whose steps are known.
 
-    Besides the records, what events tell of steps counts: a node's last one. None without any record: where steps are
-    told of only when something ends, nothing is known of the way there.
+    Besides the records, what events tell of steps counts: a node's last one. None without any record: where events
+    name steps only when something ends, nothing is known of the way there.
     """
     recorded = [record for record in records if run[0].at <= record.at <= end]
     if not recorded:

@@ -165,7 +165,7 @@ def _forward(run: Iterable[Event]) -> Iterator[Event]:
 
 
 def beginnings(run: Run) -> tuple[Beginning, ...]:
-    """Return the generations of a run, each once: as it was told first, with whatever was told of it later."""
+    """Return the generations of a run, each once: as its first event says, with the details of later ones."""
     found: dict[int, Beginning] = {}
     for begins in filter(None, map(beginning, run)):
         first = found.get(begins.number)

@@ -114,7 +114,7 @@ def _begin(drawing: _Drawing, begins: Beginning, event: Event) -> None:
 
 
 def _has_begun(span: StateSpan | None, generation: int) -> bool:
-    """Say whether a node was seen in a generation before that was told of."""
+    """Say whether a node was seen in a generation before the event that begins it."""
     return span is not None and span.generation == generation and span.state != "starting"
 
 

@@ -1,6 +1,6 @@
 """The frameworks, and what the language and its tools have to know of each: one entry each.
 
-What a framework's processes are started with stands in its module in `jobspec/frameworks`, which is called like its
+What a framework's processes are started with is in its module in `jobspec/frameworks`, which is called like its
 entry.
 """
 

@@ -96,7 +96,7 @@ def parse_hosts(text: str, file: str) -> LoadedHosts:
         for host in new:
             if host.name in hosts:
                 hint = f"the first time is in line {lines[host.name]}; `nodes=2` lets one host take two nodes"
-                message = f"the host `{host.name}` stands here twice"
+                message = f"the host `{host.name}` appears twice"
                 found.append(Diagnostic("error", "repeated-host", message, tokens[0][1], hint))
                 break
             first = addresses.setdefault(_canonical(host.address), host)
@@ -172,7 +172,7 @@ def _hosts(tokens: list[tuple[str, Span]], found: list[Diagnostic]) -> list[Host
         try:
             key, value = _value(token)
             if key in values:
-                raise _Bad("repeated-key", f"the key `{key}` stands here twice")
+                raise _Bad("repeated-key", f"the key `{key}` appears twice")
             values[key] = value
         except _Bad as bad:
             found.append(Diagnostic("error", bad.code, bad.message, span, bad.hint))
@@ -189,13 +189,13 @@ _HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<name>\[[0-9a-fA-F:]*:[0-9a-fA-F:
 def _pattern(text: str) -> tuple[str | None, list[str], int | None]:
     match = _HOST.fullmatch(text)
     if match is None:
-        raise _Bad("bad-host", f"`{text}` is no host", "write `user@name:port`, or `name[01-16]` for a range")
+        raise _Bad("bad-host", f"`{text}` is not a host", "write `user@name:port`, or `name[01-16]` for a range")
     port = match["port"]
     if port is not None and is_ipv6(address := text.rpartition("@")[2]):
-        hint = f"an IPv6 address stands in brackets: `[{address}]`, with a port `[{address}]:22`"
+        hint = f"an IPv6 address is written in brackets: `[{address}]`, with a port `[{address}]:22`"
         raise _Bad("bad-host", f"`{address}` is an IPv6 address without brackets", hint)
     if port is not None and not (re.fullmatch(r"\d{1,5}", port) and 1 <= int(port) <= 65535):
-        raise _Bad("bad-host", f"`{port}` is no port", "write a number from 1 to 65535 after the colon")
+        raise _Bad("bad-host", f"`{port}` is not a port", "write a number from 1 to 65535 after the colon")
     name = match["name"]
     names = [name[1:-1]] if name.startswith("[") and ":" in name else expand(name)
     return match["user"], names, None if port is None else int(port)
@@ -218,7 +218,7 @@ _RANGE = re.compile(r"\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]")
 def expand(pattern: str) -> list[str]:
     """Return the names of `name[01-16]`, in order, repeated ones too; a name without a range is itself. Raises _Bad."""
     if not _PLAIN.fullmatch(_RANGE.sub("0", pattern)):
-        raise _Bad("bad-host", f"`{pattern}` is no host", "letters, digits, `-` and `.`; a range is `name[01-16]`")
+        raise _Bad("bad-host", f"`{pattern}` is not a host", "letters, digits, `-` and `.`; a range is `name[01-16]`")
     if "[" not in pattern:
         return [pattern]
     count = 1

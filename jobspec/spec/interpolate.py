@@ -11,7 +11,7 @@ _OPERATORS = (":-", "-", ":?", "?", ":+", "+")
 
 
 class BadInterpolation(Exception):
-    """A reference that cannot be replaced: `text` is what stands in the value, from `at` on."""
+    """A reference that cannot be replaced: `text` is what the value contains, from `at` on."""
 
     def __init__(self, code: str, message: str, text: str, at: int, hint: str | None = None) -> None:
         super().__init__(message)
@@ -27,7 +27,7 @@ class _Context:
 def interpolate(value: str, environ: Mapping[str, str], unset: Callable[[str, str, int], None]) -> str:
     """Return `value` with its references replaced. Raises BadInterpolation.
 
-    `unset` is told of variables that are not set and have no default; they become empty, as in Compose.
+    `unset` hears of variables that are not set and have no default; they become empty, as in Compose.
     """
     if "$" not in value:
         return value

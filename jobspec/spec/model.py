@@ -43,7 +43,7 @@ _NAME_HINT = "lower-case letters, digits and `-`; a letter first, no `-` last; a
 
 def _name(value: str) -> str:
     if not is_name(value):
-        raise bad("bad-name", f"`{value}` is no name for a job", _NAME_HINT)
+        raise bad("bad-name", f"`{value}` is not a valid job name", _NAME_HINT)
     return value
 
 
@@ -63,7 +63,9 @@ def _env(value: object) -> object:
 
 def _variable(name: str) -> str:
     if not re.fullmatch(ENV_NAME, name):
-        raise bad("bad-variable", f"`{name}` is no name of a variable", "letters, digits and `_`, no digit first")
+        raise bad(
+            "bad-variable", f"`{name}` is not a valid name for a variable", "letters, digits and `_`, no digit first"
+        )
     return name
 
 

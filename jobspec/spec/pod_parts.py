@@ -1,7 +1,7 @@
 """Parts of a pod as Kubernetes' API has them, under its own names: what fits into a manifest fits into the spec.
 
 https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/. Values are the API server's to check; what
-is checked here is what it would drop without a word below an operator: keys, kinds of values, and words.
+is checked here is what it would drop without a word under an operator: keys, kinds of values, and words.
 """
 
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
@@ -108,7 +108,7 @@ class Affinity(Part):
 class Profile(Part):
     """A profile of seccomp or AppArmor."""
 
-    type: Literal["RuntimeDefault", "Localhost", "Unconfined"] = Field(description="Whose it is.")
+    type: Literal["RuntimeDefault", "Localhost", "Unconfined"] = Field(description="Its owner.")
     localhostProfile: Text | None = Field(default=None, description="The node's profile, of type `Localhost`.")
 
 

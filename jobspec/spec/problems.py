@@ -135,7 +135,7 @@ def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
     if kind == "literal_error":
         return _literal(where, span, error)
     if kind == "string_pattern_mismatch":
-        message = f"`{error['input']}` is no name of a variable"
+        message = f"`{error['input']}` is not a valid name for a variable"
         return Diagnostic("error", "bad-variable", message, span, "letters, digits and `_`, no digit first")
     if kind in _TYPES:
         from jobctl.jobspec.spec.scalars import kind_of

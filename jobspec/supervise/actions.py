@@ -197,7 +197,7 @@ class Actions:
             self.recorder.once(error.message, "waiting", f"cannot plan nodes where they are: {error.message}")
 
     def _provision(self, plan: Plan | None, hosts: frozenset[str]) -> Failures:
-        """Put on hosts what nodes need that are to be started there; return which hosts cannot take them."""
+        """Put on hosts the files of the nodes that start there; return which hosts cannot take them."""
         failed = self.deployer.provision(plan, hosts) if plan else {}
         self._tell_failed(failed)
         return failed

@@ -109,6 +109,6 @@ def _joins_again(failure: Failure, observed: Observed, world: World) -> bool:
 
 
 def _is_missing(node: ObservedNode, generation: Generation) -> bool:
-    """Say whether nobody sees to a node: nothing runs, or it had ended well a moment before the next generation began."""
+    """Say whether nothing watches a node: nothing runs, or it had ended well a moment before the next generation began."""
     ended = node.state == "exited" and node.generation < generation.number
     return not node.alive and (node.state == "pending" or ended)

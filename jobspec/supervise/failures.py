@@ -1,4 +1,4 @@
-"""Which failure was the first, and whether to begin anew because of it. Pure.
+"""Which failure was the first, and whether a new generation begins because of it. Pure.
 
 The rules are those of the spec's `recovery`; docs/recovery.md tells them to users.
 """
@@ -71,7 +71,7 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
 
 
 def odd_rank_out(observed: Observed) -> str | None:
-    """Say which rank is not where the others are, in a job that stands still; None if none stands out.
+    """Say which rank is not where the others are, in a job that hangs; None if none differs.
 
     The one that is a step behind keeps the others waiting; where all are at the same step, the one that is in another
     function than they. One that has ended well keeps nobody waiting.
@@ -82,7 +82,7 @@ def odd_rank_out(observed: Observed) -> str | None:
     behind = [rank for rank, step in steps.items() if step == min(steps.values())]
     if len(behind) == 1 and len(steps) > 1:
         others = sorted({str(step) for rank, step in steps.items() if rank != behind[0]})
-        return f"rank {behind[0]} stands at step {steps[behind[0]]}, the others at {' and '.join(others)}"
+        return f"rank {behind[0]} is at step {steps[behind[0]]}, the others at {' and '.join(others)}"
     places = {p.rank: p.where for p in processes if p.where}
     counts = Counter(places.values())
     if len(counts) != 2 or len(places) < 3:
@@ -129,7 +129,7 @@ def judge(failure: Failure, earlier: Sequence[Failure], policy: Recovery, now: f
         whose = (
             "a rule of `recovery.rules` says not to retry"
             if rule in policy.rules
-            else rule.hint or "which no retry mends"
+            else rule.hint or "which no retry fixes"
         )
         return GiveUp(f"{words}; {whose}", failure)
     if failure.kind == "setup":

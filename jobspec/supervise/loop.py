@@ -57,7 +57,7 @@ def is_over(deployer: Deployer) -> bool:
 
 
 class HostsChanged(Exception):
-    """The job has other hosts than this supervisor knows: it is to be started anew."""
+    """The job has other hosts than this supervisor knows: it has to be started again."""
 
 
 class Supervisor:

@@ -14,7 +14,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.3, 5.0  # seconds before what could not be done i
 
 @dataclass
 class Retry:
-    """When to try again what could not be done: after pauses that grow, for as long as the same is to be done."""
+    """When to try again what could not be done: after pauses that grow, for as long as the same step is due."""
 
     what: object = None
     pause: float = 0.0
@@ -50,7 +50,7 @@ class Steady:
 class Unfit:
     """Hosts that could not take a node: left alone for a while, and the last choice for a longer one.
 
-    They are not ruled out: a job without any other host would stand still, though the cause may be gone.
+    They are not ruled out: a job without any other host would stop, though the cause may be gone.
     """
 
     since: dict[str, float] = field(default_factory=dict)  # when each failed last

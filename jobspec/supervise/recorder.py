@@ -16,7 +16,7 @@ PROGRESS = 5.0  # seconds between two records of progress
 
 
 class Recorder:
-    """Writes down what happens to one job on this machine, and says it to whoever reads the supervisor's output."""
+    """Writes down what happens to one job on this machine, and prints it to the supervisor's output."""
 
     def __init__(self, job: JobDir, clock: Clock, say: Callable[[str], None]) -> None:
         self.job, self.clock, self.say = job, clock, say
@@ -32,7 +32,7 @@ class Recorder:
         self.say(message)
 
     def once(self, what: object, kind: str, message: str, /, **details: object) -> None:
-        """Record something that goes on, once: until something else is told, or `forget` is called."""
+        """Record something that goes on, once: until something else is recorded, or `forget` is called."""
         if self._told != what:
             self._told = what
             self.record(kind, message, **details)

@@ -17,7 +17,7 @@ from jobctl.jobspec.spec.model import Spec
 def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]) -> Plan:
     """Return `plan` with nodes on other hosts: `moves` has the new host of each that moves. Raises PlanError, DeployError.
 
-    `source` is what JobDir.source keeps. The code stays the version that runs, whatever lies in its folder by now.
+    `source` is what JobDir.source keeps. The code stays the version that runs, whatever is in its folder by now.
     """
     nodes = {node.index: node.host.name for node in plan.nodes} | dict(moves)
     placement = Placement(nodes, {service.name: service.host.name for service in plan.services})

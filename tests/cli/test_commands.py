@@ -253,7 +253,7 @@ def test_only_hosts_files_are_no_code_and_what_is_left_out_is_told(jobctl: Any, 
 @pytest.mark.parametrize("command", ["validate", "render", "plan"])
 def test_a_hosts_file_that_is_not_used_is_told(jobctl: Any, command: str) -> None:
     Path("hosts.txt").write_text("a\n")
-    told = "target local: this machine (hosts.txt lies there unused; --hosts hosts.txt uses it)\n"
+    told = "target local: this machine (hosts.txt is not used; --hosts hosts.txt uses it)\n"
     assert told in jobctl(command).err
     assert told not in jobctl(command, "--target", "local").err
 

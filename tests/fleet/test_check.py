@@ -96,7 +96,7 @@ def test_another_interpreter(jobs: Jobs) -> None:
 
 
 def test_devices_of_another_job(jobs: Jobs) -> None:
-    """And its service, whose label is no number."""
+    """And its service, whose label is not a number."""
     labels = ("--label", "jobctl.job=busy", "--label", "jobctl.owner=ann@desk")
     node = ("--label", "jobctl.node=0", "--label", "jobctl.devices=npu:1,npu:2")
     command = ("run", "-d", "--net=host", *labels)

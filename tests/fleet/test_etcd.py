@@ -88,7 +88,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
         (None, "etcd-1", "h1", "running"),
         (None, "etcd-2", "h2", "running"),
     ]
-    # Whose label is no number hinders nobody who looks at the hosts, and can be read.
+    # Whose label is not a number hinders nobody who looks at the hosts, and can be read.
     hosts = job.where
     checked, listed = job.run("check", *hosts, "-o", "json"), job.run("list", *hosts, "-o", "json")
     assert (checked.returncode, listed.returncode) == (0, 0), checked.stdout + checked.stderr + listed.stderr

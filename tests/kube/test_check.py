@@ -72,7 +72,7 @@ def test_kinds_that_are_not_served(jobctl: Any, api: ApiServer, served: Any, cod
         (
             "v1.28.9-gke.1",
             SPEC,
-            ["is older than 1.29, the first that makes a pod anew only when the one before is gone"],
+            ["is older than 1.29, the first that creates a pod again only after the previous one is gone"],
         ),
         ("v1.28.9-gke.1", PADDLE_SPEC, []),
         ("v1.15.12", PADDLE_SPEC, ["is older than 1.16, the first with server-side apply and v1 CRDs"]),

@@ -33,7 +33,7 @@ ROLES = "mode: ps\nps: {servers: 1, trainers: 2}\n"
 
 @dataclass(frozen=True)
 class Case:
-    """A job below an operator: its objects beside the Secret, its pods by node, and how its controller says how it ended."""
+    """A job under an operator: its objects beside the Secret, its pods by node, and how its controller says how it ended."""
 
     operator: str
     framework: str
@@ -152,7 +152,7 @@ def test_from_up_over_stop_to_down(jobctl: Any, world: World, api: ApiServer, ca
         api.print(pod, f"rank{number} | step 1", f"2026-01-01T00:00:0{number}Z")
     logs = [json.loads(line) for line in jobctl("logs", "demo", "-o", "json").out.splitlines()]
     own = [f"rank{i} | step 1" for i in range(len(case.pods))]
-    # Our launcher says which rank has printed what; below an operator a pod has one log, word for word.
+    # Our launcher says which rank has printed what; under an operator a pod has one log, word for word.
     assert [(line["node"], line["line"]) for line in logs] == [
         (i, "step 1" if case.operator == "none" else text) for i, text in enumerate(own)
     ]

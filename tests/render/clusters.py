@@ -34,7 +34,7 @@ def planned(loaded: Loaded) -> Plan | None:
 
 
 def example(name: str, operator: str) -> Loaded:
-    """Return an example below an operator."""
+    """Return an example under an operator."""
     overrides = (f"kubernetes.operator={operator}", *OTHERWISE.get((name, operator), ()))
     return load_spec(ROOT / "examples" / name / "job.yaml", environ={}, overrides=overrides)
 

@@ -34,11 +34,11 @@ def test_lines(text: str, hosts: list[Host]) -> None:
     [
         (
             *("fd77::6", "bad-host", "`fd77::6` is an IPv6 address without brackets"),
-            "an IPv6 address stands in brackets: `[fd77::6]`, with a port `[fd77::6]:22`",
+            "an IPv6 address is written in brackets: `[fd77::6]`, with a port `[fd77::6]:22`",
         ),
         (
             *("me@fd77::6:22", "bad-host", "`fd77::6:22` is an IPv6 address without brackets"),
-            "an IPv6 address stands in brackets: `[fd77::6:22]`, with a port `[fd77::6:22]:22`",
+            "an IPv6 address is written in brackets: `[fd77::6:22]`, with a port `[fd77::6:22]:22`",
         ),
         (
             *("gpu01 addr=10.0.0.1:2222", "bad-address", "`addr=10.0.0.1:2222` is no address"),

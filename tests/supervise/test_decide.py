@@ -378,8 +378,8 @@ def hung(*ranks: tuple[int, int | None, str | None]) -> Observed:
 @pytest.mark.parametrize(
     ("ranks", "more"),
     [
-        ([(0, 8, None), (1, 7, None), (2, 8, None)], "; rank 1 stands at step 7, the others at 8"),
-        ([(0, 9, None), (1, 7, None), (2, 8, None)], "; rank 1 stands at step 7, the others at 8 and 9"),
+        ([(0, 8, None), (1, 7, None), (2, 8, None)], "; rank 1 is at step 7, the others at 8"),
+        ([(0, 9, None), (1, 7, None), (2, 8, None)], "; rank 1 is at step 7, the others at 8 and 9"),
         ([(0, 8, "f"), (1, 8, "f"), (2, 8, "g")], "; rank 2 is in g, the others in f"),
         ([(0, 8, "f"), (1, 8, "g")], ""),
         ([(0, 7, "f"), (1, 7, "f"), (2, 8, "f")], ""),

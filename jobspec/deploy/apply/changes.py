@@ -28,7 +28,7 @@ _SECONDS = re.compile(r"timeout|window|duration|period")
 class Changed:
     """A key of the spec with its old and its new value, as people may see them, and what the change makes necessary.
 
-    `nodes` are those whose launchers have to be started anew; `generation`: all processes begin anew; `later`: what runs
+    `nodes` are those whose launchers have to be started again; `generation`: all processes begin again; `later`: what runs
     keeps the old value until its next generation.
     """
 
@@ -101,7 +101,7 @@ def changed(path: Path, old: Mapping[str, Any], new: Mapping[str, Any], **effect
 
 
 def causes(found: Sequence[Changed] | None, nodes: set[int]) -> str:
-    """Say why launchers of `nodes` have to be started anew; None: it is not known what they were started with."""
+    """Say why launchers of `nodes` have to be started again; None: it is not known what they were started with."""
     if found is None:
         return "the spec changed"
     named = [str(one) for one in found if nodes & set(one.nodes)]

@@ -69,7 +69,7 @@ class Handle(Protocol):
     """One job in the world, to be looked at, read, entered and taken down.
 
     `plan` is what the job was last brought up with (None: not known here), `interval` how many seconds to wait between
-    two looks. `tell` is told what takes long, in words.
+    two looks. `tell` gets a sentence about whatever takes long.
     """
 
     job: JobDir
@@ -85,7 +85,7 @@ class Handle(Protocol):
         """Return the names of all hosts that the job may be on; a cluster counts as one."""
 
     def has_files(self) -> bool:
-        """Say whether the job left something somewhere, be it nothing that runs, as last observed."""
+        """Say whether the job left something somewhere, even if none of it runs, as last observed."""
 
     def observe(self) -> Observed:
         """Read what runs now. Raises AllUnreachable if not a single host can tell."""
@@ -116,7 +116,7 @@ class Handle(Protocol):
 
 
 class Deployer(Handle, Protocol):
-    """One job whose recovery is ours. What fails on one host is reported for it and does not keep the others from going on.
+    """One job whose recovery is ours. A failure on one host is reported for that host and does not keep the others from going on.
 
     `image` is what the last `prepare` found its image to be (None: nothing was prepared, or there are no images).
     """
@@ -143,7 +143,7 @@ class Deployer(Handle, Protocol):
         """Return what identifies each service's artefact, by the service's name."""
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
-        """Return what identifies that which each spare host is to have, so that a node can move there."""
+        """Return what identifies the files that each spare host needs, so that a node can move there."""
 
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
@@ -167,7 +167,7 @@ class Deployer(Handle, Protocol):
         """Return which hosts' engines do not answer, even after `patience` seconds."""
 
     def apply(self, steps: Sequence[Step]) -> Failures:
-        """Carry out steps about services and nodes, and hand-overs; launchers that are started are waited for."""
+        """Carry out steps about services and nodes, and hand-overs; jobctl waits for launchers that are started."""
 
     def stop_processes(self, grace: float) -> None:
         """End all processes of the job at the same time; the launchers stay."""

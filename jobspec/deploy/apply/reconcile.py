@@ -64,9 +64,9 @@ class Step:
 class Wanted:
     """What should run: a plan, the hash of each node's artefact, and of the code.
 
-    `anew` asks for a new generation whatever runs, in these words; `replace` for new launchers of these nodes. Without
+    `anew` asks for a new generation, whatever runs now, in these words; `replace` for new launchers of these nodes. Without
     `begins` the current generation goes on: it is completed, and no other one begins. `cleared`
-    are nodes that cannot run where they were, although nobody can look; `excluded` hosts that are not to be used;
+    are nodes that cannot run where they were, although nobody can look; `excluded` hosts that the job must not use;
     `keep_budget`: a new generation is neither a person's wish nor a failure's fault. `changed` are the keys of the spec
     that are not as what runs was started with, None if that is not known.
     """
@@ -242,7 +242,7 @@ def _spare_steps(wanted: Wanted, observed: Observed) -> list[Step]:
 
 
 def _hand_overs(observed: Observed) -> list[Step]:
-    """Hand the generation to hosts that missed it: whoever began it was killed, or cut off from them."""
+    """Hand the generation to hosts that missed it: the process that began it was killed, or cut off from them."""
     generation = observed.control.generation
     if generation is None:
         return []

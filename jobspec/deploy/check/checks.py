@@ -205,7 +205,7 @@ def _names_resolve(run: Survey, seat: CheckedHost) -> Found:
     for name, address in seat.facts.names.items():
         if not address or address.startswith("127."):
             text = f"{name} {'is ' + address if address else 'cannot be resolved'} there"
-            hint = "give addresses: `addr=` in the hosts file; or mend its DNS or /etc/hosts"
+            hint = "give addresses: `addr=` in the hosts file; or fix its DNS or /etc/hosts"
             yield Finding(seat.name, "names", "error", text, "name-unresolved", hint)
     if seat.probe is not None and seat.probe["name"] is None:
         hint = "give addresses: `addr=` in the hosts file"
@@ -218,8 +218,10 @@ def _names_resolve(run: Survey, seat: CheckedHost) -> Found:
             hint,
         )
     if seat.probe is not None and seat.probe["silent"]:
-        text = "in a container, whoever is asked for the name of an address does not answer, and PyTorch asks at each start"
-        hint = "mend /etc/resolv.conf there, or wait less: `env: {RES_OPTIONS: 'timeout:1 attempts:1'}`"
+        text = (
+            "in a container, the name server does not answer for the name of an address, and PyTorch asks at each start"
+        )
+        hint = "fix /etc/resolv.conf there, or wait less: `env: {RES_OPTIONS: 'timeout:1 attempts:1'}`"
         yield Finding(seat.name, "names", "warning", text, "dns-silent", hint)
 
 
@@ -281,7 +283,7 @@ def framework_findings(run: Survey, host: str, node: Node, probe: Mapping[str, A
 
 
 def _or_setup(node: Node, finding: Finding) -> Finding:
-    """Return a finding about the image, as a warning where the job's `setup` may yet mend that."""
+    """Return a finding about the image, as a warning where the job's `setup` may still fix that."""
     if not node.launch.setup:
         return finding
     return replace(finding, verdict="warning", message=f"{finding.message} (unless `setup` brings it)")

@@ -1,4 +1,4 @@
-"""The table of what `check` finds by comparing hosts with each other: most are right, and the few are told.
+"""The table of what `check` finds by comparing hosts with each other: the majority is right, and the findings name the others.
 
 docs/check.md has a section for each code.
 """

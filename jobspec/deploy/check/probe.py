@@ -103,7 +103,7 @@ def silent(address: str) -> bool:
 
 
 def listen(address: str, ports: List[int], seconds: float) -> socket.socket:
-    """Return a socket that listens at the first of `ports` that is free; where others have them all, one is waited for."""
+    """Return a socket that listens at the first of `ports` that is free; it waits for one where others use them all."""
     late = time.monotonic() + seconds
     for port in itertools.cycle(ports):
         listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
@@ -124,7 +124,7 @@ class Meeting:
     """Hosts that call each other: who listens here answers, and stays until all who can come have been here.
 
     `missing` says why peers were not reached. Nobody listening there yet is no answer: its container may still be on
-    its way, for `patience` seconds; other answers are believed after `seconds`. Who says another token is of another check.
+    its way, for `patience` seconds; other answers are believed after `seconds`. An answer with another token belongs to another check.
     """
 
     def __init__(self, task: Json) -> None:

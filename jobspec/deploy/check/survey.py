@@ -58,7 +58,7 @@ class Survey:
 
 
 def binds(plan: Plan | None, nodes: Iterable[Node]) -> list[Any]:
-    """Return the bind mounts whose sources have to be there before: all but the checkpoint directory, which is made."""
+    """Return the bind mounts whose sources have to be there before: all except the checkpoint directory, which is made."""
     made = plan.checkpoint.dir if plan and plan.checkpoint else None
     return [m for n in nodes for m in host_mounts(n.container) if m.kind == "bind" and m.source != made]
 

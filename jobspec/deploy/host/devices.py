@@ -74,7 +74,7 @@ def devices_in_use(host_job: HostJob) -> Mapping[str, str]:
 def jobs_of(host_job: HostJob) -> list[dict[str, Any]]:
     """Return what runs of all jobs on a host: job, node (None for a service, which has a name), owner, devices.
 
-    Whoever else labels containers may use our words; what names no job is none of ours.
+    Other programs may use the same labels; a container that names no job is not jobctl's.
     """
     with host_job.engine.asked() as client:
         found = host_job.engine.answer(client.containers(filters={"label": "jobctl.node"}), list)
@@ -94,7 +94,7 @@ def _job(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def all_devices(host_job: HostJob, known: Sequence[int] | None) -> list[str]:
-    """Return the devices of a host: those of the hosts file, by the kind that is there, or else what /dev has."""
+    """Return the devices of a host: those of the hosts file, by the kind that is there, otherwise what /dev has."""
     counts = devices_on(host_job)
     if known is not None:
         kind = next(iter(counts), "device")

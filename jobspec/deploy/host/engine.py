@@ -1,6 +1,6 @@
 """A host's Docker Engine, spoken to through the Docker SDK over the host's own connection.
 
-Its Unix socket is reached through sshd, or else by `docker system dial-stdio`, so that contexts, DOCKER_HOST and groups
+Its Unix socket is reached through sshd, otherwise by `docker system dial-stdio`, so that contexts, DOCKER_HOST and groups
 of the user there hold, and nothing listens anywhere. Text of the command-line client is read for errors only.
 """
 
@@ -45,10 +45,10 @@ class Engine:
 
     @contextmanager
     def asked(self, refused: Callable[[str], HostError] | None = None) -> Iterator[Any]:
-        """Yield the SDK's client; what goes wrong on the way to the engine becomes a HostError, a bug of ours does not.
+        """Yield the SDK's client; what goes wrong on the way to the engine becomes a HostError, a bug in jobctl does not.
 
         Where the engine does not answer, its host is asked why; where it answers with an error, `refused` makes a
-        HostError of its words. The engine is dialled at the first use, and anew after it failed.
+        HostError of its words. The engine is dialled at the first use, and again after it failed.
         """
         from docker.errors import APIError
 
@@ -89,7 +89,7 @@ class Engine:
         raise HostError(self.transport.host, "engine-failed", message, "try `docker version` there")
 
     def _dial(self) -> Any:
-        """Return something like a socket to the engine: its own, or else what `docker` makes of its input and output.
+        """Return something like a socket to the engine: its own, otherwise what `docker` makes of its input and output.
 
         The latter works wherever `docker` does, and costs a process of it on the host, some 40 ms of CPU time each.
         """
@@ -109,7 +109,7 @@ class Engine:
 
 
 def _on_the_way() -> tuple[type[Exception], ...]:
-    """Return what the SDK, and what it stands on, raise where an engine does not answer, or not what it should."""
+    """Return what the SDK, and the libraries below it, raise where an engine does not answer, or not what it should."""
     from http.client import HTTPException
 
     from docker.errors import DockerException
@@ -201,7 +201,7 @@ _CAUSES: tuple[tuple[Callable[[Result, str], bool], str, str, str], ...] = (
         lambda result, text: "permission denied" in text.lower(),
         "docker-no-permission",
         "its user may not talk to the Docker Engine",
-        "`sudo usermod -aG docker USER` there and log in anew, or `docker=sudo` in the hosts file",
+        "`sudo usermod -aG docker USER` there and log in again, or `docker=sudo` in the hosts file",
     ),
     (
         lambda result, text: "Cannot connect" in text or "daemon running" in text,

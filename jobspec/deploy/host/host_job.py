@@ -1,7 +1,7 @@
 """A job's place on one host: its files below the work directory there, and its containers in the host's engine.
 
 The work directory is `DIR/HOST/JOB`: below a folder per host, so that a home that hosts share over NFS is fine. Locks
-and secrets lie in it only where it is on storage of the host's own (`own`). What runs is read from the engine by
+and secrets are in it only where it is on storage of the host's own (`own`). What runs is read from the engine by
 labels, what launchers say from their reports.
 """
 
@@ -281,7 +281,7 @@ class HostJob:
         return SCRIPTS.argv("compose", given, self._memlock, *words), other
 
     def _variables(self) -> list[str]:
-        """Return what a script of ours asks of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
+        """Return what jobctl's scripts ask of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
         setting = self.host.docker
         docker = (
             []
@@ -379,7 +379,7 @@ class HostJob:
             channel.close()
 
     def _placed(self, member: tarfile.TarInfo) -> tarfile.TarInfo:
-        """Outputs of several hosts lie beside each other, each below its host's name; a node's logs are its own."""
+        """Each host's outputs are in a folder of their own, below its host's name; a node's logs are its own."""
         head, slash, rest = member.name.partition("/")
         return (
             member.replace(name=f"outputs/{folder(self.host.name)}/{rest}") if head == "outputs" and slash else member
@@ -411,7 +411,7 @@ def is_full(said: str) -> bool:
 
 
 def _node(path: PurePosixPath) -> int | None:
-    """Return the node whose directory `path` is or lies in, None for what is no node's."""
+    """Return the node whose directory `path` is, or which contains it; None for any other path."""
     first = path.parts[0] if path.parts else ""
     return number_in(first[5:]) if first.startswith("node-") else None
 

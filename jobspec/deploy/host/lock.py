@@ -1,4 +1,4 @@
-"""Locks on hosts: held by a command there that ends when its holder is not heard of any more.
+"""Locks on hosts: held by a command there that ends when it hears nothing from its holder any more.
 
 The kernel of each host holds the lock (flock) for a shell that reads a tick every few seconds over the SSH
 connection. The holder's end closes the connection and so frees the lock at once; a cut cable frees it EXPIRY seconds

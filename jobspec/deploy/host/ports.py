@@ -1,4 +1,4 @@
-"""Which TCP ports of a host are in use, by whoever listens and by the generations of other jobs."""
+"""Which TCP ports of a host are in use, by processes that listen and by the generations of other jobs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Following a job on its hosts: what happens there is sent as it happens, and nothing is asked twice.
 
 On one held channel per host come a tick of the host's own every second and those of its launchers, which are answered
-(see model/liveness.py); its engine sends events. What is said to have changed is then read, on that host only.
+(see model/liveness.py); its engine sends events. jobctl then reads the parts that changed, on that host only.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class HostFollowed:
             self.read_soon()
 
     def _note_event(self, event: Mapping[str, Any]) -> None:
-        """Take note of who has died: the engine says so a moment before its list of containers does."""
+        """Take note of containers that have died: the engine says so a moment before its list of containers does."""
         if event.get("Action") == "die":
             self._dead.add(str(event.get("id")))
         elif event.get("Action") == "start":
@@ -338,7 +338,7 @@ _EVENTS = ("create", "start", "die", "destroy", "oom", "pause", "unpause")
 
 
 class HostFeed:
-    """What the hosts of a job send, put together. `put_together` makes one picture of what was seen and of who is silent."""
+    """What the hosts of a job send, put together. `put_together` makes one picture of what was seen and of the launchers that are silent."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ class Api:
     def find_all(self, kind: Kind, query: Mapping[str, str] | None = None) -> tuple[list[Object], str]:
         """Return all objects that `query` chooses, and the resourceVersion that they are of. Read in pages.
 
-        A list that takes so long that its beginning is forgotten (410) is begun anew.
+        A list that takes so long that its beginning is forgotten (410) begins again.
         """
         call = Call("list", kind, self.namespace if kind.namespaced else None)
         items: list[Object] = []
@@ -190,7 +190,7 @@ class Api:
         return self._ask("GET", _Path("get", _NOTHING, path))
 
     def headers(self) -> dict[str, str]:
-        """Return the credentials as headers; tokens that grow old are asked for anew. Raises ConfigError."""
+        """Return the credentials as headers; it asks for new tokens when they grow old. Raises ConfigError."""
         configuration = self.client.configuration
         found = {"User-Agent": "jobctl", "Accept": "application/json"}
         for auth in configuration.auth_settings().values():
@@ -333,7 +333,7 @@ def connect(context: str | None, namespace: str | None, environ: Mapping[str, st
 
 
 def _context(file: str, wanted: str | None) -> tuple[str, str]:
-    """Return the name and the namespace of the `wanted` context of a kubeconfig, or else of its current one."""
+    """Return the name and the namespace of the `wanted` context of a kubeconfig, otherwise of its current one."""
     from kubernetes.config.kube_config import KubeConfigMerger
 
     merged = KubeConfigMerger(file).config

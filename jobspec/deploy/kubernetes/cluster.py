@@ -1,6 +1,6 @@
 """Target `kubernetes`: a job as objects of a cluster, whose operator (or Job controller) owns recovery.
 
-There is no supervisor and no generation of ours there, so this is a `Handle` and no `Deployer`.
+There is no supervisor and no generation of jobctl's there, so this is a `Handle` and no `Deployer`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Cluster:
         return (f"{self.api.name}/{self.api.namespace}",)
 
     def has_files(self) -> bool:
-        """Say whether anything of the job is in the cluster, be it no pod."""
+        """Say whether anything of the job is in the cluster, even without a pod."""
         return bool(self.objects())
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
@@ -169,7 +169,7 @@ class Cluster:
             raise
 
     def _may_have(self, kind: Kind) -> bool:
-        """Say whether the job may consist of a kind, as far as this is known: below an operator it has no Jobs of its own."""
+        """Say whether the job may consist of a kind, as far as this is known: under an operator it has no Jobs of its own."""
         if self.kinds is not None:
             return True  # no others are looked for
         below = self.plan.cluster.operator if self.plan is not None and self.plan.cluster is not None else "none"
@@ -266,7 +266,7 @@ class Cluster:
         return any(QUEUE_LABEL in labels_of(thing) for thing in self.objects().values() if is_main(thing))
 
     def stop(self, grace: float) -> Path | None:
-        """Collect logs, and have no pod run; what the job consists of stays, but for what cannot be suspended."""
+        """Collect logs, and have no pod run; the job's objects stay, except those that cannot be suspended."""
         into = self._collect()
         mains = [thing for thing in self.objects().values() if is_main(thing)]
         for thing in mains:

@@ -56,7 +56,7 @@ def _count(event: Object) -> int:
 
 
 def _told(event: Object) -> dict[str, Any]:
-    """Return an event of the cluster in the form of ours."""
+    """Return an event of the cluster in the form of jobctl's."""
     about, count = event["involvedObject"], _count(event)
     series = event.get("series") or {}
     stamp = event.get("lastTimestamp") or series.get("lastObservedTime") or event.get("eventTime")

@@ -62,7 +62,7 @@ def observe(mains: Sequence[Object], pods: Sequence[Object], plan: Plan | None) 
 
 
 def numbers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[tuple[str, int], int]:
-    """Return the job's node numbers by role and number within it: as the plan has them, else role after role."""
+    """Return the job's node numbers by role and number within it: as the plan has them, otherwise role after role."""
     found: dict[tuple[str, int], int] = {}
     if plan is not None:
         counts: dict[str, int] = {}
@@ -145,7 +145,7 @@ def _is_gone(node: ObservedNode) -> bool:
 
 
 def _verdict(mains: Sequence[Object], nodes: Sequence[ObservedNode], plan: Plan | None) -> tuple[Phase, str | None]:
-    """Return how the job stands: as its operator says, as far as that says anything, else as its pods do."""
+    """Return how the job stands: as its operator says, as far as that says anything, otherwise as its pods do."""
     if not mains:
         return "stopped", _why_gone(nodes, plan)
     if any(main["metadata"].get("deletionTimestamp") for main in mains):

@@ -121,7 +121,7 @@ def labels_of(thing: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def is_made_by_another(thing: Mapping[str, Any]) -> bool:
-    """Say whether a controller made an object and sees to it."""
+    """Say whether a controller made an object and manages it."""
     return any(owner.get("controller") for owner in thing["metadata"].get("ownerReferences") or ())
 
 

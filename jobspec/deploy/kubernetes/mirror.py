@@ -1,7 +1,7 @@
-"""The objects of one kind that a job has: listed once, and kept true by a watch for whoever looks again.
+"""The objects of one kind that a job has: listed once, and kept true by a watch for the next look.
 
 A watch goes on from the last resourceVersion that it heard of, whatever broke it off; where the server has forgotten
-that (410 Gone), all is listed anew (https://kubernetes.io/docs/reference/using-api/api-concepts/#410-gone-responses).
+that (410 Gone), it lists everything again (https://kubernetes.io/docs/reference/using-api/api-concepts/#410-gone-responses).
 By hand, as the client's SharedInformer does not tell how old is what it knows, and asks a server that fails without a pause.
 """
 

@@ -29,7 +29,7 @@ def _kept_at(line: Line) -> Path:
 def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> tuple[int, dict[str, DeployError]]:
     """Write the logs of all pods below `into`, laid out as on hosts; return how many there are, and what could not be read.
 
-    Of a node that had several pods one after the other, they are in one file. A log that cannot be read, as its pod's node
+    Where a node had several pods one after the other, their logs are in one file. A log that cannot be read, as its pod's node
     is off, ends with the reason: it keeps no other from being read, and nobody from taking the job down.
     """
     who = writers(pods, plan)
@@ -48,7 +48,7 @@ def collect(api: Api, pods: Sequence[Pod], plan: Plan | None, into: Path) -> tup
 
 
 class _Kept:
-    """Logs that are kept below a folder, each with its index, and with the ranks of who wrote them."""
+    """Logs that are kept below a folder, each with its index, and with the ranks of the processes that wrote them."""
 
     def __init__(self, into: Path) -> None:
         self.into = into

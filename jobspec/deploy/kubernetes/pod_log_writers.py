@@ -1,4 +1,4 @@
-"""Who writes the log of a pod, in the words of `jobctl logs`: its node, its rank, the name of the log."""
+"""The writer of a pod's log, in the words of `jobctl logs`: its node, its rank, the name of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTES = "launcher.log"  # of what no process has printed
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes the log of a pod, in the words of `logs`. `rank` is None where several processes write it.
+    """The writer of a pod's log, in the words of `logs`. `rank` is None where several processes write it.
 
     In `echoed` logs our launcher says before each line which of its processes, `nproc` of them, has printed it.
     """

@@ -1,7 +1,7 @@
 """What the pods of a job print, merged by time, and followed over cut connections and restarts.
 
-The API has the log of a container's present run and of the one before. Each line begins with the time of its writing
-(`timestamps=true`). Who reads on asks for all since a second before the last line he has (`sinceTime` is cut to
+The API has the log of a container's present run and of its previous one. Each line begins with the time of its writing
+(`timestamps=true`). To read on, jobctl asks for all since a second before the last line he has (`sinceTime` is cut to
 seconds on its way to the kubelet) and leaves out what he had: nothing is lost, nothing comes twice.
 """
 
@@ -65,7 +65,7 @@ class PodLogOffset:
 
 
 def _time(stamp: bytes) -> float | None:
-    """Return the seconds since the epoch that a stamp means, None for what is none."""
+    """Return the seconds since the epoch that a stamp means, None for other text."""
     try:
         return datetime.fromisoformat(stamp.decode("ascii")).timestamp() if len(stamp) > 18 else None
     except ValueError:

@@ -93,7 +93,7 @@ def role_of(pod: Object) -> str:
 
 
 def number_of(pod: Object) -> int:
-    """Return a pod's number within its role, as it was told, as its labels have it, or else its name."""
+    """Return a pod's number within its role, as it is known, as its labels have it, otherwise its name."""
     labels = labels_of(pod)
     # The first worker beside a master has index 0 too, and is told that its rank is 1.
     rank = _variable(pod, "RANK") if _REPLICA_LABEL in labels else ""

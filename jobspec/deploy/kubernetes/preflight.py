@@ -1,7 +1,7 @@
 """Preflight of a cluster: does it answer, does it serve the job's kinds, may we, and is there room?
 
 Each check is a row of a table and yields findings like those about hosts (docs/check.md has a section for each code).
-What cannot be looked at, because it lies outside of the namespace, is `skipped` and not held against the cluster.
+Anything outside of the namespace that jobctl may not look at is `skipped` and not held against the cluster.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _NEEDED = {
     ),
     True: (
         (1, 29),
-        "the first that makes a pod anew only when the one before is gone",
+        "the first that creates a pod again only after the previous one is gone",
         "name an operator that runs there: `kubernetes.operator`",
     ),
 }

@@ -96,7 +96,7 @@ class Call:
 
 
 def problem_of(call: Call, status: int, body: bytes, server: str) -> ApiError:
-    """Return the error for an answer that is none of success (`Status` of the API's conventions)."""
+    """Return the error for an answer other than success (`Status` of the API's conventions)."""
     said = _status(body)
     reason, details = str(said.get("reason") or ""), said.get("details") or {}
     words = said.get("message") or body.decode("utf-8", "replace").strip()[:300] or f"HTTP status {status}"

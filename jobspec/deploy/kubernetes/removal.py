@@ -1,4 +1,4 @@
-"""The removal of a job's objects: what is waited for, and what is done where nobody collects what hangs on them.
+"""The removal of a job's objects: what jobctl waits for, and what it does where nobody collects what hangs on them.
 
 An object that makes pods is deleted after them (`Foreground`): the garbage collector of the controller manager ends all
 that names the object as its owner, and takes the finalizer away. Where none runs, both are done here.
@@ -28,7 +28,7 @@ from jobctl.jobspec.deploy.kubernetes.mirror import find_all_of
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.model.errors import DeployError
 
-LOOK = 0.3  # seconds between two looks at what is waited for
+LOOK = 0.3  # seconds between two looks at what it waits for
 GONE = 60.0  # seconds, beyond the grace of its processes, that the removal of an object may take
 COLLECTED = 5.0  # seconds after which a garbage collector has begun with what hangs on an object
 AGAIN = 2.0  # seconds between two looks at what nobody else removes
@@ -40,7 +40,7 @@ _FOREGROUND, _TRACKING = "foregroundDeletion", "batch.kubernetes.io/job-tracking
 
 
 class Removal:
-    """The removal of objects of one job. `tell` hears what is waited for, again and again."""
+    """The removal of objects of one job. `tell` hears what it waits for, again and again."""
 
     def __init__(self, api: Api, job: str, tell: Callable[[str], None], grace: float) -> None:
         self.api, self.job, self.tell, self.patience = api, job, tell, grace + GONE

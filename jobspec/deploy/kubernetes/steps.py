@@ -33,7 +33,7 @@ _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """What is in the cluster: `objects` of this job, and what those that are wanted `would` become if applied."""
+    """The contents of the cluster: `objects` of this job, and what those that are wanted `would` become if applied."""
 
     objects: Mapping[ObjectKey, Object]
     would: Mapping[ObjectKey, Object] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class There:
 
 
 def steps(want: Sequence[Object], there: There, anew: str | None = None) -> tuple[Step, ...]:
-    """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods whatever runs."""
+    """Return what there is to do, nothing if all is as wanted; `anew` asks for new pods, whatever runs now."""
     beside = [step for thing in want if not is_main(thing) for step in _beside(thing, there)]
     cause = anew or _cause(beside)
     mains = [step for thing in want if is_main(thing) for step in _main(thing, there, cause)]
@@ -87,7 +87,7 @@ def _beside(thing: Object, there: There) -> Iterator[Step]:
 
 
 def _cause(beside: Sequence[Step]) -> str | None:
-    """Return the change of what pods read when they begin, if there is one: they have to begin anew."""
+    """Return the change of what pods read when they begin, if there is one: they have to start again."""
     changed = [s.target for s in beside if s.kind == "change" and s.target.split()[0] in _MOUNTED]
     return f"{changed[0]} changed" if changed else None
 

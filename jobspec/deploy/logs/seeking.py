@@ -36,7 +36,7 @@ def start_of_last(source: LogSource, key: LogKey, size: int, count: int) -> tupl
 
 @dataclass(slots=True)
 class _Search:
-    """Which records of an index may be the last that is before what is looked for: from `low` to `high`, which is none."""
+    """Which records of an index may be the last that is before what is looked for: from `low` to `high`, which is not."""
 
     log: LogKey
     index: LogKey

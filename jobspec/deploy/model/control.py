@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How the job ended; a later `up` begins anew."""
+    """How the job ended; a later `up` begins again."""
 
     phase: Literal["succeeded", "failed", "stopped"]
     reason: str
@@ -44,7 +44,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What recovery remembers: the budget counts `failures`, which begins empty with every `up` that starts anew.
+    """What recovery remembers: the budget counts `failures`, which begins empty with every `up` that starts from nothing.
 
     `began` is when that was (seconds since the epoch), `code` the hash of the code that the generation runs, `excluded`
     the hosts that recovery uses no more.
@@ -110,7 +110,7 @@ def role_of(control: Control, node: int) -> str:
 def newest(controls: Iterable[Control]) -> Control:
     """Return the newest generation and the newest ledger among what several hosts hold; empty if there is none.
 
-    Whoever handed them out may have been killed, or cut off, before all hosts had them.
+    The process that handed them out may have been killed, or cut off, before all hosts had them.
     """
     every = list(controls)
     generation = max((control.generation for control in every if control.generation), key=age, default=None)
@@ -135,7 +135,7 @@ class Unreadable(Exception):
         self.file, self.why = file, why
 
     def error(self, place: str) -> str:
-        """Return the sentence about the file, which lies in `place`."""
+        """Return the sentence about the file, which is in `place`."""
         return f"cannot read {place}/{self.file}, written by another version of jobctl, or damaged: {self.why}"
 
 
@@ -156,7 +156,7 @@ def kept_control(generation: Json | None, ledger: Json | None = None) -> Control
 
 
 def begun_alone(report: Json | None) -> Control:
-    """Return the generation that launchers have begun without a supervisor, as one of them reports it; else empty."""
+    """Return the generation that launchers have begun without a supervisor, as one of them reports it; otherwise empty."""
     order = (report or {}).get("order")
     return kept_control(order) if isinstance(order, dict) else NOTHING
 

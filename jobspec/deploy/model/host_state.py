@@ -121,7 +121,7 @@ def _told_once(
 ) -> Mapping[str, HostState]:
     """Return `seen` with each container on one host only: two names of one machine tell of the same ones.
 
-    It is where its node or service belongs, or else where it was seen first: none is a stray because of its machine's other name.
+    It is where its node or service belongs, otherwise where it was seen first: none is a stray because of its machine's other name.
     """
     places: dict[str, list[str]] = {}
     for host, one in seen.items():

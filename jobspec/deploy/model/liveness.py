@@ -1,6 +1,6 @@
-"""Who was heard, and when: which ticks the supervisor answers, and which nodes can hold no lease any more.
+"""The hosts and launchers that were heard, and when: which ticks the supervisor answers, and which nodes can hold no lease any more.
 
-Pure but for the clock it is given. A launcher keeps running on an answer to its own tick, from the supervisor or from a
+Pure except for the clock it is given. A launcher keeps running on an answer to its own tick, from the supervisor or from a
 strict majority of its generation's launchers, for `host_timeout` from when that tick was sent (launcher.Lease). So a
 node may be started elsewhere once it is certain that it had no such answer:
 
@@ -70,7 +70,7 @@ def parse_tick(line: bytes | str) -> Tick | None:
 
 
 def tick_of(said: Json) -> Tick | None:
-    """Return the tick that a line holds, None for what is none."""
+    """Return the tick that a line holds, None for other lines."""
     node, name = as_number(said.get("node")), as_text(said.get("tick"))
     if node is None or name is None or "\n" in name:
         return None
@@ -137,7 +137,7 @@ class FailureDetector:
             self._missed = {node: (self._missed.get(node, (now, at))[0], at) for node, at in looked.items()}
 
     def begin_anew(self) -> None:
-        """Forget the generation: numbers begin anew when a job is taken down and brought up again."""
+        """Forget the generation: numbers begin at 1 again when a job is taken down and brought up again."""
         with self._lock:
             self.generation = None
 
@@ -222,7 +222,7 @@ class FailureDetector:
         }
 
     def _has_left(self, node: int, said: set[int]) -> bool:
-        """Say whether a node that was not heard in this generation cannot run in the one before either.
+        """Say whether a node that was not heard in this generation cannot run in the previous one either.
 
         It may never have been told of this one, and hold a lease from others who were not.
         """

@@ -25,7 +25,7 @@ State = Literal["pending", "starting", "running", "exited", "failed", "lost", "f
 class ObservedProcess:
     """One process of a node, by its global rank.
 
-    `step` is the last that it wrote to its progress file, `where` the function that it stood in when it was called hung,
+    `step` is the last that it wrote to its progress file, `where` the function that it was in when it was called hung,
     `stack` the frames there, the innermost first.
     """
 
@@ -121,7 +121,7 @@ class Observed:
     it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers
     of a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
     answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands, and
-    why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of ours, and
+    why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of jobctl's, and
     `supervised` is None. `changing`: a change of the job waits for hosts. `obstacles` are hosts that answer but cannot take what they are sent, and why.
     """
 
@@ -187,7 +187,7 @@ def launching(report: Json) -> Json:
 def parse_node(
     node: int, role: str, host: str, report: Json | None, launcher: int | None, artefact: str | None
 ) -> ObservedNode:
-    """Return a node from its launcher's report and from whether that launcher lives (its pid, else None).
+    """Return a node from its launcher's report and from whether that launcher lives (its pid, otherwise None).
 
     Anybody in the container may have written the report, or a launcher of another version: what is missing in it, or
     is not what it should be, is taken as not known.
@@ -281,7 +281,7 @@ def _failure(report: Json, node: int, host: str, *, dead: bool) -> Failure | Non
 
 
 def phase(observed: Observed) -> tuple[Phase, str | None]:
-    """Return the job's phase, and in words what is waited for or what went wrong."""
+    """Return the job's phase, and in words what it waits for or what went wrong."""
     generation, ledger = observed.control.generation, observed.control.ledger
     members = observed.members
     if observed.unreachable and not any(node.reachable for node in observed.nodes):
@@ -390,7 +390,7 @@ def _signal_name(number: int) -> str:
 
 
 def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
-    """Say which nodes are waited for until they have ended, and how long their processes still get."""
+    """Say for which nodes it waits until they have ended, and how long their processes still get."""
     named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
     more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
     return f"waiting for {', '.join(named)}{more} to end; " + (

@@ -14,7 +14,7 @@ _LATEST = 32503680000.0  # the year 3000, in seconds since the epoch: later time
 
 
 def parse_object(text: str | bytes) -> Json | None:
-    """Return the JSON object in `text`, None if it is none; a number that is not finite is read as null."""
+    """Return the JSON object in `text`, None if it is not an object; a number that is not finite is read as null."""
     try:
         found = json.loads(text, parse_constant=lambda name: None, parse_float=_finite)
     except (ValueError, RecursionError):
@@ -28,7 +28,7 @@ def _finite(text: str) -> float | None:
 
 
 def number_in(text: object) -> int | None:
-    """Return the number that `text` consists of (a label, a name, a column), None if it is no number."""
+    """Return the number that `text` consists of (a label, a name, a column), None if it is not a number."""
     return int(text) if isinstance(text, str) and _DIGITS.fullmatch(text) else None
 
 
@@ -64,11 +64,11 @@ def as_text(value: object) -> str | None:
 
 
 def objects(value: object) -> list[Json]:
-    """Return the JSON objects in a list; none if `value` is no list."""
+    """Return the JSON objects in a list; empty if `value` is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def texts(value: object) -> tuple[str, ...]:
-    """Return the texts in a list; none if `value` is no list."""
+    """Return the texts in a list; empty if `value` is not a list."""
     found = value if isinstance(value, list | tuple) else ()
     return tuple(one for one in map(as_text, found) if one is not None)

@@ -1,4 +1,4 @@
-"""Taking logs away before what they lie in is removed."""
+"""Taking logs away before their folder is removed."""
 
 from __future__ import annotations
 

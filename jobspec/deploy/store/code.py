@@ -1,6 +1,6 @@
 """The user's code: which files it is, what is left out of it and why, and its identity.
 
-Left out is what would tell a secret to whoever reads the code on a host, and what is no code at all: the spec, hosts
+It leaves out files that would tell a secret to readers of the code on a host, and files that are not code: the spec, hosts
 files, and what jobctl wrote there. `code.include` takes files back in.
 """
 
@@ -91,7 +91,7 @@ class File:
 def kind_of(mode: int) -> int:
     """Return 0600, 0700, 0644 or 0755: whether a file is private, and whether its owner executes it.
 
-    The other bits come from the umask of whoever checked the code out, and from hosts that share it with a container.
+    The other bits come from the umask of the user who checked the code out, and from hosts that share it with a container.
     """
     executable = bool(mode & 0o100)
     if mode & 0o077:
@@ -287,7 +287,7 @@ def digest_of(file: File, *, read: bool = True) -> str | None:
 
 
 def _nature(file: File) -> str | None:
-    """Say what a file is that is no code by its content, None for what may be code."""
+    """Say what a file is whose content shows that it is not code, None for what may be code."""
     info = file.info
     if info.st_size > _WHOLE:
         return None

@@ -1,4 +1,4 @@
-"""The story of a run: one JSON object a line, appended by whoever sees, decides or does something."""
+"""The story of a run: one JSON object a line, appended by each process that sees, decides or does something."""
 
 from __future__ import annotations
 

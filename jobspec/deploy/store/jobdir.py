@@ -1,7 +1,7 @@
-"""Where a job's files lie on this machine: history and conveniences, and on target `local` the work directory.
+"""The paths of a job's files on this machine: history and conveniences, and on target `local` the work directory.
 
 `$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
-it is planned anew), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
+it is planned again), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
 `ledger.json`, `previous.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
 laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
@@ -102,7 +102,7 @@ class JobDir:
     def propose(self, about: Mapping[str, Any], plan: Plan, source: Mapping[str, Any]) -> None:
         """Keep what the job is to become, beside what it was started with: `adopt` makes it that.
 
-        Hosts that the change brings are those of the job at once: whoever supervises it has to reach them for the change.
+        Hosts that the change brings are those of the job at once: its supervisor has to reach them for the change.
         """
         before, now = self.about(), self.plan()
         homes = {str(node.index): node.host.name for node in now.nodes} if now else {}
@@ -183,7 +183,7 @@ class JobDir:
             raise self._unreadable(f"`reach`: {error}") from error
 
     def keep_run(self, newest: bytes, ledger: bytes, previous: bytes | None) -> None:
-        """Keep control file and ledger of the newest generation, and the control file of the one before.
+        """Keep control file and ledger of the newest generation, and the control file of the previous one.
 
         The hosts that have them may be gone when they are needed.
         """
@@ -259,7 +259,7 @@ def known_jobs(state: Path) -> Iterator[JobDir]:
 
 
 def readable_jobs(state: Path) -> Iterator[JobDir]:
-    """Yield those of the known jobs that this version can read: what another version has kept of one hinders no other."""
+    """Yield those of the known jobs that this version can read: a file that another version has kept for one job blocks no other job."""
     for job in known_jobs(state):
         with contextlib.suppress(DeployError):
             job.about()

@@ -115,5 +115,5 @@ def end_holder(path: Path) -> None:
 
 
 def break_lock(path: Path) -> None:
-    """Take the lock away from whoever holds it: later commands lock a new file."""
+    """Take the lock away from its holder: later commands lock a new file."""
     path.unlink(missing_ok=True)

@@ -57,7 +57,7 @@ def _read(secret: Secret, directory: Path, environ: Mapping[str, str]) -> str:
 
 
 def digests(values: Mapping[str, str], key: bytes) -> dict[str, str]:
-    """Return what tells a secret's value from another to who has the `key`, and nothing to anyone else."""
+    """Return what tells a secret's value from another to the owner of the `key`, and nothing to anyone else."""
     return {name: hmac.digest(key, f"{name}\0{value}".encode(), "sha256").hex() for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""How the processes of a job end, on hosts and on this machine: all launchers are told, and waited for."""
+"""How the processes of a job end, on hosts and on this machine: jobctl tells all launchers, and waits for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDING = 2.0  # seconds, beyond the grace of its processes, that a launcher take
 
 
 class Commanded(Protocol):
-    """A job whose launchers follow commands. `pause`: seconds between two looks at what is waited for."""
+    """A job whose launchers follow commands. `pause`: seconds between two looks at what it waits for."""
 
     pause: float
     tell: Callable[[str], None]

@@ -1,6 +1,6 @@
 """All hosts of one job, side by side: what was last seen of each, who does not answer, and whose turn it is.
 
-Nothing is remembered here that could not be read again: files and containers of the job lie on its hosts.
+Nothing is remembered here that could not be read again: files and containers of the job are on its hosts.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Fleet:
                 following.close()
 
     def _heard(self, seen: Mapping[str, HostState], silent: Failures) -> Observed:
-        """Return the job as heard of. What is done next does not wait for hosts that are silent."""
+        """Return the job as heard of. The next step does not wait for hosts that are silent."""
         self._silent, self.down, self.seen = dict(silent), {**silent, **unreadable(seen)}, seen
         if not seen:
             raise AllUnreachable(silent, self.merge({}, silent))

@@ -287,7 +287,7 @@ class Hosts:
         return oneoff.look_around(self.host_jobs[node.host.name], plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
-        """Copy logs and outputs of all hosts that answer; those of a node lie in its folder."""
+        """Copy logs and outputs of all hosts that answer; those of a node are in its folder."""
         self.observe()
         outcome = self.fleet.on(self.fleet.hosts_with_nodes(), lambda host_job: host_job.collect(into))
         raise_if_all(outcome)

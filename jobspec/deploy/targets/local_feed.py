@@ -1,4 +1,4 @@
-"""Following a job on this machine: its launchers write into a pipe of ours, and are answered."""
+"""Following a job on this machine: its launchers write into a pipe, and the supervisor answers."""
 
 from __future__ import annotations
 

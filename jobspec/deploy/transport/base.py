@@ -20,7 +20,7 @@ Stdin: TypeAlias = bytes | Iterable[bytes]  # of a command: all at once, or piec
 
 
 class Input:
-    """What is left of a command's input; false when that is nothing."""
+    """The rest of a command's input; false when nothing is left."""
 
     def __init__(self, content: Stdin) -> None:
         self._pieces = iter((content,) if isinstance(content, bytes) else content)
@@ -58,7 +58,7 @@ class Result:
 
     @property
     def words(self) -> str:
-        """What it said went wrong: its last line on stderr, or else on stdout."""
+        """What it said went wrong: its last line on stderr, otherwise on stdout."""
         lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
         said = [line.strip() for line in lines if line.strip() and not line.startswith("See '")]  # docker's last word
         return said[-1] if said else f"exit code {self.code}"
@@ -87,7 +87,7 @@ class Transport(Protocol):
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
 
     def close(self) -> None:
-        """Let go of the connection; a later call opens it anew."""
+        """Let go of the connection; a later call opens it again."""
 
 
 def quote(argv: Sequence[str]) -> str:

@@ -1,8 +1,8 @@
-"""What is said to a login's shell on a host: one command after another, each told from what surrounds it.
+"""Commands for a login's shell on a host: one command after another, each told from what surrounds it.
 
 Each new session of SSH begins with the login's shell, and its `.bashrc` can cost more than the command; the supervisor looks
 every second. So a shell is held, and given one command after another. A `.bashrc` or a forced command can also print, before
-the command and after it. So marks that nobody can guess stand on both streams where a session begins and where a command
+the command and after it. So marks that nobody can guess are on both streams where a session begins and where a command
 ends: what lies between them is the command's.
 """
 
@@ -63,7 +63,7 @@ class _End:
         self._from = 0  # it is not before that
 
     def find(self, said: bytearray) -> tuple[int, int] | None:
-        """Return where what was said ends, and the exit code behind it; None before that."""
+        """Return where the output ends, and the exit code behind it; None before that."""
         found = self._line.search(said, self._from)
         self._from = max(0, len(said) - LINE)
         return (found.start(), int(found[1])) if found else None

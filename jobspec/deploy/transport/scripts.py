@@ -1,4 +1,4 @@
-"""Scripts of shell for hosts. They lie beside the code that sends them, as files that shellcheck and editors see."""
+"""Scripts of shell for hosts. They are beside the code that sends them, as files that shellcheck and editors see."""
 
 from __future__ import annotations
 

@@ -246,8 +246,8 @@ class Ssh:
     def _ping(self, channel: paramiko.Channel) -> None:
         """Raise EOFError if the link is dead: a command may be silent for long, a host answers at once.
 
-        paramiko's keepalive asks, but does not mind that there is no answer. A new session is always answered, be it
-        with a refusal.
+        paramiko's keepalive asks, but does not mind that there is no answer. A new session is always answered, if
+        only with a refusal.
         """
         import paramiko
 
@@ -275,7 +275,7 @@ class Ssh:
             raise found from error
 
     def _forget(self) -> None:
-        """Let the next use connect anew."""
+        """Let the next use connect again."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -333,7 +333,7 @@ def _close(connection: fabric.Connection) -> None:
 
 
 def _wake(connection: fabric.Connection) -> None:
-    """Have Paramiko's thread of a connection notice at once that it is to be closed, and not with its next look."""
+    """Have Paramiko's thread of a connection notice at once that somebody closes it, and not with its next look."""
     with contextlib.suppress(OSError, EOFError, AttributeError):
         connection.transport.sock.shutdown(socket.SHUT_RDWR)
 

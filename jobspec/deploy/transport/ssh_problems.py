@@ -42,8 +42,8 @@ _PARAMIKO = "paramiko.ssh_exception."
 _BY_CLASS = {
     f"{_PARAMIKO}BadHostKeyException": Problem(
         "host-key-changed",
-        "its host key has changed: the host was installed anew, or somebody is in between",
-        "if it was installed anew: `ssh-keygen -R {name}`, then connect once with ssh",
+        "its host key has changed: the host was reinstalled, or somebody is in between",
+        "if it was reinstalled: `ssh-keygen -R {name}`, then connect once with ssh",
     ),
     f"{_PARAMIKO}PasswordRequiredException": Problem(
         "key-locked", "the private key has a passphrase", "`ssh-add` it to an agent"

@@ -35,7 +35,7 @@ class Document(Mapping[str, Any]):
         return tuple(value) if isinstance(value, list) else value
 
     def settle(self) -> None:
-        """Count all of it as read: what has to be said of it is said."""
+        """Count all of it as read: every note about it is written."""
         self._read.add(self.path)
 
     def unread(self) -> Iterator[tuple[Path, Any]]:

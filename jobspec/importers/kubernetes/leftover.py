@@ -1,4 +1,4 @@
-"""What stands in a manifest and has no place in a spec: all that nobody read, each with its reason."""
+"""The parts of a manifest that have no place in a spec: all that nobody read, each with its reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Row:
     where: str  # a regular expression for `key.key place`
     why: str = ""
     values: tuple[Any, ...] = ()
-    ours: bool = False  # whether it counts in a manifest of ours only
+    ours: bool = False  # whether it counts in a manifest of jobctl's only
 
 
 _NO_PLACE = "it has no place in the spec"

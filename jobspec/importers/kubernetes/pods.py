@@ -68,7 +68,7 @@ def place(draft: Draft, pod: Document, ours: bool) -> None:
         draft.set("stop_grace_period", seconds(str(grace)))
     for one in pod.get("initContainers") or ():
         if not _unpacks_code(pod, one):
-            draft.drop(f"init container {one.get('name')}", "do it beforehand, or in `setup`")
+            draft.drop(f"init container {one.get('name')}", "do it before `up`, or in `setup`")
         one.settle()
     trains = container_of(pod)
     for one in pod["containers"]:
@@ -146,7 +146,7 @@ def command(draft: Draft, pod: Document) -> Command:
 def _list(container: Document, key: str) -> Sequence[Any]:
     words = container.get(key) or []
     if not isinstance(words, list | tuple):
-        raise ValueError(f"`{key}` is no list of words")
+        raise ValueError(f"`{key}` is not a list of words")
     return words
 
 
@@ -246,7 +246,7 @@ def _cores(text: str) -> float:
     try:
         return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
     except ValueError:
-        raise ValueError(f"`{text}` is no number of cores") from None
+        raise ValueError(f"`{text}` is not a number of cores") from None
 
 
 # Kubernetes' powers of two, as the spec writes them; those of ten become bytes.
@@ -284,7 +284,7 @@ def _mounts(draft: Draft, pod: Document, container: Document) -> Iterator[tuple[
 
 
 def _holds(container: Document, mount: Document) -> bool:
-    """Say whether a mount is that of the checkpoints, in a manifest of ours."""
+    """Say whether a mount is that of the checkpoints, in a manifest of jobctl's."""
     told = [one.get("value", "") for one in container.get("env") or () if one["name"] == "JOBCTL_CHECKPOINT_DIR"]
     return any(f"{path}/".startswith(f"{mount['mountPath']}/") for path in told)
 

@@ -52,7 +52,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     kind = "module" if "module" in parts else "command" if "no_python" in parts else "script"
     runs(draft, kind, rest[0], tuple(rest[1:]))
     if "no_local_rank" not in parts:
-        draft.drop("--local_rank=N", "the script reads LOCAL_RANK, which each process is told")
+        draft.drop("--local_rank=N", "the script reads LOCAL_RANK, which each process gets")
     number, host = parts.get("port", values.port), parts.get("addr", str)
     if number:
         draft.set("rendezvous.port", number)

@@ -60,7 +60,7 @@ class DockerRun:
 
     @property
     def env(self) -> dict[str, str | None]:
-        """Return the variables of `-e`; None: as in the environment of whoever starts it."""
+        """Return the variables of `-e`; None: as in the environment of the user who starts it."""
         pairs = [value.partition("=") for key, value in self.options if key == "--env"]
         return {name: value if equals else None for name, equals, value in pairs}
 
@@ -106,7 +106,7 @@ def _option(word: str) -> tuple[list[tuple[str, str]], bool]:
 
 
 def apply(container: DockerRun, draft: Draft, directory: str) -> None:
-    """Put what `docker run` says into the draft; its variables are left to whoever knows the launcher."""
+    """Put what `docker run` says into the draft; its variables are left to the module that knows the launcher."""
     draft.set("image", container.image)
     for name, value in container.options:
         how = _OPTIONS.get(name)
@@ -139,7 +139,7 @@ def _checked(read: Callable[[str], Any]) -> Callable[[str], str]:
         try:
             read(value)
         except ValueError as error:
-            raise ValueError(f"`{value}` means nothing there") from error
+            raise ValueError(f"`{value}` has no effect there") from error
         return value
 
     return text

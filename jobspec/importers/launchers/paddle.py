@@ -253,7 +253,7 @@ def _etcd(parts: Parts, draft: Draft) -> None:
 
 
 def _nodes(parts: Parts, draft: Draft, ps: bool) -> None:
-    """How many nodes: as said, else as many as hosts are named."""
+    """How many nodes: as given, otherwise as many as hosts are named."""
     given = "nnodes" if "nnodes" in parts else "np"
     said = parts.get(given, values.node_range)
     hosts = sum(host.nodes for host in draft.hosts.values() if host.takes_nodes)

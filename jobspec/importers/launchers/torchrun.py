@@ -66,7 +66,7 @@ def find(words: tuple[str, ...], env: dict[str, str], draft: Draft, line: int | 
     kind = "module" if "module" in parts else "command" if "no_python" in parts else "script"
     runs(draft, kind, rest[0], tuple(rest[1:]))
     if older and "use_env" not in parts:
-        draft.drop("--local-rank=N", "the script reads LOCAL_RANK, which each process is told")
+        draft.drop("--local-rank=N", "the script reads LOCAL_RANK, which each process gets")
     _nodes(parts, draft)
     _meeting(parts, draft)
     _passed(parts, draft)
@@ -124,6 +124,6 @@ def _seats(parts: Parts, draft: Draft) -> Seats:
     if word == "auto":
         return Seats()
     if word is not None and not re.fullmatch(r"[1-9]\d{0,4}", word):
-        draft.drop(f"--nproc-per-node={word}", "it is no number")
+        draft.drop(f"--nproc-per-node={word}", "it is not a number")
         return Seats()
     return Seats(count=int(word or 1))

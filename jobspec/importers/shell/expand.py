@@ -56,7 +56,7 @@ class Expander:
         self.notes.append(f"not carried over: line {self.line}: {shown(text)} ({why})")
 
     def file(self, name: str) -> str | None:
-        """Return the text of a file that the script wrote, or that lies beside it."""
+        """Return the text of a file that the script wrote, or that is beside it."""
         return self.files[name] if name in self.files else self.read(name)
 
     def set(self, name: str, item: str | list[str], *, export: bool = False) -> None:
@@ -175,7 +175,7 @@ class Expander:
         return self._reference(name, operator, word)
 
     def _chosen(self, item: str, operator: str, word: str | None) -> str:
-        """Return what `${NAME:-word}` and the like are for a variable with a known value."""
+        """Return what `${NAME:-word}` and similar forms are for a variable with a known value."""
         there = bool(item) or not operator.startswith(":")
         if operator.endswith("+"):
             return self._word(word) if there else ""
@@ -207,7 +207,7 @@ class Expander:
         return " ".join(item for token in tokens if token.kind == "word" for item in self.expand(token))
 
     def _special(self, text: str) -> str:
-        """`${#LIST[@]}`, `${NAME%%.*}` and the like."""
+        """`${#LIST[@]}`, `${NAME%%.*}` and similar forms."""
         if match := re.fullmatch(r"#(\w+)(\[[@*]\])?", text):
             item = self.values.get(match[1])
             if item is not None and isinstance(item, list) == bool(match[2]):

@@ -39,7 +39,7 @@ class Token:
 
     @property
     def plain(self) -> str:
-        """The text of a word that is not quoted anywhere, else nothing: only such words are keywords."""
+        """The text of a word that is not quoted anywhere, otherwise nothing: only such words are keywords."""
         if self.kind == "word" and len(self.parts) == 1 and self.parts[0] == WordPart("text", self.text):
             return self.text
         return ""

@@ -34,7 +34,7 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for name in words`, or `for ((first; test; step))`, which stands in `sums`."""
+    """`for name in words`, or `for ((first; test; step))`, which is in `sums`."""
 
     name: str
     items: tuple[Token, ...]

@@ -69,7 +69,7 @@ def _check(given: ImportInput, wanted: ImportOptions) -> None:
         raise Refused(f"unknown framework `{wanted.framework}`", f"one of {', '.join(FRAMEWORKS)}")
     if wanted.name is not None and not is_name(wanted.name):
         hint = "lower-case letters, digits and `-`; a letter first, no `-` last; at most 40 characters"
-        raise Refused(f"`{wanted.name}` is no name for a job", hint)
+        raise Refused(f"`{wanted.name}` is not a valid job name", hint)
 
 
 def _output(wanted: Path | None) -> Path | None:

@@ -15,7 +15,7 @@ _SPEC = """\
 # `jobctl up --hosts hosts.txt` on real hosts. All keys: `jobctl schema`, docs/spec.md.
 name: {name}            # unique on its hosts
 framework: {framework}      # {about}
-script: train.py        # lies beside this file
+script: train.py        # is beside this file
 # args: [--epochs, "10"]
 code: .                 # sent to every host; the script runs in it
 

@@ -119,12 +119,12 @@ class ClusterJob:
         cluster, plan = self.handle, self.handle.plan
         name = cluster.job.name
         if plan is None:
-            raise Refused(f"job `{name}` was not brought up from here", "`jobctl up --recreate` makes its pods anew")
+            raise Refused(f"job `{name}` was not brought up from here", "`jobctl up --recreate` creates its pods again")
         with locked(cluster, "restart", request.break_lock):
             change = self._change(plan, {}, "`jobctl restart`", take_over=request.take_over)
             if any(step.kind in ("create", "change") for step in change.steps):
                 raise Refused(
-                    f"job `{name}` is not in the cluster as it was brought up", "`jobctl up` mends that first"
+                    f"job `{name}` is not in the cluster as it was brought up", "`jobctl up` fixes that first"
                 )
             self._carry_out(change, {}, reporter, take_over=request.take_over)
         return Restarted(begins=True)

@@ -69,7 +69,7 @@ def large_code(loaded: Loaded, path: Path, hosts: Path | None) -> Iterator[Diagn
     largest = sorted(code.files, key=lambda file: (-file.size, file.name))[:3]
     named = ", ".join(f"{file.name} ({megabytes(file.size)})" for file in largest)
     message = f"the code is {megabytes(code.size)}, and every host gets all of it; the largest files: {named}"
-    hint = "leave out what is no code: `code: {source: ., exclude: [data/]}` or a line in .dockerignore"
+    hint = "leave out files that are not code: `code: {source: ., exclude: [data/]}` or a line in .dockerignore"
     yield Diagnostic("warning", "large-code", message, loaded.source.value_span(("code",)), hint)
 
 

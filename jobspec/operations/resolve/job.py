@@ -272,4 +272,4 @@ def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None
     unused = checked.files[0].parent / "hosts.txt"
     if where.target is None and where.hosts is None and not in_cluster(where) and unused.is_file():
         option = f"--hosts {shlex.quote(str(unused))}"
-        reporter.say(f"target local: this machine ({unused} lies there unused; {option} uses it)")
+        reporter.say(f"target local: this machine ({unused} is not used; {option} uses it)")

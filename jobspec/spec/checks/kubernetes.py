@@ -1,4 +1,4 @@
-"""The rules of target `kubernetes`: what nobody sees to in a cluster, and what a pod cannot say. Rows, as in `rules`."""
+"""The rules of target `kubernetes`: what nobody does in a cluster, and what a pod cannot say. Rows, as in `rules`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _says(spec: Spec, key: str) -> bool:
 
 
 def _regroups(spec: Spec) -> bool:
-    """Say whether Paddle's launchers keep in etcd, below an operator, who takes part: as `planner.kubernetes.uses_etcd`."""
+    """Say whether Paddle's launchers keep in etcd, under an operator, who takes part: as `planner.kubernetes.uses_etcd`."""
     if spec.etcd is None or spec.framework != "paddle" or spec.mode != "collective":
         return False
     fixed = operator_of(spec) == "paddle-operator" and bool(spec.etcd.endpoints)
@@ -79,15 +79,15 @@ RULES: tuple[CheckRule, ...] = (
          "use `kubernetes: {operator: none}`, or leave it out", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "hang_timeout"),
          lambda s: _managed(s) and s.recovery.hang_timeout is not None,
-         "below an operator nobody looks for hangs", "`kubernetes: {operator: none}` does", at_key=True),
+         "under an operator nobody looks for hangs", "`kubernetes: {operator: none}` does", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "rules"), lambda s: _managed(s) and s.recovery.rules,
-         "below an operator nobody goes by these rules", "`kubernetes: {operator: none}` does", at_key=True),
+         "under an operator nobody applies these rules", "`kubernetes: {operator: none}` does", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "max_restarts"),
          lambda s: operator_of(s) == "paddle-operator" and not _regroups(s) and _says(s, "max_restarts") and s.recovery.max_restarts,
          "below paddle-operator a pod that fails ends the job, unless Paddle's launchers meet through an etcd",
          "name one, `etcd: {endpoints: [etcd:2379]}`; or `kubernetes: {operator: none}` restarts it", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "host_timeout"), lambda s: _managed(s) and _says(s, "host_timeout"),
-         "below an operator the cluster decides when a node is lost", at_key=True),
+         "under an operator the cluster decides when a node is lost", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
          "in a cluster all restarts of a run count", at_key=True),
     CheckRule("operator-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
@@ -109,12 +109,12 @@ RULES: tuple[CheckRule, ...] = (
          "no etcd is started in the cluster, and this job goes without one: a pod that fails ends it",
          "with one that runs there Paddle's launchers go on: `etcd: {endpoints: [etcd:2379]}`", at_key=True),
     CheckRule("kubernetes-etcd", WARNING, ("etcd",), lambda s: s.etcd and not _regroups(s) and not _is_left_out(s),
-         "this etcd is not used in a cluster: launchers there agree among themselves, or an operator sees to them", at_key=True),
+         "this etcd is not used in a cluster: launchers there agree among themselves, or an operator takes care of them", at_key=True),
     CheckRule("kubernetes-user", ERROR, ("container", "user"),
          lambda s: not re.fullmatch(r"root|[0-9]+(:[0-9]+)?", s.container.user or "root"),
          "who this is, no node of the cluster knows", "write `UID:GID` in numbers"),
     CheckRule("not-in-kubernetes", ERROR, ("container", "options"), lambda s: s.container.options,
-         "options of Docker mean nothing to Kubernetes", "leave them out", at_key=True),
+         "Kubernetes does not know options of Docker", "leave them out", at_key=True),
     CheckRule("not-in-kubernetes", ERROR, ("container", "devices"), lambda s: s.container.devices,
          "a pod gets no device files of its node", "ask for the device's resource: `kubernetes: {resources: {rdma/hca: 1}}`",
          at_key=True),
@@ -129,7 +129,7 @@ RULES: tuple[CheckRule, ...] = (
          "this `intranet` uses other addresses than the nodes', which does not work with `host_network`",
          "with `host_network` leave it out: it is `Host` then"),
     CheckRule("two-users", ERROR, ("container", "user"), _names_a_user_twice,
-         "who the processes are stands in a security context of `kubernetes` too", "say it in one of the two places"),
+         "a security context of `kubernetes` names the user too", "say it in one of the two places"),
     CheckRule("no-requests", WARNING, ("devices",), _asks_for_nothing,
          "pods ask for neither cores nor memory: the cluster crowds them onto any node, and ends them first when it is short",
          "say what one needs: `resources: {cpus: 4, memory: 16g}`"),

@@ -20,7 +20,7 @@ from jobctl.jobspec.spec.source import Source
 
 @dataclass(frozen=True, slots=True)
 class CheckRule:
-    """One rule: `breaks` says whether a spec breaks it; the diagnostic stands at the key or value at `path`."""
+    """One rule: `breaks` says whether a spec breaks it; the diagnostic points to the key or value at `path`."""
 
     code: str
     severity: Severity
@@ -186,7 +186,7 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("elastic-unshared", WARNING, ("checkpoint", "shared"),
          lambda s: is_elastic(s) and s.checkpoint and not s.checkpoint.shared,
          "when nodes leave or join, ranks change hosts, and what they saved stays behind",
-         "share the checkpoint, or see to it that every host has what any rank loads"),
+         "share the checkpoint, or make sure that every host has what any rank loads"),
     CheckRule("no-checkpoint", WARNING, ("nodes",),
          lambda s: _several(s) and s.recovery.max_restarts > 0 and s.checkpoint is None,
          "several nodes that may restart, and no `checkpoint`: each restart begins from zero",

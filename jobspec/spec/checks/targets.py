@@ -141,7 +141,7 @@ def _relative_volumes(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 
 def _outputs_not_kept(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     if spec.outputs and spec.code is None:
-        message = "`outputs` lie in the folder of `code`, and there is none: nothing keeps or fetches them"
+        message = "`outputs` are in the folder of `code`, and there is none: nothing keeps or fetches them"
         hint = "add `code: .`, or write to a volume"
         yield Diagnostic("warning", "outputs-not-kept", message, source.value_span(("outputs",)), hint)
 
@@ -150,7 +150,7 @@ def _claims(spec: Spec, source: Source) -> Iterator[Diagnostic]:
     """A volume with a name is a PersistentVolumeClaim there."""
     for number, volume in enumerate(spec.volumes):
         if volume.kind == "volume" and volume.source and not is_object(volume.source):
-            message = f"`{volume.source}` is no name of a PersistentVolumeClaim, which this volume is there"
+            message = f"`{volume.source}` is not a valid name for a PersistentVolumeClaim, which this volume is there"
             yield Diagnostic(
                 "error", "kubernetes-claim", message, source.value_span(("volumes", number, "source")), OBJECT_HINT
             )
@@ -163,7 +163,7 @@ def _script_not_sent(spec: Spec, source: Source, directory: Path) -> Iterator[Di
 
 
 def _not_sent(spec: Spec, directory: Path) -> bool:
-    """Say whether the script lies beside the spec while neither code nor a volume brings it to the hosts."""
+    """Say whether the script is beside the spec while neither code nor a volume brings it to the hosts."""
     script = spec.script
     if script is None or spec.code is not None or not (directory / script).is_file():
         return False
