@@ -53,13 +53,13 @@ def test_locked_memory_is_left_alone_where_the_engine_may_not_lift_it(
     assert (engine.asked[1:], ended) == (["", "65536"], [1])  # what could not run is removed before
     made.start(2)
     assert engine.asked[3:] == ["65536"]  # it is known by now
-    assert made.run_script(b"docker run").code == 0
+    assert made.starter.run_script(b"docker run").code == 0
 
 
 def test_a_container_that_only_looks_starts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(8)
     made, _ = host_job(engine, "ssh", monkeypatch)
-    assert made.run_script(b"docker run").code == 0
+    assert made.starter.run_script(b"docker run").code == 0
     assert engine.asked[1:] == ["", "65536"]
 
 
@@ -86,7 +86,7 @@ def test_sudo_is_for_docker_alone(tmp_path: Path, target: Any, monkeypatch: pyte
     made = HostJob(Host("h1", docker="sudo"), LocalTransport(), "job", target)
     made.found(str(work), str(work))
     made.start(1)
-    made.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
+    made.starter.run_script(shell_template("look.sh.j2").render(**LOOK).encode())
     files = f"-f {work}/compose.yaml --env-file {work}/compose.env"
     last = told.read_text().splitlines()[-2:]
     start = f"compose {files} up -d --no-recreate --quiet-pull node-1" if target == "compose" else "run --detach image"

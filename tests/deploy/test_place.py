@@ -163,7 +163,7 @@ def test_a_disk_is_full_without_blocks_or_inodes(said: str, full: bool) -> None:
     ],
 )
 def test_what_keeps_a_container_from_starting_has_a_code(host_job: HostJob, said: bytes, code: str) -> None:
-    error = host_job.cannot_start("start node 0", Result(1, b"", said))
+    error = host_job.starter.error("start node 0", Result(1, b"", said))
     assert isinstance(error, HostError)
     assert (error.code, error.message.startswith("h1: cannot start node 0: ")) == (code, True)
 

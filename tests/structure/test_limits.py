@@ -19,15 +19,6 @@ FILE, CLASS, FUNCTION, PARAMETERS = (
 )  # lines, lines, lines without the docstring, parameters without `self`
 
 LARGE = {
-    "jobspec/deploy/host/host_job.py": (
-        456,
-        "all that is done with a job on one host, in one class; to be divided like Fleet",
-    ),
-    "jobspec/deploy/host/host_job.py HostJob": (343, "as above"),
-    "jobspec/deploy/model/host_state.py merge": (
-        46,
-        "one pass over what all hosts say, in the order of what counts more",
-    ),
     "jobspec/launcher/agent.py Launcher": (315, "the loop of the launcher; it is divided together with its messages"),
 }
 MANY_PARAMETERS = {

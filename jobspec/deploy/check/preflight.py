@@ -185,9 +185,9 @@ class Preflight:
         command = (node.container.python, "-c", probe_source(), json.dumps(self._task(seat, node)))
         name = f"jobctl-{plan.job}-look-{self.token}-{self.seats.index(seat)}"
         script = look_script(plan, node, name, str(seat.host_job.work), command, Look())
-        result = seat.host_job.run_script(script)
+        result = seat.host_job.starter.run_script(script)
         if result.code != 0:
-            raise seat.host_job.cannot_start("start a container like the job's", result)
+            raise seat.host_job.starter.error("start a container like the job's", result)
         seat.probe = probe_said(result.out, self.token)
         if seat.probe is None:
             text = f"a container like the job's ran, and what it said cannot be read: {result.words}"

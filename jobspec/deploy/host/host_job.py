@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from jobctl.jobspec.deploy.host.container_starter import STARTING, ContainerStarter
 from jobctl.jobspec.deploy.host.containers import Containers
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
@@ -29,16 +29,13 @@ from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.observed import launching
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import Room, told_of
-from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Result, Transport, checked, problem, put
+from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
 from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
 PREPARED = "prepared.json"  # in `run`: what a spare has
-LEAST_MEMLOCK = 65536  # bytes, which every engine may give
-_NO_MEMLOCK = re.compile(rb"rlimit type 8\b|RLIMIT_MEMLOCK")  # in the words of runc, and of crun
 SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
-STARTING = 600.0  # seconds of silence that starting a container may take
 
 
 class HostJob:
@@ -57,7 +54,7 @@ class HostJob:
         self.containers = Containers(self.engine, job)
         # Not functools.cached_property: up to Python 3.11 that lets one instance at a time look, of all hosts.
         self._directories: tuple[PurePosixPath, PurePosixPath] | None = None
-        self._memlock = ""  # bytes, where its engine may not lift the limit
+        self.starter = ContainerStarter(host, transport, target, self.engine)
 
     @property
     def folder(self) -> str:
@@ -235,82 +232,19 @@ class HostJob:
 
         `image`: what to start where the artefact's name of it means another one by now.
         """
-        report = str(self.work / f"node-{node}" / "report.json")
-
-        def start() -> Result:
-            argv, other = self._start(f"node-{node}", image)
-            wait = SCRIPTS.argv("start", report, *argv)
-            return self.transport.run(wait, other, timeout=STARTING)
-
-        result = start()
-        if self._lowers_memlock(result):
+        name, report = f"node-{node}", self.work / f"node-{node}" / "report.json"
+        result = self.starter.start(self.work, name, report, image)
+        if self.starter.lowers_memlock(result):
             self.end(node, 0.0)  # it was made, and cannot run
-            result = start()
+            result = self.starter.start(self.work, name, report, image)
         if result.code != 0:
-            raise self.cannot_start(f"start node {node}", result)
-
-    def _lowers_memlock(self, result: Result) -> bool:
-        """Say whether a container did not start since the engine may not lift its limit on locked memory; lower that.
-
-        Rootless engines may not, nor those without CAP_SYS_RESOURCE.
-        """
-        refused = result.code != 0 and _NO_MEMLOCK.search(result.err) is not None and not self._memlock
-        if refused:
-            self._memlock = str(LEAST_MEMLOCK)
-        return refused
+            raise self.starter.error(f"start node {node}", result)
 
     def start_service(self, name: str) -> None:
         """Start the container of a service as its artefact says; one that runs from the same artefact stays."""
-        argv, other = self._start(name, None)
-        result = self.transport.run(argv, other, timeout=STARTING)
+        result = self.starter.start(self.work, name)
         if result.code != 0:
-            raise self.cannot_start(f"start {name}", result)
-
-    def _start(self, name: str, image: str | None) -> tuple[list[str], bytes]:
-        """Return the command that starts what is called `name` in artefacts, and what it reads."""
-        if self.target == "ssh":
-            script = str(self.work / f"{name}.sh")
-            return ["env", f"JOBCTL_IMAGE={image or ''}", *self._variables(), "sh", script], b""
-        given = str(self.work / "compose.env")
-        # A docker without the plugin takes `-f` for its own, and says so in the words that _START_CAUSES knows.
-        files, other = ["-f", str(self.work / "compose.yaml"), "--env-file", given], b""
-        if image:
-            files += ["-f", "-"]
-            other = json.dumps({"services": {name: {"image": image}}}).encode()
-        words = [*self.docker, "compose", *files, "up", "-d", "--no-recreate", "--quiet-pull", name]
-        return SCRIPTS.argv("compose", given, self._memlock, *words), other
-
-    def _variables(self) -> list[str]:
-        """Return what jobctl's scripts ask of the host, as words for `env`: how to call `docker`, and a limit that it sets."""
-        setting = self.host.docker
-        docker = (
-            []
-            if setting is None
-            else ["JOBCTL_DOCKER=sudo -n docker" if setting == "sudo" else f"DOCKER_HOST={setting}"]
-        )
-        return [*docker, f"JOBCTL_MEMLOCK={self._memlock}"]
-
-    def cannot_start(self, what: str, result: Result) -> HostError:
-        """Return why a container could not be started, with the remedy where the cause is a common one."""
-        text = result.err.decode("utf-8", "replace")
-        for sign, code, hint in _START_CAUSES:
-            line = next((line.strip() for line in text.splitlines() if sign in line or sign in line.lower()), None)
-            if line is not None:
-                return HostError(self.host.name, code, f"cannot {what}: {line}", hint)
-        return HostError(self.host.name, "cannot-start", f"cannot {what}: {result.words}", None)
-
-    def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
-        """Run a shell script there whose `docker` is the host's."""
-        result = self.transport.run(self._script(script), timeout=timeout)
-        return self.transport.run(self._script(script), timeout=timeout) if self._lowers_memlock(result) else result
-
-    def interact_script(self, script: bytes) -> int:
-        """Run a shell script there whose `docker` is the host's, with the terminal; return its exit code."""
-        return self.transport.interact(self._script(script))
-
-    def _script(self, script: bytes) -> list[str]:
-        text = script.decode("utf-8", "surrogateescape")
-        return ["env", *self._variables(), "sh", "-c", text]
+            raise self.starter.error(f"start {name}", result)
 
     def end(self, name: int | str, grace: float) -> None:
         """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
@@ -424,33 +358,3 @@ def _pack(artefacts: Iterable[Artefact]) -> bytes:
             member.size, member.mode = len(artefact.content), artefact.mode
             archive.addfile(member, io.BytesIO(artefact.content))
     return buffer.getvalue()
-
-
-_DOWN = ("docker-down", "`sudo systemctl start docker` there")
-_START_CAUSES = (
-    ("Cannot connect to the Docker daemon", *_DOWN),
-    ("failed to connect to the docker API", *_DOWN),  # Docker 28 and later
-    ("error during connect", *_DOWN),  # it ended in between
-    ("is not a docker command", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
-    ("unknown shorthand flag", "compose-missing", "install the Compose plugin there, or use `--target ssh`"),
-    ("No such image", "image-missing", "`pull: missing` pulls it; or load it there with `docker load`"),
-    (
-        "pull access denied",
-        "image-refused",
-        "is the name right? `docker login` here, or load it there with `docker load`",
-    ),
-    (
-        "executable file not found",
-        "python-missing",
-        "the image has no such interpreter: `container.python` names another",
-    ),
-    ("[FATAL tini", "python-missing", "the image has no such interpreter: `container.python` names another"),
-    ("could not select device driver", "no-gpu-runtime", "install the NVIDIA Container Toolkit there"),
-    ("bind source path does not exist", "no-such-path", "make it there: jobctl creates nothing in its place"),
-    (
-        "error setting rlimit",
-        "ulimit-refused",
-        "its engine may not raise limits: set `resources.ulimits` lower",
-    ),
-    ("no space left on device", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
-)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobctl.jobspec.deploy.model.container import SeenContainer
@@ -85,34 +85,51 @@ def merge(
     homes = {**planned, **members}
     seen = _told_once(seen, homes, services)
     found = [node for host, one in seen.items() for node in _nodes(host, one)]
-    chosen: dict[int, ObservedNode] = {}
-    for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive)):
-        chosen[node.node] = node
-    for index, host in homes.items():
-        if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
-            reason = f"{host} cannot be reached"
-            chosen[index] = ObservedNode(index, role_of(control, index), host, "lost", reason=reason, reachable=False)
-        elif index not in chosen and index in members:  # whatever became of it there
-            chosen[index] = ObservedNode(index, role_of(control, index), host, "pending")
-    # Also that of a node which is lost where it belongs; but not that of one which is about to move there.
-    strays = tuple(
-        node
-        for node in found
-        if chosen[node.node] is not node
-        and node.container is not None
-        and (chosen[node.node].reachable or planned.get(node.node) != node.host)
-    )
+    chosen = _chosen(found, homes, control, unreachable)
     return Observed(
         control,
         tuple(chosen[index] for index in sorted(chosen)),
         supervised=supervised or any(one.supervised for one in seen.values()),
         unreachable=unreachable,
         outdated=tuple(sorted(host for host in {*members.values()} & set(seen) if _is_outdated(seen[host], control))),
-        strays=strays,
+        strays=_strays(found, chosen, planned),
         owners=owners,
         services=tuple(_services(seen, unreachable, services)),
         prepared={host: one.prepared for host, one in seen.items()},
         obstacles={host: FULL for host, one in seen.items() if one.full},
+    )
+
+
+def _chosen(
+    found: Sequence[ObservedNode], homes: Mapping[int, str], control: Control, unreachable: Mapping[str, str]
+) -> dict[int, ObservedNode]:
+    """Return each node once, by its number: where it belongs, or where it runs; `homes`: on which host each belongs."""
+    members = control.placement
+    chosen = {
+        node.node: node for node in sorted(found, key=lambda node: (node.host == homes.get(node.node), node.alive))
+    }
+    for index, host in homes.items():
+        if host in unreachable and (index not in chosen or index in members):  # what is elsewhere is left from before
+            reason = f"{host} cannot be reached"
+            chosen[index] = ObservedNode(index, role_of(control, index), host, "lost", reason=reason, reachable=False)
+        elif index not in chosen and index in members:  # whatever became of it there
+            chosen[index] = ObservedNode(index, role_of(control, index), host, "pending")
+    return chosen
+
+
+def _strays(
+    found: Sequence[ObservedNode], chosen: Mapping[int, ObservedNode], planned: Mapping[int, str]
+) -> tuple[ObservedNode, ...]:
+    """Return the nodes whose containers are in a second place.
+
+    Also that of a node which is lost where it belongs; but not that of one which is about to move there.
+    """
+    return tuple(
+        node
+        for node in found
+        if chosen[node.node] is not node
+        and node.container is not None
+        and (chosen[node.node].reachable or planned.get(node.node) != node.host)
     )
 
 

@@ -33,7 +33,7 @@ def look_around(host_job: HostJob, plan: Plan, node: Node, start: RuntimeInputs,
         host_job.give(node.container)
         look = Look(code=True, secrets=True, flags=terminal_flags())
         name = f"jobctl-{plan.job}-run-{os.getpid()}"
-        return host_job.interact_script(
+        return host_job.starter.interact_script(
             look_script(plan, node, name, str(host_job.work), _with_secrets(node, argv), look)
         )
     finally:
