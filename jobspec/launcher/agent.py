@@ -13,7 +13,7 @@ from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.gossip import Circled
+from jobctl.jobspec.launcher.gossip import GossipLease
 from jobctl.jobspec.launcher.lease import Lease
 from jobctl.jobspec.launcher.peers import Post
 from jobctl.jobspec.launcher.pipe import Kept
@@ -61,7 +61,7 @@ class Launcher:
         self.program = keep_compiled(self.dir) if launch["start"] else ""
         self.guard = os.getppid()
         # The lease in etcd, or among the launchers of a cluster, if that decides.
-        self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
+        self.kept = None if channel is None else GossipLease(channel) if launch.get("circle") else Kept(channel)
         self.lease = self.kept or Lease()
         self.post = Post(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 
 
-class Circled(Kept):
-    """The lease that the launchers of a cluster give each other, by their Circle: no supervisor sees to them."""
+class GossipLease(Kept):
+    """The lease that the launchers of a cluster give each other. A GossipMember agrees on it with the others."""
 
     WAITS = "waits for the launchers of all nodes"
     gives_up = True
@@ -33,7 +33,7 @@ class Circled(Kept):
         self.addresses: Dict[int, str] = {}
 
     def hear(self, said: Json) -> None:
-        """Take note of one round of the circle's."""
+        """Read what the GossipMember reports after one round."""
         super().hear(said)
         self.again, self.done, self.all_done = said["again"], set(said["done"]), said["all_done"]
         self.addresses = {int(node): address for node, address in said["addresses"].items()}
@@ -57,7 +57,7 @@ class Circled(Kept):
         return {**order, "members": members, "rendezvous": meeting}, mine
 
     def say_done(self, generation: str) -> None:
-        """Have the circle tell the others."""
+        """Make the GossipMember tell the others."""
         self.wire.send({"done": generation})
 
 
@@ -87,7 +87,7 @@ class Heard:
         self.age: Any = message["age"]
 
 
-class Circle:
+class GossipMember:
     """Agrees with the launchers of the other nodes on the generation. A process of its own, told by lines of JSON.
 
     In and out as with Keeper, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have

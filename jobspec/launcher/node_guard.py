@@ -14,7 +14,7 @@ from jobctl.jobspec.launcher.agent import POLL, Launcher
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.etcd_session import Keeper
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.gossip import Circle
+from jobctl.jobspec.launcher.gossip import GossipMember
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
@@ -41,7 +41,7 @@ def guard(options: argparse.Namespace) -> int:
     channel, deadline = None, Deadline()
     if launch.get("etcd") or launch.get("circle"):
         channel, keepers = socket.socketpair()
-        keeper = Circle if launch.get("circle") else Keeper
+        keeper = GossipMember if launch.get("circle") else Keeper
         fork(lambda: keeper(launch, options, keepers).run(), channel)
         keepers.close()
     pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
