@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.gossip import GossipLease
 from jobctl.jobspec.launcher.lease import Lease
 from jobctl.jobspec.launcher.peers import Post
-from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.pipe import EtcdLease
 from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
 from jobctl.jobspec.launcher.processes import (
     _PRCTL,
@@ -61,7 +61,7 @@ class Launcher:
         self.program = keep_compiled(self.dir) if launch["start"] else ""
         self.guard = os.getppid()
         # The lease in etcd, or among the launchers of a cluster, if that decides.
-        self.kept = None if channel is None else GossipLease(channel) if launch.get("circle") else Kept(channel)
+        self.kept = None if channel is None else GossipLease(channel) if launch.get("circle") else EtcdLease(channel)
         self.lease = self.kept or Lease()
         self.post = Post(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
@@ -156,7 +156,7 @@ class Launcher:
                 return 0
         return code
 
-    def begin_anew(self, kept: Kept) -> None:
+    def begin_anew(self, kept: EtcdLease) -> None:
         """End a generation that has lost a member whose launcher was started again: nobody there remembers it."""
         self.end_processes(FAILED_GRACE)
         nodes = ", ".join(map(str, kept.again))

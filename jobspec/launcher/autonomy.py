@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
-    from jobctl.jobspec.launcher.pipe import Kept
+    from jobctl.jobspec.launcher.pipe import EtcdLease
     from jobctl.jobspec.launcher.report import Report
 
 
@@ -63,7 +63,7 @@ class FailedNode:
             "alike": [],
         }
 
-    def waits(self, order: Json, kept: Kept, now: float) -> Optional[str]:
+    def waits(self, order: Json, kept: EtcdLease, now: float) -> Optional[str]:
         """Say what is waited for before anything may be begun, None if nothing is."""
         alone = order.get("alone")
         if alone is None or order["command"] != "run":
@@ -124,7 +124,7 @@ class FailedNode:
 class Autonomy:
     """Has the next generation begun, or the job ended, after this node has failed."""
 
-    def __init__(self, launch: Json, report: Report, kept: Kept) -> None:
+    def __init__(self, launch: Json, report: Report, kept: EtcdLease) -> None:
         self.launch, self.report, self.kept = launch, report, kept
         self.failed: Optional[FailedNode] = None
 

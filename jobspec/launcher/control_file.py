@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
-    from jobctl.jobspec.launcher.pipe import Kept
+    from jobctl.jobspec.launcher.pipe import EtcdLease
 
 
 class ControlFile:
@@ -21,7 +21,7 @@ class ControlFile:
     `complain` is told why a control file cannot be followed.
     """
 
-    def __init__(self, path: str, launch: Json, kept: Optional[Kept], complain: Callable[[str], None]) -> None:
+    def __init__(self, path: str, launch: Json, kept: Optional[EtcdLease], complain: Callable[[str], None]) -> None:
         self.path, self.launch, self.kept, self.complain = path, launch, kept, complain
         self.seen: Optional[Tuple[int, int, int]] = None
         self.file: Optional[Json] = None  # as last read

@@ -1,4 +1,4 @@
-"""The process that keeps a node's lease in etcd, and the job's generation."""
+"""The process that keeps a node's lease in etcd, and the job's generation there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 
 
-class Keeper:
+class EtcdSession:
     """Keeps the node's lease in etcd, and knows the generation there. A process of its own, told by lines of JSON.
 
     In: `{"order": …, "after": …}`, a generation to be put into etcd if it is the newest, and `{"leave": true}`. Out: after

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import age, merged, of_role
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.launcher.pipe import TERMINATED, Kept, Wire
+from jobctl.jobspec.launcher.pipe import TERMINATED, EtcdLease, Wire
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 
 
-class GossipLease(Kept):
+class GossipLease(EtcdLease):
     """The lease that the launchers of a cluster give each other. A GossipMember agrees on it with the others."""
 
     WAITS = "waits for the launchers of all nodes"
@@ -90,7 +90,7 @@ class Heard:
 class GossipMember:
     """Agrees with the launchers of the other nodes on the generation. A process of its own, told by lines of JSON.
 
-    In and out as with Keeper, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have
+    In and out as with EtcdSession, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have
     forgotten the generation (`again`), which are `done` with it, whether `all_done` is true and known to all, and where
     the members are (`addresses`).
     """

@@ -63,11 +63,11 @@ class Wire:
         return [json.loads(line.decode()) for line in lines]
 
 
-class Kept(Lease):
-    """The lease that the keeper (another process, as etcd may be slow) keeps in etcd, and what it says of the job.
+class EtcdLease(Lease):
+    """The lease that an EtcdSession keeps in etcd (another process, as etcd may be slow), and what that says of the job.
 
     `order` is the newest generation there, `gone` the members whose leases are over and for how long, `lost` whether
-    the keeper itself has ended.
+    the session's process has ended.
     """
 
     WAITS = "waits for its lease in etcd, and for the generation there"
@@ -118,14 +118,14 @@ class Kept(Lease):
         self.began = now
 
     def read(self) -> None:
-        """Take note of what the keeper says."""
+        """Read what the session reports."""
         for said in self.wire.receive():
             self.hear(said)
         self.wire.flush()
         self.lost = self.wire.closed
 
     def hear(self, said: Json) -> None:
-        """Take note of one round of the keeper's."""
+        """Read what the session reports after one round."""
         self.at, self.agreed = said["at"], said["id"]
         self.gone = {int(node): seconds for node, seconds in said["gone"].items()}
         self.granted = said["ttl"] - TERMINATED

@@ -10,7 +10,7 @@ import pytest
 
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.control import endpoints
-from jobctl.jobspec.launcher.pipe import UNSUPERVISED, Kept
+from jobctl.jobspec.launcher.pipe import UNSUPERVISED, EtcdLease
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 
 LAUNCH = {"node": 1, "host": "a"}
@@ -113,7 +113,7 @@ def test_members_are_in_the_order_of_their_ranks() -> None:
 def test_a_supervisor_sees_to_it_for_as_long_as_its_answers_are_fresh() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        kept = Kept(ours)
+        kept = EtcdLease(ours)
         kept.began = 100.0
         assert (kept.supervised(100.0 + UNSUPERVISED), kept.supervised(100.1 + UNSUPERVISED)) == (True, False)
         kept.supervisor = 200.0

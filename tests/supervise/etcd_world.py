@@ -1,4 +1,4 @@
-"""The simulated world with an etcd in it: the real Keeper, Kept, Quorum and FailedNode, on a store whose members fail.
+"""The simulated world with an etcd in it: the real EtcdSession, EtcdLease, Quorum and FailedNode, on a store whose members fail.
 
 etcd is taken for what it promises, and no more: what has a quorum is linearizable; a lease ends only where there is a
 leader, and a newly elected one gives every lease its whole time once more (lessor.Promote).
@@ -17,8 +17,8 @@ from jobctl.jobspec.deploy.model.control import parse_control
 from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
-from jobctl.jobspec.launcher.etcd_session import Keeper
-from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.etcd_session import EtcdSession
+from jobctl.jobspec.launcher.pipe import EtcdLease
 from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
@@ -31,8 +31,8 @@ ELECTION = 1.0  # seconds without a quorum after which a leader is none any more
 class EtcdBugs(Bugs):
     """What is broken on purpose."""
 
-    keeper: type[Keeper] = Keeper
-    kept: type[Kept] = Kept
+    session: type[EtcdSession] = EtcdSession
+    etcd_lease: type[EtcdLease] = EtcdLease
     quorum: type[Quorum] = Quorum
 
 
@@ -178,7 +178,7 @@ class SimEtcd(Etcd):
 
 
 class Channel:
-    """What one of the two, keeper and launcher, tells the other."""
+    """What one of the two, launcher and its session, tells the other."""
 
     def __init__(self) -> None:
         self.out: list[Any] = []
@@ -214,20 +214,20 @@ class EtcdHost(Host):
 
 
 class EtcdLauncher(Launcher):
-    """One node's launcher, and its keeper."""
+    """One node's launcher, and its session in etcd."""
 
     def __init__(self, sim: EtcdSim, host: EtcdHost, node: int) -> None:
         super().__init__(sim, host, node)
         self.told, self.wishes, self.world, self.place = Channel(), Channel(), sim, host
         self.launch = {"node": node, "host": host.name, "etcd": {"endpoints": [], "prefix": "/jobctl/me/sim"}}
-        self.kept = sim.bugs.kept(self.wishes)  # type: ignore[arg-type]
+        self.kept = sim.bugs.etcd_lease(self.wishes)  # type: ignore[arg-type]
         self.lease = self.kept
         options = argparse.Namespace(control="/nowhere/run/control.json", dir="/nowhere/node", secrets=None)
-        made = type("SimKeeper", (sim.bugs.keeper,), {"lease_of_before": lambda _: None, "remember": self.remember})
-        self.keeper: Keeper = made(self.launch, options, self.told)
-        self.keeper.etcd = SimEtcd(sim.store, host.name)
-        self.keeper.quorum = sim.bugs.quorum(self.keeper.etcd)
-        self.keeper.before = host.lease["lease"] if host.lease else None
+        made = type("SimSession", (sim.bugs.session,), {"lease_of_before": lambda _: None, "remember": self.remember})
+        self.session: EtcdSession = made(self.launch, options, self.told)
+        self.session.etcd = SimEtcd(sim.store, host.name)
+        self.session.quorum = sim.bugs.quorum(self.session.etcd)
+        self.session.before = host.lease["lease"] if host.lease else None
         self.round_at = 0.0
         self.order: dict[str, Any] | None = None
         self.number = 0
@@ -248,10 +248,10 @@ class EtcdLauncher(Launcher):
 
     def keep(self) -> None:
         for said in self.wishes.take():
-            self.keeper.proposal, self.keeper.after = said["order"], said["after"]
-            self.keeper.take_length(said["order"])
+            self.session.proposal, self.session.after = said["order"], said["after"]
+            self.session.take_length(said["order"])
         for _ in range(5):
-            pause = self.keeper.turn(self.sim.now)
+            pause = self.session.turn(self.sim.now)
             if pause:
                 break
         self.round_at = self.sim.now + pause
