@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.gossip import GossipLease
 from jobctl.jobspec.launcher.lease import Lease
-from jobctl.jobspec.launcher.peers import Post
+from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.pipe import EtcdLease
 from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
 from jobctl.jobspec.launcher.processes import (
@@ -63,9 +63,9 @@ class Launcher:
         # The lease in etcd, or among the launchers of a cluster, if that decides.
         self.kept = None if channel is None else GossipLease(channel) if launch.get("circle") else EtcdLease(channel)
         self.lease = self.kept or Lease()
-        self.post = Post(self, os.path.join(os.path.dirname(options.control), "feeds"))
+        self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
-        self.report = Report(launch, self.dir, self.guard, self.post.port, self.standby.state())
+        self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
         self.orders = ControlFile(options.control, launch, self.kept, lambda why: self.say(reason=why))
         self.autonomy = None if self.kept is None else Autonomy(launch, self.report, self.kept)
         self.setup = Setup(self)
@@ -116,11 +116,11 @@ class Launcher:
         until = time.monotonic() + seconds
         while True:
             self.be_here()
-            self.post.attend()
+            self.links.attend()
             left = until - time.monotonic()
             if left <= 0:
                 return self.lease.held(boot_time())
-            self.post.wait(min(left, POLL))
+            self.links.wait(min(left, POLL))
 
     def on_signal(self, number: int, frame: Any) -> None:
         """Remember it; the loop acts on it."""
@@ -184,7 +184,7 @@ class Launcher:
         elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.report["epoch"]:
             self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
-            if self.run_ is not None and self.run_.stands_still() and self.post.level < Muster.HELD:
+            if self.run_ is not None and self.run_.stands_still() and self.links.level < Muster.HELD:
                 self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(float(order["grace"]))
             self.expect(order, member)
@@ -215,14 +215,14 @@ class Launcher:
         timeout = float(order.get("host_timeout", 30.0))
         voters = [m["node"] for m in of_role(order, "trainer")]
         self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time(), voters)
-        self.post.meet(order)
+        self.links.meet(order)
         self.say(state="waiting", reason=self.lease.WAITS)
 
     def adopt(self, order: Json, member: Json) -> None:
         """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
         nodes = [m["node"] for m in order["members"]]
         self.lease.move_on(order["rendezvous"]["id"], nodes, member["node"], boot_time())
-        self.post.meet(order)
+        self.links.meet(order)
         self.say(generation=order["number"])
 
     def fence(self) -> None:
@@ -359,4 +359,4 @@ class Launcher:
     def say(self, **changes: Any) -> None:
         """Report a change."""
         if self.report.write(**{"standby": self.standby.state(), **changes}):
-            self.post.report_changed()
+            self.links.report_changed()

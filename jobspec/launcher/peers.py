@@ -1,4 +1,4 @@
-"""Datagrams between the launchers of a generation."""
+"""Heartbeats: datagrams between the launchers of a generation, and lines for the supervisor."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
 
 
-class Post:
-    """How launchers and the supervisor hear of each other.
+class PeerLinks:
+    """The launcher's links to the other launchers of its generation, and to the supervisor.
 
-    To other launchers a tick is a datagram, as are their answers. To those who watch the job on this host it is a line
-    in each of their pipes (`run/feeds`, made by them); the supervisor's answers come in the file `answer`.
+    Launchers send each other ticks and answers as datagrams. Each command that watches the job on this host makes a
+    pipe in `run/feeds`; the launcher writes its ticks there as lines. The supervisor answers in the file `answer`.
     """
 
     def __init__(self, launcher: Launcher, feeds: str) -> None:
@@ -48,7 +48,7 @@ class Post:
         self.version = 0  # of the report
 
     def meet(self, order: Json) -> None:
-        """Take note of where the launchers of a new generation hear."""
+        """Look up the addresses of the launchers of a new generation."""
         self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
         self.done, self.told = set(), set()
         self.hung, self.level, self.limit = {}, 0, None

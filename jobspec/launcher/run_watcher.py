@@ -61,10 +61,10 @@ class RunWatcher:
 
     def is_called_hung(self, run: Run) -> bool:
         """Say whether another node has called the generation hung, and this one ends with it; else it says where it stands."""
-        post = self.launcher.post
-        if post.limit is None:
+        links = self.launcher.links
+        if links.limit is None:
             return False
-        run.hang.told, post.limit = post.limit, None
+        run.hang.told, links.limit = links.limit, None
         if self.launcher.goes_on_alone:
             Muster(self.launcher, run).show()
         return not self.launcher.goes_on_alone
@@ -72,7 +72,7 @@ class RunWatcher:
     def done(self) -> Set[int]:
         """Return the nodes that have said that they are done."""
         kept = self.launcher.kept
-        return self.launcher.post.done | (kept.done if kept is not None else set())
+        return self.launcher.links.done | (kept.done if kept is not None else set())
 
     def start_again(self, run: Run, failure: Failure) -> None:
         """Start a process again while all others go on, once it is not too early."""
@@ -135,7 +135,7 @@ class RunWatcher:
         The supervisor sees to those that cannot be told.
         """
         until = time.monotonic() + DONE
-        while run.serving - self.launcher.post.told and time.monotonic() < until:
-            self.launcher.post.say_done(run.serving - self.launcher.post.told)
+        while run.serving - self.launcher.links.told and time.monotonic() < until:
+            self.launcher.links.say_done(run.serving - self.launcher.links.told)
             if self.launcher.signal is not None or not self.launcher.pause(FIRST_TICKS):
                 return

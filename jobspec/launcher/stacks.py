@@ -118,11 +118,11 @@ class Muster:
     REPEAT = 0.25  # seconds
 
     def __init__(self, launcher: Launcher, run: Run) -> None:
-        self.launcher, self.run, self.post = launcher, run, launcher.post
+        self.launcher, self.run, self.links = launcher, run, launcher.links
         self.limit = min(run.hang.limit(), run.hang.told)
         self.began = time.monotonic()
         members = of_role(run.order, "trainer")
-        self.others = {m["node"] for m in members if m["node"] in launcher.post.peers}
+        self.others = {m["node"] for m in members if m["node"] in launcher.links.peers}
 
     def hold(self) -> None:
         """Write the stacks of this node, and wait for those of the others; the processes end afterwards."""
@@ -143,31 +143,31 @@ class Muster:
 
     def show(self) -> None:
         """Write the stacks of this node, whose processes go on."""
-        self.post.level = self.BEGUN
+        self.links.level = self.BEGUN
         Stacks(self.run, self.launcher.pause).look()
         self.run.look()
         self.launcher.say(processes=self.run.records(), mustered=True)
         self.reach(self.WRITTEN)
-        self.post.level, self.post.shown = 0, time.monotonic()
+        self.links.level, self.links.shown = 0, time.monotonic()
 
     def reach(self, level: int) -> None:
         """Tell all others how far this node is."""
-        self.post.level = level
-        self.post.say_hung(self.others, level, self.limit, asks=level == self.BEGUN)
+        self.links.level = level
+        self.links.say_hung(self.others, level, self.limit, asks=level == self.BEGUN)
 
     def wait_for(self, level: int) -> None:
         """Return when all others are as far, or cannot be waited for."""
         asked = 0.0
         while self.launcher.signal is None:
             now = time.monotonic()
-            late = {node for node in self.others if self.post.hung.get(node, 0) < level}
+            late = {node for node in self.others if self.links.hung.get(node, 0) < level}
             if now - self.began > UNANSWERED:
-                late &= set(self.post.hung)
+                late &= set(self.links.hung)
             if not late or now - self.began > MUSTER:
                 return
             if now - asked > self.REPEAT:
                 asked = now
-                self.post.say_hung(late, self.post.level, self.limit, asks=True)
+                self.links.say_hung(late, self.links.level, self.limit, asks=True)
             if not self.launcher.pause(0.01):
                 return
 
