@@ -72,8 +72,8 @@ SILENT = 2.5  # ticks after which a launcher is called unheard
 FAILURES = 50  # that are told of: a datagram holds no more than 64 KiB
 
 
-class Heard:
-    """What was last heard of another launcher."""
+class PeerState:
+    """What another launcher said in its last datagram."""
 
     def __init__(self, message: Json, sender: Any, now: float) -> None:
         self.sender, self.at = sender, now
@@ -102,11 +102,11 @@ class GossipMember:
         self.wire = Wire(channel)
         self.who = os.urandom(8).hex()
         self.socket = self.open()
-        self.names = Names(self.socket.family, self.port)
+        self.resolver = Resolver(self.socket.family, self.port)
         self.lease = Lease()
         self.order: Optional[Json] = None
         self.changed = False
-        self.heard: Dict[int, Heard] = {}
+        self.peers: Dict[int, PeerState] = {}
         self.met: Dict[int, str] = {}  # the launcher of each member, in this generation
         self.agreed = self.begun = self.over = False
         self.again: Set[int] = set()
@@ -129,7 +129,7 @@ class GossipMember:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        self.names.start()
+        self.resolver.start()
         import select
 
         following = 0.0
@@ -179,8 +179,8 @@ class GossipMember:
             "tick": self.lease.tick(now),
         }
         for member in self.others():
-            heard = self.heard.get(member["node"])
-            to = heard.sender if heard and now - heard.at <= SILENT * TICK else self.names.find(member["address"])
+            heard = self.peers.get(member["node"])
+            to = heard.sender if heard and now - heard.at <= SILENT * TICK else self.resolver.find(member["address"])
             if to is None:
                 continue
             same = heard is not None and heard.generation == self.identity()
@@ -220,7 +220,7 @@ class GossipMember:
             return
         if node not in [member["node"] for member in self.others()]:
             return
-        heard = self.heard[node] = Heard(message, sender, now)
+        heard = self.peers[node] = PeerState(message, sender, now)
         if "order" in message:
             self.adopt(merged(order, message["order"]))
         if heard.generation is None or heard.generation != self.identity():
@@ -258,9 +258,9 @@ class GossipMember:
 
     def missing(self, now: float) -> List[int]:
         """Return the members that are waited for before this generation may begin."""
-        return [m["node"] for m in self.others() if not self.is_there(self.heard.get(m["node"]), now)]
+        return [m["node"] for m in self.others() if not self.is_there(self.peers.get(m["node"]), now)]
 
-    def is_there(self, heard: Optional[Heard], now: float) -> bool:
+    def is_there(self, heard: Optional[PeerState], now: float) -> bool:
         """Say whether a member is ready for this generation, together with this launcher."""
         if heard is None or now - heard.at > SILENT * TICK or heard.generation != self.identity():
             return False
@@ -305,7 +305,7 @@ class GossipMember:
             "again": sorted(self.again),
             "done": sorted(self.done),
             "all_done": self.all_done(now),
-            "addresses": {str(node): heard.address for node, heard in self.heard.items()},
+            "addresses": {str(node): heard.address for node, heard in self.peers.items()},
         }
         said["addresses"][str(self.me)] = self.address
         if self.changed:
@@ -323,41 +323,41 @@ class GossipMember:
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""
-        heard = self.heard.get(node)
+        heard = self.peers.get(node)
         return now - (heard.at if heard else self.began)
 
     def is_silent(self, member: Json, now: float) -> bool:
         """Say whether a member is called unheard."""
-        return member["node"] not in self.heard or self.silence(member["node"], now) > SILENT * TICK
+        return member["node"] not in self.peers or self.silence(member["node"], now) > SILENT * TICK
 
     def all_done(self, now: float) -> bool:
         """Say whether all trainers are done, and everyone who is still there knows that this node is."""
         trainers = {m["node"] for m in of_role(self.order or {"members": []}, "trainer")}
         if not self.done or not trainers <= self.done:
             return False
-        known = {node for node, heard in self.heard.items() if self.me in heard.done}
+        known = {node for node, heard in self.peers.items() if self.me in heard.done}
         return all(self.is_silent(m, now) or m["node"] in known for m in self.others())
 
 
-class Names:
-    """Where names lead, asked for by a thread: a name server that is away must not hold up what else is to be said."""
+class Resolver:
+    """Resolves the names of the members in a thread: a name server that does not answer must not delay the gossip."""
 
     def __init__(self, family: int, port: int) -> None:
         self.family, self.port = family, port
         self.wanted: Dict[str, Any] = {}
 
     def find(self, name: str) -> Any:
-        """Return where a name led when it was last asked for, None while that is not known; it is asked for again."""
+        """Return the last address that is known of a name, None if there is none yet; the thread goes on to ask for it."""
         return self.wanted.setdefault(name, None)
 
     def start(self) -> None:
-        """Ask from now on."""
+        """Start the thread."""
         import threading
 
         threading.Thread(target=self.ask, daemon=True).start()
 
     def ask(self) -> None:
-        """Ask for all names that are wanted, again and again: pods that are started anew have new addresses."""
+        """Ask for all names that `find` was asked for, once a second: pods that start again have new addresses."""
         while True:
             for name in list(self.wanted):
                 with contextlib.suppress(OSError):
