@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from typing import Any, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
-LOOKOUT_BYTES = 65536  # of a framework launcher's log, at a time
+WATCHED_BYTES = 65536  # that LogWatcher reads at a time
 
 
-class Lookout:
-    """Looks in the log of a framework's launcher for lines that say that it cannot go on, and `why` that is so."""
+class LogWatcher:
+    """Watches the log of a framework's launcher for lines that say that it cannot go on; `why` is the reason then."""
 
     def __init__(self, path: str, start: int, launch: Json) -> None:
         self.path, self.read = path, start
@@ -30,7 +30,7 @@ class Lookout:
         self.why = ""
 
     def look(self, now: float) -> Optional[str]:
-        """Return the line that says so, None while there is none."""
+        """Return the line that says that it cannot go on, None while there is none."""
         for line in self.lines():
             if self.lost and re.search(self.lost, line):
                 self.why = "has lost the others for good"
@@ -50,8 +50,8 @@ class Lookout:
             return []
         with open(self.path, "rb") as file:
             file.seek(self.read)
-            text = file.read(LOOKOUT_BYTES)
-        whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == LOOKOUT_BYTES else b"")
+            text = file.read(WATCHED_BYTES)
+        whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == WATCHED_BYTES else b"")
         self.read += len(whole)
         return [line.strip() for line in whole.decode("utf-8", "replace").splitlines()]
 
