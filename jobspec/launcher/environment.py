@@ -119,7 +119,7 @@ class Environment:
             "command": self.launch["command"],
             "logs": self.folders.logs,
             # Whoever runs pods reads what their first process prints, and nothing else.
-            "echo": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
+            "forward_to": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
             "progress": self.folders.progress,
             "records": self.folders.records,
             "name": self.launch["log_name"],

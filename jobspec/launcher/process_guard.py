@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.failure import Problem, start_failure
 from jobctl.jobspec.launcher.files import note, read_json, write_json
-from jobctl.jobspec.launcher.log_files import Echo, LogFile, drain
+from jobctl.jobspec.launcher.log_files import LogFile, LogForwarder, drain
 from jobctl.jobspec.launcher.processes import (
     PR_SET_PDEATHSIG,
     SIGNALS,
@@ -190,12 +190,12 @@ def process_guard(task: Json, environ: Dict[str, str], waiting: Optional[Waiting
         signal.signal(number, signal.SIG_IGN)
     rank, local = (environ.get(name, "") for name in task["ranks"])
     local = local or "0"
-    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
+    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), LogForwarder.of(task, rank))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
     own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
     code = run_process(task["command"], {**environ, **own}, log, record, waiting)
-    if log.echo is not None:
-        log.echo.finish()
+    if log.forwarder is not None:
+        log.forwarder.finish()
     kill_descendants()
     return code
 
