@@ -13,7 +13,7 @@ from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
 from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.network import is_cut
-from jobctl.jobspec.launcher.pipe import TERMINATED, Wire
+from jobctl.jobspec.launcher.pipe import TERMINATED, MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class EtcdSession:
         self.node: int = launch["node"]
         self.key = "%s/nodes/%d" % (self.prefix, self.node)
         self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
-        self.wire = Wire(channel)
+        self.pipe = MessagePipe(channel)
         self.host = launch["host"]
         self.file = os.path.join(options.dir, "lease")
         self.cut = os.path.join(os.path.dirname(options.control), "cut")
@@ -73,8 +73,8 @@ class EtcdSession:
             began = boot_time()
             pause = self.turn(began)
             select.select(
-                [self.wire.socket],
-                [self.wire.socket] if self.wire.out else [],
+                [self.pipe.socket],
+                [self.pipe.socket] if self.pipe.out else [],
                 [],
                 max(0.0, began + pause - boot_time()),
             )
@@ -103,12 +103,12 @@ class EtcdSession:
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it leaves."""
-        for said in self.wire.receive():
+        for said in self.pipe.receive():
             if said.get("leave"):
                 return False
             self.proposal, self.after = said["order"], said["after"]
             self.take_length(said["order"])
-        return not self.wire.closed
+        return not self.pipe.closed
 
     def take_length(self, order: Json) -> None:
         """Take note of how long leases are in a generation."""
@@ -126,13 +126,13 @@ class EtcdSession:
             "ttl": self.lease_ttl,
             "problem": problem,
         }
-        self.wire.flush()
-        if self.wire.out:
+        self.pipe.flush()
+        if self.pipe.out:
             return  # it hears nothing just now; what is said then is what is so then
         if self.changed:
             said["order"], self.changed = self.order, False
         self.over = False
-        self.wire.send(said)
+        self.pipe.send(said)
 
     def round(self) -> bool:
         """See to everything once; say whether there is more to do at once. Raises EtcdError."""

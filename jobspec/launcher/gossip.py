@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import age, merged, of_role
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.launcher.pipe import TERMINATED, EtcdLease, Wire
+from jobctl.jobspec.launcher.pipe import TERMINATED, EtcdLease, MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class GossipLease(EtcdLease):
 
     def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
         """Return an order with the addresses that the launchers have now: names come to mean others when pods do."""
-        self.wire.send({"begun": order["rendezvous"]["id"]})
+        self.pipe.send({"begun": order["rendezvous"]["id"]})
         members = [{**m, "address": self.addresses.get(m["node"], m["address"])} for m in order["members"]]
         known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
         meeting = order["rendezvous"]
@@ -58,7 +58,7 @@ class GossipLease(EtcdLease):
 
     def say_done(self, generation: str) -> None:
         """Make the GossipMember tell the others."""
-        self.wire.send({"done": generation})
+        self.pipe.send({"done": generation})
 
 
 #
@@ -99,7 +99,7 @@ class GossipMember:
         self.me: int = launch["node"]
         self.port: int = launch["circle"]
         self.address: str = options.address
-        self.wire = Wire(channel)
+        self.pipe = MessagePipe(channel)
         self.who = os.urandom(8).hex()
         self.socket = self.open()
         self.resolver = Resolver(self.socket.family, self.port)
@@ -139,8 +139,8 @@ class GossipMember:
                 self.tell(now)
                 self.say(now)
                 following = now + (TICK if self.agreed and self.leaving is None and not self.done else FIRST_TICKS)
-            writing = [self.wire.socket] if self.wire.out else []
-            select.select([self.socket, self.wire.socket], writing, [], max(0.0, following - boot_time()))
+            writing = [self.pipe.socket] if self.pipe.out else []
+            select.select([self.socket, self.pipe.socket], writing, [], max(0.0, following - boot_time()))
             if self.read():
                 following = 0.0  # there is something new, for the launcher and for the others
             if not self.listen() or (self.leaving is not None and boot_time() > self.leaving):
@@ -270,7 +270,7 @@ class GossipMember:
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it is gone."""
-        for said in self.wire.receive():
+        for said in self.pipe.receive():
             if said.get("leave"):
                 self.leaving = boot_time() + LINGER
             elif "begun" in said:
@@ -279,7 +279,7 @@ class GossipMember:
                 self.done |= {self.me} if said["done"] == self.id else set()
             else:
                 self.take(said["order"], said["after"])
-        return not self.wire.closed
+        return not self.pipe.closed
 
     def take(self, order: Json, after: Optional[str]) -> None:
         """Go over to what the launcher proposes, if it follows what there is."""
@@ -290,8 +290,8 @@ class GossipMember:
     def say(self, now: float) -> None:
         """Tell the launcher how things are."""
         self.agree(now)
-        self.wire.flush()
-        if self.wire.out:
+        self.pipe.flush()
+        if self.pipe.out:
             return  # it hears nothing just now; what is said then is what is so then
         timeout = float((self.order or {}).get("host_timeout", 30.0))
         waited = self.missing(now) if not self.agreed else []
@@ -310,7 +310,7 @@ class GossipMember:
         said["addresses"][str(self.me)] = self.address
         if self.changed:
             said["order"], self.changed = self.order, False
-        self.wire.send(said)
+        self.pipe.send(said)
 
     def renewed(self, now: float) -> Optional[float]:
         """Return from when on the lease counts; the only trainer of a job has one always.

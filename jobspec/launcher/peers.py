@@ -68,7 +68,7 @@ class PeerLinks:
 
         kept = self.launcher.kept
         with contextlib.suppress(InterruptedError):
-            select.select([self.socket, *([kept.wire.socket] if kept else [])], [], [], seconds)
+            select.select([self.socket, *([kept.pipe.socket] if kept else [])], [], [], seconds)
 
     def report_changed(self) -> None:
         """Tell at once."""

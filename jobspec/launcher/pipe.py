@@ -24,20 +24,20 @@ UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which 
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 
 
-class Wire:
-    """One end of a pair of sockets, for lines of JSON; it never waits, neither to send nor to receive."""
+class MessagePipe:
+    """One end of a pair of sockets, for lines of JSON. It never blocks, neither to send nor to receive."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self.socket, self.out, self.rest, self.closed = end, b"", b"", False
 
     def send(self, message: Json) -> None:
-        """Send a message, what there is no room for with the next `flush`."""
+        """Send a message. What the socket has no room for goes with the next `flush`."""
         self.out += json.dumps(message).encode() + b"\n"
         self.flush()
 
     def flush(self) -> None:
-        """Send what was not sent yet, as far as there is room."""
+        """Send what is left to send, as far as the socket has room."""
         try:
             while self.out:
                 self.out = self.out[self.socket.send(self.out) :]
@@ -75,7 +75,7 @@ class EtcdLease(Lease):
     def __init__(self, channel: socket.socket) -> None:
         self.wanted = self.granted = 0.0  # what the generation has for a timeout, and the lease in etcd
         super().__init__()
-        self.wire = Wire(channel)
+        self.pipe = MessagePipe(channel)
         self.order: Optional[Json] = None
         self.first = True  # whether nothing was heard of a generation yet
         self.at: Optional[float] = None  # from when on the lease counts
@@ -119,10 +119,10 @@ class EtcdLease(Lease):
 
     def read(self) -> None:
         """Read what the session reports."""
-        for said in self.wire.receive():
+        for said in self.pipe.receive():
             self.hear(said)
-        self.wire.flush()
-        self.lost = self.wire.closed
+        self.pipe.flush()
+        self.lost = self.pipe.closed
 
     def hear(self, said: Json) -> None:
         """Read what the session reports after one round."""
@@ -174,18 +174,18 @@ class EtcdLease(Lease):
 
     def propose(self, order: Json, after: Optional[str] = None) -> None:
         """Have `order` put into etcd if it is newer than what is there; with `after`, if that generation runs there."""
-        self.wire.send({"order": order, "after": after})
+        self.pipe.send({"order": order, "after": after})
 
     def leave(self) -> None:
         """Give the lease back; takes as long as etcd takes to answer, at most."""
         import select
 
-        self.wire.send({"leave": True})
+        self.pipe.send({"leave": True})
         until = time.monotonic() + ASKED
-        while not self.wire.closed and time.monotonic() < until:
-            select.select([self.wire.socket], [], [], 0.1)
-            self.wire.receive()
-            self.wire.flush()
+        while not self.pipe.closed and time.monotonic() < until:
+            select.select([self.pipe.socket], [], [], 0.1)
+            self.pipe.receive()
+            self.pipe.flush()
 
     def say_once(self, text: str) -> None:
         """Tell a person who reads the launcher's own log, once."""
