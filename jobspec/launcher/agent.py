@@ -30,7 +30,7 @@ from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
 from jobctl.jobspec.launcher.setup import Setup
-from jobctl.jobspec.launcher.stacks import Muster
+from jobctl.jobspec.launcher.stacks import StackBarrier
 from jobctl.jobspec.launcher.standby import Standby
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Launcher:
         elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.report["epoch"]:
             self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
-            if self.run_ is not None and self.run_.stands_still() and self.links.level < Muster.HELD:
+            if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
                 self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(float(order["grace"]))
             self.expect(order, member)

@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.files import files_in
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
 from jobctl.jobspec.launcher.processes import boot_time
-from jobctl.jobspec.launcher.stacks import MUSTER, Muster
+from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Set
@@ -40,10 +40,10 @@ class PeerLinks:
         self.last: Optional[str] = None  # the newest tick in this generation
         self.done: Set[int] = set()  # nodes that have said that they are done
         self.told: Set[int] = set()  # nodes that have heard that this one is
-        self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see Muster
+        self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see StackBarrier
         self.level = 0  # how far this one is
         self.limit: Optional[float] = None  # after how many seconds another node has called this generation hung
-        self.shown = -MUSTER  # when this one has written its stacks, and gone on
+        self.shown = -BARRIER  # when this one has written its stacks, and gone on
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
 
@@ -150,8 +150,8 @@ class PeerLinks:
         self.hung[node] = int(message["hung"])
         if not message["asks"]:
             return
-        there = not self.launcher.stands_still(limit) or time.monotonic() - self.shown < MUSTER
-        level = Muster.WRITTEN if there else self.level
+        there = not self.launcher.stands_still(limit) or time.monotonic() - self.shown < BARRIER
+        level = StackBarrier.WRITTEN if there else self.level
         if level == 0:
             self.limit = limit
         self.say_hung({node}, level, limit, asks=False)

@@ -47,7 +47,7 @@ class Report:
             "order": None,
             "standby": standby,
             "start": None,  # whether the generation was started from it, and if not, why
-            "mustered": False,  # whether it was called hung, and has said where its processes stand
+            "mustered": False,  # whether this node has written its stacks because the generation hangs
         }
 
     def __getitem__(self, key: str) -> Any:

@@ -11,7 +11,7 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS
 from jobctl.jobspec.launcher.peers import DONE
 from jobctl.jobspec.launcher.processes import kill_descendants, reap
 from jobctl.jobspec.launcher.run import FAILED_GRACE
-from jobctl.jobspec.launcher.stacks import Muster
+from jobctl.jobspec.launcher.stacks import StackBarrier
 
 if TYPE_CHECKING:
     from typing import Optional, Set
@@ -66,7 +66,7 @@ class RunWatcher:
             return False
         run.hang.told, links.limit = links.limit, None
         if self.launcher.goes_on_alone:
-            Muster(self.launcher, run).show()
+            StackBarrier(self.launcher, run).show()
         return not self.launcher.goes_on_alone
 
     def done(self) -> Set[int]:
@@ -113,7 +113,7 @@ class RunWatcher:
         """End a generation that stands still since `at`, once all its nodes have written where."""
         failure = Failure("hang", None, None, None, None, at)
         reason = run.verdict.reason(failure)
-        Muster(self.launcher, run).hold()
+        StackBarrier(self.launcher, run).hold()
         self.launcher.end_processes(FAILED_GRACE)
         return self.launcher.fail(failure, reason)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.run import Run
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
-MUSTER = 10.0  # seconds that the launchers of a job that stands still wait for each other's stacks
+BARRIER = 10.0  # seconds that the launchers of a job that hangs wait for each other's stacks
 UNANSWERED = 1.0  # seconds after which they do not wait for one that has not answered at all
 STACK_LINES = 30  # of a stack, in the report
 # py-spy's dump, then faulthandler's: the innermost function of the main thread, which the latter names last.
@@ -107,11 +107,12 @@ class Stacks:
                 self.run.keep_stack(local, text)
 
 
-class Muster:
-    """All nodes of a job that stands still write where their processes stand, before any of them ends its own.
+class StackBarrier:
+    """A barrier: all nodes of a job that hangs write the stacks of their processes before any of them ends its own.
 
-    Who has seen the hang asks the others, who join. Each says how far it is: HELD when what dies of being asked stands
-    still, WRITTEN when all stacks are in its report. A node that moves, or is not heard, keeps nobody waiting.
+    The launcher that has detected the hang asks the others, and they join. Each reports its level: HELD when the
+    processes that die of writing their stacks are stopped (SIGSTOP), WRITTEN when all stacks are in its report. Nobody
+    waits for a node whose processes make progress, or that does not answer.
     """
 
     BEGUN, HELD, WRITTEN = 1, 2, 3
@@ -163,7 +164,7 @@ class Muster:
             late = {node for node in self.others if self.links.hung.get(node, 0) < level}
             if now - self.began > UNANSWERED:
                 late &= set(self.links.hung)
-            if not late or now - self.began > MUSTER:
+            if not late or now - self.began > BARRIER:
                 return
             if now - asked > self.REPEAT:
                 asked = now
