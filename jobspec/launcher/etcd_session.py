@@ -13,8 +13,9 @@ from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
 from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.network import is_cut
-from jobctl.jobspec.launcher.pipe import TERMINATED, MessagePipe
+from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+from jobctl.jobspec.launcher.session_lease import TERMINATED
 
 if TYPE_CHECKING:
     import argparse

@@ -1,4 +1,4 @@
-"""The lease among the launchers of a cluster without an operator."""
+"""The process that agrees with the launchers of a cluster on the generation, where there is no operator."""
 
 from __future__ import annotations
 
@@ -11,65 +11,26 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import age, merged, of_role
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.launcher.pipe import TERMINATED, EtcdLease, MessagePipe
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
+from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+from jobctl.jobspec.launcher.session_lease import TERMINATED
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Any, Dict, List, Optional, Set, Tuple
+    from typing import Any, Dict, List, Optional, Set
 
     from jobctl.jobspec.launcher.files import Json
 
 
-class GossipLease(EtcdLease):
-    """The lease that the launchers of a cluster give each other. A GossipMember agrees on it with the others."""
+# In a cluster without an operator only the launchers take care of a job. Once a second each sends all others a datagram
+# with the generation that it knows, and repeats their last ticks: these are answers, and those of a strict majority renew
+# the lease. The newest generation wins (see `age`). It begins when all its members have been heard, so that each knows
+# the launchers of the others. A launcher that then hears another launcher of the same node ends the generation.
 
-    WAITS = "waits for the launchers of all nodes"
-    gives_up = True
-
-    def __init__(self, channel: socket.socket) -> None:
-        super().__init__(channel)
-        self.addresses: Dict[int, str] = {}
-
-    def hear(self, said: Json) -> None:
-        """Read what the GossipMember reports after one round."""
-        super().hear(said)
-        self.again, self.done, self.all_done = said["again"], set(said["done"]), said["all_done"]
-        self.addresses = {int(node): address for node, address in said["addresses"].items()}
-
-    def supervised(self, now: float) -> bool:
-        """Nobody does."""
-        return False
-
-    def why_over(self) -> str:
-        """Say why the processes may not go on."""
-        return "most of the launchers have not answered for %g s" % self.timeout
-
-    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
-        """Return an order with the addresses that the launchers have now: names come to mean others when pods do."""
-        self.pipe.send({"begun": order["rendezvous"]["id"]})
-        members = [{**m, "address": self.addresses.get(m["node"], m["address"])} for m in order["members"]]
-        known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
-        meeting = order["rendezvous"]
-        meeting = {**meeting, "address": known.get(meeting["address"], meeting["address"])}
-        mine = next(m for m in members if m["node"] == member["node"])
-        return {**order, "members": members, "rendezvous": meeting}, mine
-
-    def say_done(self, generation: str) -> None:
-        """Make the GossipMember tell the others."""
-        self.pipe.send({"done": generation})
-
-
-#
-# In a cluster without an operator nobody sees to the job but its launchers. Each tells all others by datagrams, once a
-# second, which generation it knows, and repeats what it has last heard from them: that is an answer, and a strict
-# majority of them keeps the lease. The newest generation wins (see `age`). One begins when all its members were heard, so
-# that each knows the others' launchers; who hears another launcher for the same node ends it.
-
-LINGER = 1.5  # seconds in which a launcher that leaves still says so
-SILENT = 2.5  # ticks after which a launcher is called unheard
-FAILURES = 50  # that are told of: a datagram holds no more than 64 KiB
+LINGER = 1.5  # seconds for which a launcher that leaves goes on to say so
+SILENT = 2.5  # ticks after which a launcher counts as unheard
+FAILURES = 50  # of the latest failures that a datagram has: it holds no more than 64 KiB
 
 
 class PeerState:
@@ -103,7 +64,7 @@ class GossipMember:
         self.who = os.urandom(8).hex()
         self.socket = self.open()
         self.resolver = Resolver(self.socket.family, self.port)
-        self.lease = Lease()
+        self.lease = MajorityLease()
         self.order: Optional[Json] = None
         self.changed = False
         self.peers: Dict[int, PeerState] = {}

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import files_in
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
@@ -31,6 +31,8 @@ class PeerLinks:
 
     def __init__(self, launcher: Launcher, feeds: str) -> None:
         self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
+        # Ticks of other launchers, and their answers, matter where these renew the lease.
+        self.majority = launcher.lease if isinstance(launcher.lease, MajorityLease) else None
         self.answer = os.path.join(launcher.dir, "answer")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
         self.socket = open_socket()
@@ -66,9 +68,9 @@ class PeerLinks:
             return
         import select
 
-        kept = self.launcher.kept
+        session = self.launcher.session
         with contextlib.suppress(InterruptedError):
-            select.select([self.socket, *([kept.pipe.socket] if kept else [])], [], [], seconds)
+            select.select([self.socket, *([session.pipe.socket] if session else [])], [], [], seconds)
 
     def report_changed(self) -> None:
         """Tell at once."""
@@ -78,8 +80,8 @@ class PeerLinks:
     def attend(self) -> None:
         """Read what has come, answer it, and send a tick if it is time for one."""
         self.lease.held(boot_time())  # what is over is not saved by an answer that comes just now
-        if self.launcher.kept is not None:
-            self.launcher.kept.read()
+        if self.launcher.session is not None:
+            self.launcher.session.read()
         if is_cut(self.cut):
             self.lose_datagrams()
             return
@@ -90,7 +92,7 @@ class PeerLinks:
             return
         self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
         name = self.last = self.lease.tick(now)
-        if self.lease.generation is not None and self.launcher.kept is None:
+        if self.lease.generation is not None and self.majority is not None:
             for peer in self.peers.values():
                 self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
         self.write_line(name, now)
@@ -110,9 +112,8 @@ class PeerLinks:
             return
         if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
             name, echo = text.split()
-            if name in self.lease.sent:
+            if self.lease.answered(name, None):
                 self.echo = echo
-            self.lease.answered(name, None)
 
     def read_datagrams(self) -> None:
         """Read and answer what other launchers have sent."""
@@ -136,12 +137,14 @@ class PeerLinks:
             self.told.add(node)
         elif "hung" in message:
             self.hear_hung(message, node)
+        elif self.majority is None:
+            return
         elif "answer" in message:
-            self.lease.answered(message["answer"], node)
-        elif self.lease.asked(generation, node, boot_time()):
+            self.majority.answered(message["answer"], node)
+        elif self.majority.asked(generation, node, boot_time()):
             self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
             # It may not have been there yet when that was sent; only who misses an answer asks, so two never go on for ever.
-            if self.launcher.pending is not None and self.last is not None and self.lease.misses(node):
+            if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
                 self.send({"tick": self.last, "generation": generation, "node": self.lease.me}, sender)
 
     def hear_hung(self, message: Json, node: int) -> None:
@@ -150,7 +153,7 @@ class PeerLinks:
         self.hung[node] = int(message["hung"])
         if not message["asks"]:
             return
-        there = not self.launcher.stands_still(limit) or time.monotonic() - self.shown < BARRIER
+        there = not self.launcher.watcher.may_hang(limit) or time.monotonic() - self.shown < BARRIER
         level = StackBarrier.WRITTEN if there else self.level
         if level == 0:
             self.limit = limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import abridged, read_json, write_json
@@ -57,6 +58,26 @@ class Report:
     def state(self) -> str:
         """How the node is: waiting, setup, running, succeeded, failed, fenced or stopped."""
         return str(self.fields["state"])
+
+    @staticmethod
+    def of_new_generation(order: Json) -> Json:
+        """Return the fields of a generation that begins."""
+        return {
+            "generation": order["number"],
+            "epoch": order.get("began", 0.0),
+            "state": "setup",
+            "exit_code": None,
+            "reason": None,
+            "started_at": time.time(),
+            "finished_at": None,
+            "progress": None,
+            "progress_at": None,
+            "mustered": False,
+            "again": 0,
+            "processes": [],
+            "failure": None,
+            "start": None,
+        }
 
     def write(self, **changes: Any) -> bool:
         """Write it with these changes; say whether those who watch are told at once."""

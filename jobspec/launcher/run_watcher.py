@@ -69,10 +69,20 @@ class RunWatcher:
             StackBarrier(self.launcher, run).show()
         return not self.launcher.goes_on_alone
 
+    def may_hang(self, limit: float) -> bool:
+        """Return whether this node may be part of a hang that another one, which waits `limit` seconds, has detected.
+
+        A node that never wrote a step may be: often rank 0 alone counts.
+        """
+        run = self.launcher.run_
+        if run is None or not run.children or self.launcher.launch["role"] != "trainer":
+            return False
+        return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
+
     def done(self) -> Set[int]:
         """Return the nodes that have said that they are done."""
-        kept = self.launcher.kept
-        return self.launcher.links.done | (kept.done if kept is not None else set())
+        session = self.launcher.session
+        return self.launcher.links.done | (session.done if session is not None else set())
 
     def start_again(self, run: Run, failure: Failure) -> None:
         """Start a process again while all others go on, once it is not too early."""
@@ -103,8 +113,8 @@ class RunWatcher:
         launcher.rest()
         fields = run.progress_fields()
         launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
-        if launcher.kept is not None and launcher.kept.gives_up:
-            launcher.kept.say_done(run.order["rendezvous"]["id"])
+        if launcher.gossip is not None:
+            launcher.gossip.say_done(run.order["rendezvous"]["id"])
             return None  # one that fails now has all begin again
         self.tell_servers(run)
         return 0

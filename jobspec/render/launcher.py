@@ -31,6 +31,7 @@ ORDER = (
     "peers",
     "etcd",
     "pipe",
+    "session_lease",
     "standby",
     "etcd_session",
     "gossip",
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
+    Lease = Any  # what lease.py describes
     Waiting = Any  # a ParkedRank of standby_guard.py
 
 """

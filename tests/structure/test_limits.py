@@ -28,7 +28,6 @@ LARGE = {
         46,
         "one pass over what all hosts say, in the order of what counts more",
     ),
-    "jobspec/launcher/agent.py Launcher": (315, "the loop of the launcher; it is divided together with its messages"),
 }
 MANY_PARAMETERS = {
     "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),

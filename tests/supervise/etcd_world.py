@@ -18,7 +18,7 @@ from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
-from jobctl.jobspec.launcher.pipe import EtcdLease
+from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
@@ -220,8 +220,8 @@ class EtcdLauncher(Launcher):
         super().__init__(sim, host, node)
         self.told, self.wishes, self.world, self.place = Channel(), Channel(), sim, host
         self.launch = {"node": node, "host": host.name, "etcd": {"endpoints": [], "prefix": "/jobctl/me/sim"}}
-        self.kept = sim.bugs.etcd_lease(self.wishes)  # type: ignore[arg-type]
-        self.lease = self.kept
+        self.reports = LeaseSession(self.wishes)  # type: ignore[arg-type]
+        self.lease = self.etcd_lease = sim.bugs.etcd_lease(self.reports)  # type: ignore[assignment]
         options = argparse.Namespace(control="/nowhere/run/control.json", dir="/nowhere/node", secrets=None)
         made = type("SimSession", (sim.bugs.session,), {"lease_of_before": lambda _: None, "remember": self.remember})
         self.session: EtcdSession = made(self.launch, options, self.told)
@@ -238,11 +238,11 @@ class EtcdLauncher(Launcher):
         self.place.lease = {"lease": lease}
 
     def turn(self) -> None:
-        self.kept.held(self.sim.now)
+        self.lease.held(self.sim.now)
         if self.sim.now >= self.round_at or self.wishes.out:
             self.keep()
         for said in self.told.take():
-            self.kept.hear(said)
+            self.reports.hear(said)
         super().turn()
         self.go_on()
 
@@ -256,14 +256,19 @@ class EtcdLauncher(Launcher):
                 break
         self.round_at = self.sim.now + pause
 
+    def asked(self, by: Launcher, name: str) -> None:
+        """Launchers with etcd count no answers of others; the datagram takes its turn in the schedule, as in other worlds."""
+        if self is not by and self.lease.generation and by.lease.generation == self.lease.generation:
+            self.sim.datagram(self.host, by.host, lambda x: None)
+
     def read_control(self) -> None:
         files = [order_of(self.host.control)] if self.host.control else []
-        newest = max([*files, *([self.kept.order] if self.kept.order else [])], key=age, default=None)
+        newest = max([*files, *([self.reports.order] if self.reports.order else [])], key=age, default=None)
         if newest is None or newest == self.order:
             return
         self.order = newest
         if newest in files:
-            self.kept.propose(newest)
+            self.reports.propose(newest)
         if newest["rendezvous"]["id"] == self.seen:
             return
         self.seen, self.number = newest["rendezvous"]["id"], newest["number"]
@@ -275,7 +280,7 @@ class EtcdLauncher(Launcher):
             self.host.begun = self.seen
             self.pending = True
             nodes = [member["node"] for member in newest["members"]]
-            self.kept.begin(self.seen, nodes, self.node, newest["host_timeout"], self.sim.now)
+            self.lease.begin(self.seen, nodes, self.node, newest["host_timeout"], self.sim.now)
 
     def go_on(self) -> None:
         """As Launcher.go_on does it."""
@@ -288,10 +293,11 @@ class EtcdLauncher(Launcher):
             report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
             self.since = FailedNode(report, self.launch, now)
         if (
-            self.since.waits(self.order, self.kept, now) or self.since.final(self.order)
+            self.since.waits(self.order, self.reports, self.etcd_lease.supervised(now), now)
+            or self.since.final(self.order)
         ) is None and not self.since.waits_for_etcd(now):
             self.since.proposed = now
-            self.kept.propose(self.since.successor(self.order), self.order["rendezvous"]["id"])
+            self.reports.propose(self.since.successor(self.order), self.order["rendezvous"]["id"])
             self.world.alone += 1
 
 

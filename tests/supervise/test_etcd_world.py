@@ -15,7 +15,7 @@ import pytest
 
 from jobctl.jobspec.launcher.etcd import Quorum, text64
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
-from jobctl.jobspec.launcher.pipe import EtcdLease
+from jobctl.jobspec.launcher.session_lease import EtcdLease
 from jobctl.jobspec.render.launcher import ORDER
 
 from .etcd_world import EtcdBugs, EtcdSim
@@ -175,12 +175,10 @@ class CountsOne(Quorum):
 class ForgivesAll(EtcdLease):
     """A lease that was over comes back."""
 
-    def is_fresh(self, now: float) -> bool:
-        self.over = False
-        return super().is_fresh(now)
-
-    def renewed(self) -> float | None:
-        return Clock.now() if self.had else super().renewed()
+    def held(self, now: float) -> bool:
+        validity = self.term.validity
+        validity.over = False
+        return validity.check(now if validity.had else self.term.renewed(), self.term.timeout, now)
 
 
 @pytest.mark.parametrize(
