@@ -83,12 +83,12 @@ class Launcher:
 
     @property
     def regroups(self) -> bool:
-        """Whether the framework's launcher sees to failed processes, and to other nodes, by itself."""
+        """Whether the framework's launcher restarts failed processes, and agrees with other nodes, by itself."""
         return bool(self.launch.get("regroups"))
 
     @property
     def rejoins(self) -> bool:
-        """Whether this node joins a generation again that goes on without it: its launcher was started anew."""
+        """Whether this node joins a generation again that goes on without it, as its launcher has been restarted."""
         return self.launch.get("rejoin") is not None and self.report.state == "waiting" and self.pending is None
 
     def run(self) -> int:
@@ -168,7 +168,7 @@ class Launcher:
         self.fail(failure, "the launcher of node %s was started again" % nodes)
 
     def stopped_by_signal(self, number: int) -> int:
-        """SIGTERM and the like: the user (or the engine) ends this node."""
+        """End this node, as the user or the engine wants by SIGTERM or a similar signal."""
         self.standby.drop()
         self.end_processes(float(self.launch["stop_grace"]), number)
         if self.report.state in ("waiting", "setup", "running"):
@@ -200,7 +200,7 @@ class Launcher:
         return None
 
     def is_later(self, order: Json) -> bool:
-        """Say whether `order` is a generation after the current one; numbers begin anew when a job is brought up again."""
+        """Return whether `order` is a generation after the current one; each `up` after a `down` counts from 1 again."""
         return (order.get("began", 0.0), order["number"]) > (self.report["epoch"], self.report["generation"])
 
     def is_current(self, order: Json) -> bool:
@@ -230,7 +230,7 @@ class Launcher:
         self.say(generation=order["number"])
 
     def fence(self) -> None:
-        """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
+        """End the processes at once: a supervisor that does not hear this launcher may start its node elsewhere."""
         self.standby.drop()
         self.end_processes(0.0)
         self.fail(fenced(), self.lease.why_over())
@@ -304,7 +304,7 @@ class Launcher:
         self.rest()
 
     def be_here(self) -> None:
-        """Tell the guard until when processes may run; while this launcher says so it sees to their end itself."""
+        """Tell the guard until when processes may run; until then this launcher ends them itself."""
         end = self.lease.end() if self.busy else 0.0
         self.deadline.put(max(end, boot_time() + Deadline.LATE) if end else 0.0)
 

@@ -1,4 +1,4 @@
-"""What launchers do about a failure by themselves, where no supervisor sees to it."""
+"""What launchers do about a failure by themselves, where no supervisor handles it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class FailedNode:
         return None
 
     def final(self, order: Json) -> Optional[str]:
-        """Say why nothing is to be begun any more, None if something is."""
+        """Return why this launcher begins no further generation, None if it may."""
         alone = order["alone"]
         if self.failure["kind"] in ("setup", "start"):
             return "what cannot be started is not retried"

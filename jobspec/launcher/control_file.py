@@ -1,4 +1,4 @@
-"""What a launcher is to do: the newest of the control file and of what other launchers have begun."""
+"""The order that a launcher follows: the newer of the control file and what other launchers have begun."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ControlFile:
         return None if self.order is self.file else self.order
 
     def read(self) -> bool:
-        """Read what is to be done; say whether there is something new."""
+        """Read the newest order; return whether there is a new one."""
         replaced = self.read_file()
         if self.session is None:
             self.order = self.file or self.order

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Folders:
-    """Where the files of one generation lie on this node; what another generation of that number has left is removed."""
+    """The folders of one generation on this node. What another generation of that number has left there is removed."""
 
     def __init__(self, node: str, generation: int) -> None:
         number = str(generation)

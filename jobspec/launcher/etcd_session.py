@@ -224,7 +224,7 @@ class EtcdSession:
         return True
 
     def belongs(self) -> bool:
-        """Say whether the newest order known has the node here; else its key is for the launcher on another host."""
+        """Return whether the newest known order has the node on this host. If not, its key is for the launcher on another one."""
         newest = max([one for one in (self.order, self.proposal) if one is not None], key=age, default=None)
         if newest is None:
             return True

@@ -114,7 +114,7 @@ class GossipMember:
         return [m for m in (self.order or {}).get("members", ()) if m["node"] != self.me]
 
     def identity(self) -> Optional[str]:
-        """Return what tells the generation from all others: ids are used again when a job is brought up anew."""
+        """Return what distinguishes the generation from all others: a job that is brought up again reuses ids."""
         order = self.order
         return "%s %d %s" % (order.get("began", 0.0), order["number"], self.id) if order else None
 
@@ -171,11 +171,11 @@ class GossipMember:
         return bool(self.state() != before)
 
     def state(self) -> Any:
-        """Return what the others, and the launcher, are told of at once."""
+        """Return the state whose changes this process reports at once, to the other launchers and to its own."""
         return self.identity(), (self.order or {}).get("command"), self.agreed, set(self.again), set(self.done)
 
     def hear(self, message: Json, sender: Any, now: float) -> None:
-        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
+        """Take over one datagram. Raises KeyError or a similar error if no launcher has sent it."""
         order, node = self.order, int(message["node"])
         if order is None or (message["job"], message["run_id"]) != (order["job"], order["run_id"]):
             return
@@ -197,7 +197,7 @@ class GossipMember:
             self.again.add(node)
 
     def adopt(self, order: Json) -> None:
-        """Go over to an order that is newer; a new generation is met anew."""
+        """Adopt an order that is newer. The members of a new generation have to meet again."""
         if self.order is not None and list(age(order)) <= list(age(self.order)):
             return
         before, self.order, self.changed = self.identity(), order, True
@@ -212,13 +212,13 @@ class GossipMember:
             self.lease.begin(self.identity(), nodes, self.me, timeout, boot_time(), voters)
 
     def agree(self, now: float) -> None:
-        """Take note when all members are there for this generation, and none runs it with an earlier launcher of ours."""
+        """Note when all members are ready for this generation, and none runs it with an earlier launcher of this node."""
         if self.order is None or self.agreed:
             return
         self.agreed = not self.missing(now)
 
     def missing(self, now: float) -> List[int]:
-        """Return the members that are waited for before this generation may begin."""
+        """Return the members that have to be ready before this generation may begin."""
         return [m["node"] for m in self.others() if not self.is_there(self.peers.get(m["node"]), now)]
 
     def is_there(self, heard: Optional[PeerState], now: float) -> bool:
@@ -276,8 +276,8 @@ class GossipMember:
     def renewed(self, now: float) -> Optional[float]:
         """Return from when on the lease counts; the only trainer of a job has one always.
 
-        Until most have answered in a generation it is that of the one before: its processes may yet have to be ended, and
-        the launcher may begin before the first answer is here, as all are known to be there.
+        Until most have answered in a generation, the lease of the previous one counts: this launcher may still have to end
+        its processes, and it may begin before the first answer arrives, since all members are known to be ready.
         """
         found = now if self.lease.is_alone else self.lease.renewed()
         return self.last if found is None else found

@@ -60,7 +60,7 @@ def guard(options: argparse.Namespace) -> int:
 
 
 def wait_for_lock(directory: str) -> Optional[int]:
-    """Lock the node's directory, be it that a launcher that is just ending has it still; None if it is kept."""
+    """Lock the node's directory; wait for a launcher that is just ending. Return None if another launcher keeps the lock."""
     deadline = time.monotonic() + TAKEN
     while True:
         lock = take_lock(directory)

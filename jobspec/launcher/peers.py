@@ -126,7 +126,7 @@ class PeerLinks:
                 self.hear(json.loads(data.decode()), sender)
 
     def hear(self, message: Json, sender: Any) -> None:
-        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
+        """Take over one datagram. Raises KeyError or a similar error if no launcher has sent it."""
         generation, node = message["generation"], int(message["node"])
         if generation != self.lease.generation:
             return

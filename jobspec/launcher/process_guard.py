@@ -107,7 +107,7 @@ def cannot_start(program: str, error: OSError) -> Problem:
 def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
     """Fork the guard of one process in a session of its own, and return its pid. Raises OSError.
 
-    As if it were started anew, in a tenth of the time that an interpreter takes to begin.
+    The fork behaves like a new process, and begins in a tenth of the time that an interpreter takes to start.
     """
     reading, writing = os.pipe()
     # Blocked until they mean to the child what they mean to a program that begins.
@@ -150,7 +150,7 @@ def be_guard(
 def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
     """Leave behind what a fork has of its parent: session, folder, files and signal handlers.
 
-    Return False where the folder is not to be had: then why goes into the pipe, which is closed else.
+    Return False if it cannot change to the folder: then the reason is in the pipe, which is closed otherwise.
     """
     import gc
 
@@ -255,7 +255,7 @@ def as_user_process() -> None:
 def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
     """Copy the child's output into its log until the child has ended and its output is drained.
 
-    A background process of the child may hold the pipe open for ever: it is not waited for.
+    A background process of the child may hold the pipe open for ever: the guard does not wait for it.
     """
     import select
 
@@ -283,7 +283,7 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
 
 
 def wake_at_ends(poller: Any) -> int:
-    """Have the poller wake when a child ends, by a pipe; return its reading end. Children wake it whoever they are."""
+    """Wake the poller when any child ends, by a pipe; return its reading end."""
     import select
 
     reading, writing = os.pipe()

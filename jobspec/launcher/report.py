@@ -80,7 +80,7 @@ class Report:
         }
 
     def write(self, **changes: Any) -> bool:
-        """Write it with these changes; say whether those who watch are told at once."""
+        """Write it with these changes; return whether the commands that watch have to hear at once."""
         before = self.summary()
         if "state" in changes:
             self.since = boot_time()
@@ -90,6 +90,6 @@ class Report:
         return self.summary() != before
 
     def summary(self) -> List[Any]:
-        """Return what of it those who watch are told of at once; of progress they hear with the next tick."""
+        """Return the fields whose changes the commands that watch hear at once; progress comes with the next tick."""
         processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.fields["processes"]]
         return [self.fields[key] for key in ("state", "generation", "reason", "restarts")] + processes

@@ -60,7 +60,7 @@ class RunWatcher:
         return None
 
     def is_called_hung(self, run: Run) -> bool:
-        """Say whether another node has called the generation hung, and this one ends with it; else it says where it stands."""
+        """Return whether another node has called the generation hung and this one ends with it; if not, write its stacks."""
         links = self.launcher.links
         if links.limit is None:
             return False
@@ -120,7 +120,7 @@ class RunWatcher:
         return 0
 
     def hang(self, run: Run, at: float) -> Optional[int]:
-        """End a generation that stands still since `at`, once all its nodes have written where."""
+        """End a generation that hangs since `at`, once all its nodes have written their stacks."""
         failure = Failure("hang", None, None, None, None, at)
         reason = run.verdict.reason(failure)
         StackBarrier(self.launcher, run).hold()
@@ -128,7 +128,7 @@ class RunWatcher:
         return self.launcher.fail(failure, reason)
 
     def wait_to_start_again(self, run: Run, because: str) -> None:
-        """Say what is waited for."""
+        """Report what this launcher waits for."""
         reason = "%s; it is started again %g s after that" % (because, self.launcher.launch["rejoin_after"])
         if self.launcher.report["reason"] != reason:
             self.launcher.say(reason=reason, processes=run.records(), **run.progress_fields())
@@ -140,9 +140,9 @@ class RunWatcher:
         return 0
 
     def tell_servers(self, run: Run) -> None:
-        """Tell the launchers of what serves this node that it is done, until they have heard it.
+        """Tell the launchers of the servers of this node that it is done, until they have heard it.
 
-        The supervisor sees to those that cannot be told.
+        The supervisor ends those that do not answer.
         """
         until = time.monotonic() + DONE
         while run.serving - self.launcher.links.told and time.monotonic() < until:

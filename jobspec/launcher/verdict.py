@@ -72,7 +72,7 @@ class Verdict:
     def restart_reason(self) -> str:
         """Say why the framework's launcher has started processes again: what failed first, the last time that it did.
 
-        The guards of the new processes know how the ones before ended. The time between may be too short to see it.
+        The guards of the new processes know how their predecessors ended. The time between may be too short to see it.
         """
         newest = max((int(p.get("starts", 1)) for p in self.run.processes), default=1)
         endings = [p.get("guard_before") for p in self.run.processes if p.get("starts") == newest]
