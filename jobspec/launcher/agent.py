@@ -152,11 +152,11 @@ class Launcher:
             self.say(reason=self.lease.waits())
         code = self.watcher.watch()
         if self.session is not None and self.autonomy is not None and code is None:
-            if self.session.again and self.report.state in ("running", "succeeded"):
-                self.fail_for_restarted(self.session.again)
+            if self.session.members.again and self.report.state in ("running", "succeeded"):
+                self.fail_for_restarted(self.session.members.again)
             newest = self.orders.order
             self.autonomy.go_on(newest if newest is not None and self.is_current(newest) else None)
-            if self.report.state == "succeeded" and self.session.all_done:
+            if self.report.state == "succeeded" and self.session.members.all_done:
                 return 0
         return code
 

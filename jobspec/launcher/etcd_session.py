@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.network import is_cut
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.session_lease import TERMINATED
+from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import argparse
@@ -26,11 +27,9 @@ if TYPE_CHECKING:
 
 
 class EtcdSession:
-    """Keeps the node's lease in etcd, and knows the generation there. A process of its own, told by lines of JSON.
+    """Keeps the node's lease in etcd, and knows the generation there.
 
-    In: `{"order": …, "after": …}`, a generation to be put into etcd if it is the newest, and `{"leave": true}`. Out: after
-    each round from when on the lease counts (`at`), the generation that etcd has (its `id`; `order` when it has changed),
-    which members have no lease (`gone`), whether ours is `over`, and what is wrong (`problem`).
+    It is a process of its own: the launcher sends it SessionRequests, and it sends a SessionReport after each round.
     """
 
     def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
@@ -104,11 +103,13 @@ class EtcdSession:
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it leaves."""
-        for said in self.pipe.receive():
-            if said.get("leave"):
+        for message in self.pipe.receive():
+            request = SessionRequest.from_json(message)
+            if request.leave:
                 return False
-            self.proposal, self.after = said["order"], said["after"]
-            self.take_length(said["order"])
+            if request.proposal is not None:
+                self.proposal, self.after = request.proposal, request.after
+                self.take_length(request.proposal)
         return not self.pipe.closed
 
     def take_length(self, order: Json) -> None:
@@ -119,21 +120,21 @@ class EtcdSession:
         """Tell the launcher how things are."""
         now = boot_time()
         times = [at for at in (self.alive, self.paused) if at is not None]
-        said: Json = {
-            "at": max(times) if self.has_key and self.alive is not None else None,
-            "id": self.order["rendezvous"]["id"] if self.order else None,
-            "gone": {str(node): now - since for node, since in self.gone.items()},
-            "over": self.over,
-            "ttl": self.lease_ttl,
-            "problem": problem,
-        }
+        report = SessionReport(
+            at=max(times) if self.has_key and self.alive is not None else None,
+            agreed=self.order["rendezvous"]["id"] if self.order else None,
+            gone={node: now - since for node, since in self.gone.items()},
+            ttl=self.lease_ttl,
+            problem=problem,
+            over=self.over,
+        )
         self.pipe.flush()
         if self.pipe.out:
             return  # it hears nothing just now; what is said then is what is so then
         if self.changed:
-            said["order"], self.changed = self.order, False
+            report.order, self.changed = self.order, False
         self.over = False
-        self.pipe.send(said)
+        self.pipe.send(report.to_json())
 
     def round(self) -> bool:
         """See to everything once; say whether there is more to do at once. Raises EtcdError."""

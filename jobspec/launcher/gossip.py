@@ -15,6 +15,7 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.session_lease import TERMINATED
+from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import argparse
@@ -49,11 +50,9 @@ class PeerState:
 
 
 class GossipMember:
-    """Agrees with the launchers of the other nodes on the generation. A process of its own, told by lines of JSON.
+    """Agrees with the launchers of the other nodes on the generation.
 
-    In and out as with EtcdSession, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have
-    forgotten the generation (`again`), which are `done` with it, whether `all_done` is true and known to all, and where
-    the members are (`addresses`).
+    It is a process of its own: the launcher sends it SessionRequests, and it sends SessionReports with a GossipReport.
     """
 
     def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
@@ -231,15 +230,16 @@ class GossipMember:
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it is gone."""
-        for said in self.pipe.receive():
-            if said.get("leave"):
+        for message in self.pipe.receive():
+            request = SessionRequest.from_json(message)
+            if request.leave:
                 self.leaving = boot_time() + LINGER
-            elif "begun" in said:
-                self.begun = self.begun or said["begun"] == self.id
-            elif "done" in said:
-                self.done |= {self.me} if said["done"] == self.id else set()
-            else:
-                self.take(said["order"], said["after"])
+            if request.begun is not None:
+                self.begun = self.begun or request.begun == self.id
+            if request.done is not None and request.done == self.id:
+                self.done.add(self.me)
+            if request.proposal is not None:
+                self.take(request.proposal, request.after)
         return not self.pipe.closed
 
     def take(self, order: Json, after: Optional[str]) -> None:
@@ -256,22 +256,18 @@ class GossipMember:
             return  # it hears nothing just now; what is said then is what is so then
         timeout = float((self.order or {}).get("host_timeout", 30.0))
         waited = self.missing(now) if not self.agreed else []
-        said: Json = {
-            "at": self.renewed(now),
-            "id": self.id if self.agreed else None,
-            "gone": {str(m["node"]): self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
-            "over": False,
-            "ttl": timeout + TERMINATED,
-            "problem": "not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
-            "again": sorted(self.again),
-            "done": sorted(self.done),
-            "all_done": self.all_done(now),
-            "addresses": {str(node): heard.address for node, heard in self.peers.items()},
-        }
-        said["addresses"][str(self.me)] = self.address
+        addresses = {**{node: peer.address for node, peer in self.peers.items()}, self.me: self.address}
+        report = SessionReport(
+            at=self.renewed(now),
+            agreed=self.id if self.agreed else None,
+            gone={m["node"]: self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
+            ttl=timeout + TERMINATED,
+            problem="not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
+            gossip=GossipReport(sorted(self.again), self.done, self.all_done(now), addresses),
+        )
         if self.changed:
-            said["order"], self.changed = self.order, False
-        self.pipe.send(said)
+            report.order, self.changed = self.order, False
+        self.pipe.send(report.to_json())
 
     def renewed(self, now: float) -> Optional[float]:
         """Return from when on the lease counts; the only trainer of a job has one always.

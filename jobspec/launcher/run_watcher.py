@@ -82,7 +82,7 @@ class RunWatcher:
     def done(self) -> Set[int]:
         """Return the nodes that have said that they are done."""
         session = self.launcher.session
-        return self.launcher.links.done | (session.done if session is not None else set())
+        return self.launcher.links.done | (session.members.done if session is not None else set())
 
     def start_again(self, run: Run, failure: Failure) -> None:
         """Start a process again while all others go on, once it is not too early."""

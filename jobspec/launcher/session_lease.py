@@ -10,10 +10,11 @@ from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import Ticks, Validity
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import socket
-    from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
+    from typing import Callable, Dict, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
@@ -38,36 +39,33 @@ class LeaseSession:
         self.problem: Optional[str] = None
         self.said: Optional[str] = None
         self.lost = False
-        self.again: List[int] = []  # members whose launchers have forgotten this generation
-        self.done: Set[int] = set()  # members that are done with it
-        self.all_done = False  # whether all are, and know it
-        self.addresses: Dict[int, str] = {}  # where the members are now
+        self.members = GossipReport([], set(), False, {})  # what a GossipMember knows of them; nothing with etcd
         self.on_over: Callable[[], None] = lambda: None  # called when the lease is over, as the node may run elsewhere
 
     def read(self) -> None:
         """Read what the process has reported."""
-        for said in self.pipe.receive():
-            self.hear(said)
+        for message in self.pipe.receive():
+            self.hear(SessionReport.from_json(message))
         self.pipe.flush()
         self.lost = self.pipe.closed
 
-    def hear(self, said: Json) -> None:
+    def hear(self, report: SessionReport) -> None:
         """Take over one report."""
-        self.at, self.agreed = said["at"], said["id"]
-        self.gone = {int(node): seconds for node, seconds in said["gone"].items()}
-        self.granted = said["ttl"] - TERMINATED
-        self.problem = said["problem"]
+        self.at, self.agreed, self.gone, self.problem = report.at, report.agreed, report.gone, report.problem
+        self.granted = report.ttl - TERMINATED
         if self.problem:
             self.say_once(self.problem)
-        if said["over"]:
+        if report.over:
             self.on_over()
-        self.again, self.done = said.get("again", []), set(said.get("done", ()))
-        self.all_done = said.get("all_done", False)
-        self.addresses = {int(node): address for node, address in said.get("addresses", {}).items()}
-        order = said.get("order")
-        if order is not None:
-            self.order = None if self.first and order["command"] == "finish" else order
+        if report.gossip is not None:
+            self.members = report.gossip
+        if report.order is not None:
+            self.order = None if self.first and report.order["command"] == "finish" else report.order
             self.first = False
+
+    def ask(self, request: SessionRequest) -> None:
+        """Send a request."""
+        self.pipe.send(request.to_json())
 
     def has_lease(self, now: float) -> bool:
         """Return whether there is a lease at all, whatever became of the one that the processes ran on."""
@@ -75,13 +73,13 @@ class LeaseSession:
 
     def propose(self, order: Json, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""
-        self.pipe.send({"order": order, "after": after})
+        self.ask(SessionRequest(proposal=order, after=after))
 
     def leave(self) -> None:
         """Give the lease back; takes as long as etcd takes to answer, at most."""
         import select
 
-        self.pipe.send({"leave": True})
+        self.ask(SessionRequest(leave=True))
         until = time.monotonic() + ASKED
         while not self.pipe.closed and time.monotonic() < until:
             select.select([self.pipe.socket], [], [], 0.1)
@@ -264,8 +262,8 @@ class GossipLease:
 
         A name leads to another address once its pod has started again.
         """
-        self.session.pipe.send({"begun": order["rendezvous"]["id"]})
-        addresses = self.session.addresses
+        self.session.ask(SessionRequest(begun=order["rendezvous"]["id"]))
+        addresses = self.session.members.addresses
         members = [{**m, "address": addresses.get(m["node"], m["address"])} for m in order["members"]]
         known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
         rendezvous = order["rendezvous"]
@@ -275,4 +273,4 @@ class GossipLease:
 
     def say_done(self, generation: str) -> None:
         """Make the GossipMember tell the others that this node is done with a generation."""
-        self.session.pipe.send({"done": generation})
+        self.session.ask(SessionRequest(done=generation))

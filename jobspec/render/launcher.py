@@ -12,6 +12,7 @@ from importlib.resources import files
 
 # From the bottom up: each file imports only from those before it.
 ORDER = (
+    "records",
     "files",
     "restart_policy",
     "processes",
@@ -31,6 +32,7 @@ ORDER = (
     "peers",
     "etcd",
     "pipe",
+    "session_messages",
     "session_lease",
     "standby",
     "etcd_session",

@@ -19,6 +19,7 @@ from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
@@ -241,15 +242,17 @@ class EtcdLauncher(Launcher):
         self.lease.held(self.sim.now)
         if self.sim.now >= self.round_at or self.wishes.out:
             self.keep()
-        for said in self.told.take():
-            self.reports.hear(said)
+        for message in self.told.take():
+            self.reports.hear(SessionReport.from_json(message))
         super().turn()
         self.go_on()
 
     def keep(self) -> None:
-        for said in self.wishes.take():
-            self.session.proposal, self.session.after = said["order"], said["after"]
-            self.session.take_length(said["order"])
+        for message in self.wishes.take():
+            request = SessionRequest.from_json(message)
+            assert request.proposal is not None
+            self.session.proposal, self.session.after = request.proposal, request.after
+            self.session.take_length(request.proposal)
         for _ in range(5):
             pause = self.session.turn(self.sim.now)
             if pause:
