@@ -11,9 +11,11 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import age, merged, of_role
+from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+from jobctl.jobspec.launcher.records import record
 from jobctl.jobspec.launcher.session_lease import TERMINATED
 from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
 
@@ -34,19 +36,17 @@ SILENT = 2.5  # ticks after which a launcher counts as unheard
 FAILURES = 50  # of the latest failures that a datagram has: it holds no more than 64 KiB
 
 
+@record
 class PeerState:
-    """What another launcher said in its last datagram."""
+    """What another launcher has said in its last datagram."""
 
-    def __init__(self, message: Json, sender: Any, now: float) -> None:
-        self.sender, self.at = sender, now
-        self.who: str = message["who"]
-        self.address: str = message["address"]
-        self.generation: Optional[str] = message["generation"]
-        self.tick: str = message["tick"]
-        self.begun: bool = message["begun"]
-        self.knows: Optional[str] = message["knows"]  # which launcher of this node it has met in that generation
-        self.done: Set[int] = set(message["done"])
-        self.age: Any = message["age"]
+    said: GossipMessage
+    sender: Any  # the address of its socket
+    at: float  # when the datagram came
+
+    def is_heard(self, now: float) -> bool:
+        """Return whether that was a moment ago."""
+        return now - self.at <= SILENT * TICK
 
 
 class GossipMember:
@@ -126,28 +126,28 @@ class GossipMember:
         """Tell every other launcher how things are."""
         if self.order is None:
             return
-        message = {
-            "job": self.order["job"],
-            "run_id": self.order["run_id"],
-            "node": self.me,
-            "who": self.who,
-            "address": self.address,
-            "generation": self.identity(),
-            "begun": self.begun,
-            "done": sorted(self.done),
-            "age": age(self.order),
-            "tick": self.lease.tick(now),
-        }
+        message = GossipMessage(
+            job=self.order["job"],
+            run_id=self.order["run_id"],
+            node=self.me,
+            launcher=self.who,
+            address=self.address,
+            generation=self.identity(),
+            begun=self.begun,
+            done=self.done,
+            age=age(self.order),
+            tick=self.lease.tick(now),
+        )
         for member in self.others():
-            heard = self.peers.get(member["node"])
-            to = heard.sender if heard and now - heard.at <= SILENT * TICK else self.resolver.find(member["address"])
+            peer = self.peers.get(member["node"])
+            to = peer.sender if peer and peer.is_heard(now) else self.resolver.find(member["address"])
             if to is None:
                 continue
-            same = heard is not None and heard.generation == self.identity()
-            own = {"answer": heard.tick if heard and same else None, "knows": self.met.get(member["node"])}
-            news = {} if heard and list(heard.age) >= list(age(self.order)) else {"order": self.newest()}
+            message.answer = peer.said.tick if peer and peer.said.generation == message.generation else None
+            message.knows = self.met.get(member["node"])
+            message.order = None if peer and peer.said.age >= message.age else self.newest()
             with contextlib.suppress(OSError):
-                self.socket.sendto(json.dumps({**message, **own, **news}).encode(), to)
+                self.socket.sendto(json.dumps(message.to_json()).encode(), to)
 
     def newest(self) -> Json:
         """Return what is not in the control file of the generation that this launcher knows."""
@@ -165,7 +165,8 @@ class GossipMember:
             except OSError:
                 break
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                self.hear(json.loads(data.decode()), sender, boot_time())
+                message = GossipMessage.from_json(json.loads(data.decode()))
+                self.hear(PeerState(message, sender, boot_time()))
         self.agree(boot_time())
         return bool(self.state() != before)
 
@@ -173,31 +174,31 @@ class GossipMember:
         """Return the state whose changes this process reports at once, to the other launchers and to its own."""
         return self.identity(), (self.order or {}).get("command"), self.agreed, set(self.again), set(self.done)
 
-    def hear(self, message: Json, sender: Any, now: float) -> None:
-        """Take over one datagram. Raises KeyError or a similar error if no launcher has sent it."""
-        order, node = self.order, int(message["node"])
-        if order is None or (message["job"], message["run_id"]) != (order["job"], order["run_id"]):
+    def hear(self, peer: PeerState) -> None:
+        """Take over what another launcher says. Raises KeyError or a similar error if it has sent no proper order."""
+        order, said = self.order, peer.said
+        if order is None or (said.job, said.run_id) != (order["job"], order["run_id"]):
             return
-        if node not in [member["node"] for member in self.others()]:
+        if said.node not in [member["node"] for member in self.others()]:
             return
-        heard = self.peers[node] = PeerState(message, sender, now)
-        if "order" in message:
-            self.adopt(merged(order, message["order"]))
-        if heard.generation is None or heard.generation != self.identity():
+        self.peers[said.node] = peer
+        if said.order is not None:
+            self.adopt(merged(order, said.order))
+        if said.generation is None or said.generation != self.identity():
             return
-        self.lease.asked(heard.generation, node, now)
-        if message["answer"]:
-            self.lease.answered(message["answer"], node)
-        self.done |= heard.done
-        known = self.met.get(node)
+        self.lease.asked(said.generation, said.node, peer.at)
+        if said.answer:
+            self.lease.answered(said.answer, said.node)
+        self.done |= said.done
+        known = self.met.get(said.node)
         if known is None or not self.begun:
-            self.met[node] = heard.who
-        elif known != heard.who:
-            self.again.add(node)
+            self.met[said.node] = said.launcher
+        elif known != said.launcher:
+            self.again.add(said.node)
 
     def adopt(self, order: Json) -> None:
         """Adopt an order that is newer. The members of a new generation have to meet again."""
-        if self.order is not None and list(age(order)) <= list(age(self.order)):
+        if self.order is not None and age(order) <= age(self.order):
             return
         before, self.order, self.changed = self.identity(), order, True
         if before != self.identity():
@@ -220,11 +221,11 @@ class GossipMember:
         """Return the members that have to be ready before this generation may begin."""
         return [m["node"] for m in self.others() if not self.is_there(self.peers.get(m["node"]), now)]
 
-    def is_there(self, heard: Optional[PeerState], now: float) -> bool:
-        """Say whether a member is ready for this generation, together with this launcher."""
-        if heard is None or now - heard.at > SILENT * TICK or heard.generation != self.identity():
+    def is_there(self, peer: Optional[PeerState], now: float) -> bool:
+        """Return whether a member is ready for this generation, together with this launcher."""
+        if peer is None or not peer.is_heard(now) or peer.said.generation != self.identity():
             return False
-        return heard.knows == self.who or (heard.knows is None and not heard.begun)
+        return peer.said.knows == self.who or (peer.said.knows is None and not peer.said.begun)
 
     # The launcher.
 
@@ -256,7 +257,7 @@ class GossipMember:
             return  # it hears nothing just now; what is said then is what is so then
         timeout = float((self.order or {}).get("host_timeout", 30.0))
         waited = self.missing(now) if not self.agreed else []
-        addresses = {**{node: peer.address for node, peer in self.peers.items()}, self.me: self.address}
+        addresses = {**{node: peer.said.address for node, peer in self.peers.items()}, self.me: self.address}
         report = SessionReport(
             at=self.renewed(now),
             agreed=self.id if self.agreed else None,
@@ -280,8 +281,8 @@ class GossipMember:
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""
-        heard = self.peers.get(node)
-        return now - (heard.at if heard else self.began)
+        peer = self.peers.get(node)
+        return now - (peer.at if peer else self.began)
 
     def is_silent(self, member: Json, now: float) -> bool:
         """Say whether a member is called unheard."""
@@ -292,7 +293,7 @@ class GossipMember:
         trainers = {m["node"] for m in of_role(self.order or {"members": []}, "trainer")}
         if not self.done or not trainers <= self.done:
             return False
-        known = {node for node, heard in self.peers.items() if self.me in heard.done}
+        known = {node for node, peer in self.peers.items() if self.me in peer.said.done}
         return all(self.is_silent(m, now) or m["node"] in known for m in self.others())
 
 

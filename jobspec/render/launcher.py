@@ -36,6 +36,7 @@ ORDER = (
     "session_lease",
     "standby",
     "etcd_session",
+    "gossip_message",
     "gossip",
     "setup",
     "environment",
