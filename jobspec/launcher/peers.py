@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.files import files_in
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
+from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
 
@@ -94,7 +95,7 @@ class PeerLinks:
         name = self.last = self.lease.tick(now)
         if self.lease.generation is not None and self.majority is not None:
             for peer in self.peers.values():
-                self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
+                self.send(self.message(tick=name), peer)
         self.write_line(name, now)
 
     def lose_datagrams(self) -> None:
@@ -123,75 +124,78 @@ class PeerLinks:
             except OSError:
                 return
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                self.hear(json.loads(data.decode()), sender)
+                self.hear(PeerMessage.from_json(json.loads(data.decode())), sender)
 
-    def hear(self, message: Json, sender: Any) -> None:
-        """Take over one datagram. Raises KeyError or a similar error if no launcher has sent it."""
-        generation, node = message["generation"], int(message["node"])
-        if generation != self.lease.generation:
+    def hear(self, message: PeerMessage, sender: Any) -> None:
+        """Take over what another launcher says. `sender` is the address of its socket."""
+        node = message.node
+        if message.generation is None or message.generation != self.lease.generation:
             return
-        if message.get("done"):
+        if message.done:
             self.done.add(node)
-            self.send({"heard": True, "generation": generation, "node": self.lease.me}, sender)
-        elif message.get("heard"):
+            self.send(self.message(heard=True), sender)
+        elif message.heard:
             self.told.add(node)
-        elif "hung" in message:
-            self.hear_hung(message, node)
+        elif message.stacks is not None:
+            self.hear_stacks(message.stacks, node)
         elif self.majority is None:
             return
-        elif "answer" in message:
-            self.majority.answered(message["answer"], node)
-        elif self.majority.asked(generation, node, boot_time()):
-            self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
-            # It may not have been there yet when that was sent; only who misses an answer asks, so two never go on for ever.
+        elif message.answer is not None:
+            self.majority.answered(message.answer, node)
+        elif message.tick is not None and self.majority.asked(message.generation, node, boot_time()):
+            self.send(self.message(answer=message.tick), sender)
+            # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
+            # two launchers do not ask each other for ever.
             if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
-                self.send({"tick": self.last, "generation": generation, "node": self.lease.me}, sender)
+                self.send(self.message(tick=self.last), sender)
 
-    def hear_hung(self, message: Json, node: int) -> None:
-        """Take note of how far another node is with its stacks. One that asks is answered, and has this node write its own."""
-        limit = float(message["limit"])
-        self.hung[node] = int(message["hung"])
-        if not message["asks"]:
+    def message(self, **fields: Any) -> PeerMessage:
+        """Return a message of this launcher."""
+        return PeerMessage(self.lease.generation, self.lease.me, **fields)
+
+    def hear_stacks(self, stacks: StacksMessage, node: int) -> None:
+        """Note how far another node is with its stacks. If it asks, answer, and make this node write its own."""
+        self.hung[node] = stacks.level
+        if not stacks.asks:
             return
-        there = not self.launcher.watcher.may_hang(limit) or time.monotonic() - self.shown < BARRIER
+        there = not self.launcher.watcher.may_hang(stacks.limit) or time.monotonic() - self.shown < BARRIER
         level = StackBarrier.WRITTEN if there else self.level
         if level == 0:
-            self.limit = limit
-        self.say_hung({node}, level, limit, asks=False)
+            self.limit = stacks.limit
+        self.say_stacks({node}, StacksMessage(level, stacks.limit, asks=False))
 
-    def say_hung(self, nodes: Set[int], level: int, limit: float, asks: bool) -> None:
+    def say_stacks(self, nodes: Set[int], stacks: StacksMessage) -> None:
         """Tell the launchers of `nodes` how far this one is with its stacks."""
-        said = {"hung": level, "limit": limit, "asks": asks, "generation": self.lease.generation, "node": self.lease.me}
         for node in nodes & set(self.peers):
-            self.send(said, self.peers[node])
+            self.send(self.message(stacks=stacks), self.peers[node])
 
     def say_done(self, nodes: Set[int]) -> None:
         """Tell the launchers of `nodes` that this one is done."""
         for node in nodes & set(self.peers):
-            self.send({"done": True, "generation": self.lease.generation, "node": self.lease.me}, self.peers[node])
+            self.send(self.message(done=True), self.peers[node])
 
-    def send(self, message: Json, to: Any) -> None:
+    def send(self, message: PeerMessage, to: Any) -> None:
         """Send a datagram; one that is lost is like one that was never sent."""
         if self.socket is not None:
             with contextlib.suppress(OSError):
-                self.socket.sendto(json.dumps(message).encode(), to)
+                self.socket.sendto(json.dumps(message.to_json()).encode(), to)
 
     def write_line(self, name: str, now: float) -> None:
-        """Tell those who watch: one line each, whole or not at all."""
+        """Write one line for each command that watches, whole or not at all."""
         report = self.launcher.report
-        line = {
-            "node": self.launcher.launch["node"],
-            "tick": name,
-            "generation": self.lease.generation,
-            "report": "%d.%d" % (self.launcher.guard, self.version),
-            "progress": report["progress"],
-            "echo": self.echo,
-            "unheard": {str(node): round(age, 3) for node, age in self.lease.unheard(now).items()},
-        }
-        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        line = Heartbeat(
+            node=self.launcher.launch["node"],
+            tick=name,
+            generation=self.lease.generation,
+            report="%d.%d" % (self.launcher.guard, self.version),
+            progress=report["progress"],
+            echo=self.echo,
+            unheard=self.lease.unheard(now),
+        )
+        data = one_line(line.to_json())
         if len(data) > select_pipe_size():
-            line["unheard"] = None  # too many: nothing is said of any
-            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+            line.unheard = None
+            data = one_line(line.to_json())
         for path in files_in(self.feeds):
             with contextlib.suppress(OSError):  # nobody reads it any more, or does not keep up
                 handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -199,3 +203,8 @@ class PeerLinks:
                     os.write(handle, data)
                 finally:
                     os.close(handle)
+
+
+def one_line(data: Json) -> bytes:
+    """Return a line of JSON."""
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import log_of, of_role
 from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, since, size_of
+from jobctl.jobspec.launcher.peer_messages import StacksMessage
 from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ class StackBarrier:
     def reach(self, level: int) -> None:
         """Tell all others how far this node is."""
         self.links.level = level
-        self.links.say_hung(self.others, level, self.limit, asks=level == self.BEGUN)
+        self.links.say_stacks(self.others, StacksMessage(level, self.limit, asks=level == self.BEGUN))
 
     def wait_for(self, level: int) -> None:
         """Return when all others are as far, or cannot be waited for."""
@@ -168,7 +169,7 @@ class StackBarrier:
                 return
             if now - asked > self.REPEAT:
                 asked = now
-                self.links.say_hung(late, self.links.level, self.limit, asks=True)
+                self.links.say_stacks(late, StacksMessage(self.links.level, self.limit, asks=True))
             if not self.launcher.pause(0.01):
                 return
 

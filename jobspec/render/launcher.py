@@ -27,6 +27,7 @@ ORDER = (
     "standby_rank",
     "standby_guard",
     "progress",
+    "peer_messages",
     "stacks",
     "lease",
     "peers",
