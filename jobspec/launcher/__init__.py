@@ -1,6 +1,6 @@
 """The shared launcher of jobctl: one per node, in whatever image or machine the node runs.
 
-It starts the framework's own launcher (torchrun and the like) or the processes themselves, keeps one log per
+It starts the framework's own launcher (torchrun and similar) or the processes themselves, keeps one log per
 process, reports what happens, and ends everything it started in every case. It decides nothing about other nodes:
 what to run is in the environment (JOBCTL_LAUNCH), who takes part and where they meet is in the control file.
 

@@ -13,10 +13,8 @@ from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.gossip import Circled
-from jobctl.jobspec.launcher.lease import Lease
-from jobctl.jobspec.launcher.peers import Post
-from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.lease import MajorityLease
+from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
 from jobctl.jobspec.launcher.processes import (
     _PRCTL,
@@ -29,16 +27,18 @@ from jobctl.jobspec.launcher.report import Report
 from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
+from jobctl.jobspec.launcher.session_lease import EtcdLease, GossipLease, LeaseSession
 from jobctl.jobspec.launcher.setup import Setup
-from jobctl.jobspec.launcher.stacks import Muster
+from jobctl.jobspec.launcher.stacks import StackBarrier
 from jobctl.jobspec.launcher.standby import Standby
 
 if TYPE_CHECKING:
     import argparse
     import socket
-    from typing import Any, Optional, Tuple
+    from typing import Any, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.lease import Lease
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
 BEGUN = 0.5  # seconds after which processes have had the time to begin
@@ -60,14 +60,18 @@ class Launcher:
         self.launch = launch
         self.program = keep_compiled(self.dir) if launch["start"] else ""
         self.guard = os.getppid()
-        # The lease in etcd, or among the launchers of a cluster, if that decides.
-        self.kept = None if channel is None else Circled(channel) if launch.get("circle") else Kept(channel)
-        self.lease = self.kept or Lease()
-        self.post = Post(self, os.path.join(os.path.dirname(options.control), "feeds"))
+        # With etcd, and among the launchers of a cluster, another process keeps the lease and knows the generation.
+        self.session = None if channel is None else LeaseSession(channel)
+        self.gossip = GossipLease(self.session) if self.session is not None and launch.get("circle") else None
+        etcd = EtcdLease(self.session) if self.session is not None and self.gossip is None else None
+        self.lease: Lease = self.gossip or etcd or MajorityLease()
+        self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
-        self.report = Report(launch, self.dir, self.guard, self.post.port, self.standby.state())
-        self.orders = ControlFile(options.control, launch, self.kept, lambda why: self.say(reason=why))
-        self.autonomy = None if self.kept is None else Autonomy(launch, self.report, self.kept)
+        self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
+        self.orders = ControlFile(options.control, launch, self.session, lambda why: self.say(reason=why))
+        self.autonomy: Optional[Autonomy] = None
+        if self.session is not None:
+            self.autonomy = Autonomy(launch, self.report, self.session, etcd.supervised if etcd else None)
         self.setup = Setup(self)
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
@@ -79,12 +83,12 @@ class Launcher:
 
     @property
     def regroups(self) -> bool:
-        """Whether the framework's launcher sees to failed processes, and to other nodes, by itself."""
+        """Whether the framework's launcher restarts failed processes, and agrees with other nodes, by itself."""
         return bool(self.launch.get("regroups"))
 
     @property
     def rejoins(self) -> bool:
-        """Whether this node joins a generation again that goes on without it: its launcher was started anew."""
+        """Whether this node joins a generation again that goes on without it, as its launcher has been restarted."""
         return self.launch.get("rejoin") is not None and self.report.state == "waiting" and self.pending is None
 
     def run(self) -> int:
@@ -99,8 +103,8 @@ class Launcher:
         while True:
             code = self.turn()
             if code is not None:
-                if self.kept is not None:
-                    self.kept.leave()
+                if self.session is not None:
+                    self.session.leave()
                 return code
             if not self.loaded and self.report.state == "running" and boot_time() - self.report.since > BEGUN:
                 load_for_later()
@@ -116,11 +120,11 @@ class Launcher:
         until = time.monotonic() + seconds
         while True:
             self.be_here()
-            self.post.attend()
+            self.links.attend()
             left = until - time.monotonic()
             if left <= 0:
                 return self.lease.held(boot_time())
-            self.post.wait(min(left, POLL))
+            self.links.wait(min(left, POLL))
 
     def on_signal(self, number: int, frame: Any) -> None:
         """Remember it; the loop acts on it."""
@@ -128,7 +132,7 @@ class Launcher:
 
     def turn(self) -> Optional[int]:
         """Look once at everything; return an exit code when it is time to go."""
-        if os.getppid() != self.guard or (self.kept is not None and self.kept.lost):
+        if os.getppid() != self.guard or (self.session is not None and self.session.lost):
             kill_descendants()
             return 137
         if self.signal is not None:
@@ -144,27 +148,27 @@ class Launcher:
             order, member = self.pending
             self.pending = None
             self.begin(order, member)
-        elif self.pending is not None and self.kept is not None and self.report["reason"] != self.kept.waits():
-            self.say(reason=self.kept.waits())
+        elif self.pending is not None and self.session is not None and self.report["reason"] != self.lease.waits():
+            self.say(reason=self.lease.waits())
         code = self.watcher.watch()
-        if self.kept is not None and self.autonomy is not None and code is None:
-            if self.kept.again and self.report.state in ("running", "succeeded"):
-                self.begin_anew(self.kept)
+        if self.session is not None and self.autonomy is not None and code is None:
+            if self.session.members.again and self.report.state in ("running", "succeeded"):
+                self.fail_for_restarted(self.session.members.again)
             newest = self.orders.order
             self.autonomy.go_on(newest if newest is not None and self.is_current(newest) else None)
-            if self.report.state == "succeeded" and self.kept.all_done:
+            if self.report.state == "succeeded" and self.session.members.all_done:
                 return 0
         return code
 
-    def begin_anew(self, kept: Kept) -> None:
-        """End a generation that has lost a member whose launcher was started again: nobody there remembers it."""
+    def fail_for_restarted(self, members: List[int]) -> None:
+        """End a generation that has lost `members`: their launchers were started again and do not remember it."""
         self.end_processes(FAILED_GRACE)
-        nodes = ", ".join(map(str, kept.again))
+        nodes = ", ".join(map(str, members))
         failure = Failure("launcher", None, None, None, None, time.time())
         self.fail(failure, "the launcher of node %s was started again" % nodes)
 
     def stopped_by_signal(self, number: int) -> int:
-        """SIGTERM and the like: the user (or the engine) ends this node."""
+        """End this node, as the user or the engine wants by SIGTERM or a similar signal."""
         self.standby.drop()
         self.end_processes(float(self.launch["stop_grace"]), number)
         if self.report.state in ("waiting", "setup", "running"):
@@ -184,7 +188,7 @@ class Launcher:
         elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.report["epoch"]:
             self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
-            if self.run_ is not None and self.run_.stands_still() and self.post.level < Muster.HELD:
+            if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
                 self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(float(order["grace"]))
             self.expect(order, member)
@@ -196,7 +200,7 @@ class Launcher:
         return None
 
     def is_later(self, order: Json) -> bool:
-        """Say whether `order` is a generation after the current one; numbers begin anew when a job is brought up again."""
+        """Return whether `order` is a generation after the current one; each `up` after a `down` counts from 1 again."""
         return (order.get("began", 0.0), order["number"]) > (self.report["epoch"], self.report["generation"])
 
     def is_current(self, order: Json) -> bool:
@@ -215,18 +219,18 @@ class Launcher:
         timeout = float(order.get("host_timeout", 30.0))
         voters = [m["node"] for m in of_role(order, "trainer")]
         self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time(), voters)
-        self.post.meet(order)
-        self.say(state="waiting", reason=self.lease.WAITS)
+        self.links.meet(order)
+        self.say(state="waiting", reason=self.lease.waits())
 
     def adopt(self, order: Json, member: Json) -> None:
         """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
         nodes = [m["node"] for m in order["members"]]
         self.lease.move_on(order["rendezvous"]["id"], nodes, member["node"], boot_time())
-        self.post.meet(order)
+        self.links.meet(order)
         self.say(generation=order["number"])
 
     def fence(self) -> None:
-        """End the processes at once: whoever cannot hear this launcher may start its node elsewhere."""
+        """End the processes at once: a supervisor that does not hear this launcher may start its node elsewhere."""
         self.standby.drop()
         self.end_processes(0.0)
         self.fail(fenced(), self.lease.why_over())
@@ -244,7 +248,7 @@ class Launcher:
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
             return 0
         failure = self.report["failure"]
-        if self.kept is not None and not self.kept.gives_up:
+        if self.session is not None and self.gossip is None:
             return 0  # engines start what failed again where there is etcd, but this is the end
         order = self.orders.order or {}
         if "exit_code" in order:
@@ -266,28 +270,12 @@ class Launcher:
 
     def begin(self, order: Json, member: Json) -> None:
         """Start the processes of a generation."""
-        if self.kept is not None:
-            order, member = self.kept.located(order, member)
+        if self.gossip is not None:
+            order, member = self.gossip.located(order, member)
         self.busy = True
         self.be_here()
         self.began += 1
-        self.say(
-            generation=order["number"],
-            epoch=order.get("began", 0.0),
-            state="setup",
-            exit_code=None,
-            reason=None,
-            started_at=time.time(),
-            finished_at=None,
-            progress=None,
-            progress_at=None,
-            restarts=self.began - 1,
-            mustered=False,
-            again=0,
-            processes=[],
-            failure=None,
-            start=None,
-        )
+        self.say(**self.report.of_new_generation(order), restarts=self.began - 1)
         try:
             self.setup.run()
             if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
@@ -316,7 +304,7 @@ class Launcher:
         self.rest()
 
     def be_here(self) -> None:
-        """Tell the guard until when processes may run; while this launcher says so it sees to their end itself."""
+        """Tell the guard until when processes may run; until then this launcher ends them itself."""
         end = self.lease.end() if self.busy else 0.0
         self.deadline.put(max(end, boot_time() + Deadline.LATE) if end else 0.0)
 
@@ -331,16 +319,6 @@ class Launcher:
     def goes_on_alone(self) -> bool:
         """Whether this node may go on where another one has failed."""
         return self.regroups or self.launch.get("rejoin") is not None
-
-    def stands_still(self, limit: float) -> bool:
-        """Say whether this node may be part of a hang that another one, which waits `limit` seconds, has seen.
-
-        A node that never wrote a step may be: often rank 0 alone counts.
-        """
-        run = self.run_
-        if run is None or not run.children or self.launch["role"] != "trainer":
-            return False
-        return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
 
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""
@@ -359,4 +337,4 @@ class Launcher:
     def say(self, **changes: Any) -> None:
         """Report a change."""
         if self.report.write(**{"standby": self.standby.state(), **changes}):
-            self.post.report_changed()
+            self.links.report_changed()

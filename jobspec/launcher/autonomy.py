@@ -1,4 +1,4 @@
-"""What launchers do about a failure by themselves, where no supervisor sees to it."""
+"""What launchers do about a failure by themselves, where no supervisor handles it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import abridged
 from jobctl.jobspec.launcher.network import free_port
-from jobctl.jobspec.launcher.pipe import UNSUPERVISED
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
+from jobctl.jobspec.launcher.session_lease import UNSUPERVISED
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Callable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
-    from jobctl.jobspec.launcher.pipe import Kept
     from jobctl.jobspec.launcher.report import Report
+    from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
 SETTLE = (
@@ -63,21 +63,21 @@ class FailedNode:
             "alike": [],
         }
 
-    def waits(self, order: Json, kept: Kept, now: float) -> Optional[str]:
-        """Say what is waited for before anything may be begun, None if nothing is."""
+    def waits(self, order: Json, session: LeaseSession, supervised: bool, now: float) -> Optional[str]:
+        """Return what this launcher waits for before it may begin anything, None if it may."""
         alone = order.get("alone")
         if alone is None or order["command"] != "run":
             return "waits for the supervisor"
-        if kept.supervised(now):
+        if supervised:
             return "leaves it to the supervisor"
-        if not kept.has(now):
+        if not session.has_lease(now):
             return "has no lease, and so begins nothing"
-        if kept.gone:
-            return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(kept.gone)))
+        if session.gone:
+            return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(session.gone)))
         return None
 
     def final(self, order: Json) -> Optional[str]:
-        """Say why nothing is to be begun any more, None if something is."""
+        """Return why this launcher begins no further generation, None if it may."""
         alone = order["alone"]
         if self.failure["kind"] in ("setup", "start"):
             return "what cannot be started is not retried"
@@ -122,27 +122,37 @@ class FailedNode:
 
 
 class Autonomy:
-    """Has the next generation begun, or the job ended, after this node has failed."""
+    """Begins the next generation, or ends the job, after this node has failed.
 
-    def __init__(self, launch: Json, report: Report, kept: Kept) -> None:
-        self.launch, self.report, self.kept = launch, report, kept
+    `supervised` returns whether a supervisor decides at a time; None where there never is one, so that launchers end
+    the job too.
+    """
+
+    def __init__(
+        self,
+        launch: Json,
+        report: Report,
+        session: LeaseSession,
+        supervised: Optional[Callable[[float], bool]],
+    ) -> None:
+        self.launch, self.report, self.session, self.supervised = launch, report, session, supervised
         self.failed: Optional[FailedNode] = None
 
     def go_on(self, order: Optional[Json]) -> None:
         """Do what is due now; `order`: that in which the node runs, None if it runs in no such one any more."""
-        now, kept = boot_time(), self.kept
+        now, session = boot_time(), self.session
         if order is None or self.report.state not in ("failed", "fenced"):
             self.failed = None
             return
         if self.failed is None:
             self.failed = FailedNode(self.report.fields, self.launch, now)
         failed = self.failed
-        waits = failed.waits(order, kept, now)
+        waits = failed.waits(order, session, self.supervised is not None and self.supervised(now), now)
         final = None if waits else failed.final(order)
-        if final and kept.gives_up:
-            kept.propose(failed.end(order, final))
+        if final and self.supervised is None:
+            session.propose(failed.end(order, final))
         elif waits or final:
-            kept.say_once(waits or "%s; waits for the supervisor" % final)
+            session.say_once(waits or "%s; waits for the supervisor" % final)
         elif now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
             failed.proposed = now
-            kept.propose(failed.successor(order), order["rendezvous"]["id"])
+            session.propose(failed.successor(order), order["rendezvous"]["id"])

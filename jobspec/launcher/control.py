@@ -48,7 +48,7 @@ def of_role(order: Json, role: Optional[str]) -> List[Json]:
 
 
 def place_of(meeting: Json) -> str:
-    """Return address:port of a rendezvous; an IPv6 address stands in brackets."""
+    """Return address:port of a rendezvous; an IPv6 address gets brackets."""
     address = str(meeting["address"])
     return "%s:%s" % ("[%s]" % address if ":" in address else address, meeting["port"])
 
@@ -67,7 +67,7 @@ def etcd_name(order: Json) -> str:
 
 
 def overview(order: Json, launch: Json) -> str:
-    """Return who takes part in a generation, as a table for people, and what this node's processes are told by name."""
+    """Return the members of a generation as a table for people, and the names of the variables of this node's processes."""
     meeting = order["rendezvous"]
     title = "%s, generation %d: %d nodes, which meet at %s:%s"
     lines = [title % (order["job"], order["number"], len(order["members"]), meeting["address"], meeting["port"])]

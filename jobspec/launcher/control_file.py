@@ -1,4 +1,4 @@
-"""What a launcher is to do: the newest of the control file and of what other launchers have begun."""
+"""The order that a launcher follows: the newer of the control file and what other launchers have begun."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
-    from jobctl.jobspec.launcher.pipe import Kept
+    from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
 class ControlFile:
-    """Follows the control file, and what launchers agree on among themselves (`kept`).
+    """Follows the control file, and what launchers agree on among themselves (`session`).
 
     `complain` is told why a control file cannot be followed.
     """
 
-    def __init__(self, path: str, launch: Json, kept: Optional[Kept], complain: Callable[[str], None]) -> None:
-        self.path, self.launch, self.kept, self.complain = path, launch, kept, complain
+    def __init__(
+        self, path: str, launch: Json, session: Optional[LeaseSession], complain: Callable[[str], None]
+    ) -> None:
+        self.path, self.launch, self.session, self.complain = path, launch, session, complain
         self.seen: Optional[Tuple[int, int, int]] = None
         self.file: Optional[Json] = None  # as last read
         self.order: Optional[Json] = None  # the newest of all
@@ -33,18 +35,18 @@ class ControlFile:
         return None if self.order is self.file else self.order
 
     def read(self) -> bool:
-        """Read what is to be done; say whether there is something new."""
+        """Read the newest order; return whether there is a new one."""
         replaced = self.read_file()
-        if self.kept is None:
+        if self.session is None:
             self.order = self.file or self.order
             return replaced
-        orders = [order for order in (self.file, self.kept.order) if order is not None]
+        orders = [order for order in (self.file, self.session.order) if order is not None]
         newest = max(orders, key=age, default=None)
         if newest is None or newest == self.order:
             return False
         self.order = newest
         if newest is self.file:
-            self.kept.propose(newest)
+            self.session.propose(newest)
         return True
 
     def read_file(self) -> bool:

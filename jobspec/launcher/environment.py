@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Folders:
-    """Where the files of one generation lie on this node; what another generation of that number has left is removed."""
+    """The folders of one generation on this node. What another generation of that number has left there is removed."""
 
     def __init__(self, node: str, generation: int) -> None:
         number = str(generation)
@@ -119,7 +119,7 @@ class Environment:
             "command": self.launch["command"],
             "logs": self.folders.logs,
             # Whoever runs pods reads what their first process prints, and nothing else.
-            "echo": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
+            "forward_to": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
             "progress": self.folders.progress,
             "records": self.folders.records,
             "name": self.launch["log_name"],

@@ -168,7 +168,7 @@ class Quorum:
         self.rounds = 0
 
     def there(self) -> None:
-        """Take note that it is there, and of who its members are."""
+        """Note that it answers, and which members it has."""
         self.since, self.rounds = None, 0
         if self.left > 0:
             self.left -= 1
@@ -186,7 +186,7 @@ class Quorum:
         return next((url for url in own if url in self.etcd.endpoints), None)
 
     def paused(self, now: float) -> Optional[float]:
-        """Return when leases stood still, for certain; None if that cannot be said."""
+        """Return a time at which leases certainly did not run out, None if there is none."""
         answers = [self.follows(member) for member in self.members if member is not None]
         leaderless, refused = answers.count("nobody"), answers.count("refused")
         if not leaderless or 2 * (leaderless + refused) <= len(self.members):

@@ -1,4 +1,4 @@
-"""The process that keeps a node's lease in etcd, and the job's generation."""
+"""The process that keeps a node's lease in etcd, and the job's generation there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
 from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.network import is_cut
-from jobctl.jobspec.launcher.pipe import TERMINATED, Wire
+from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+from jobctl.jobspec.launcher.session_lease import TERMINATED
+from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import argparse
@@ -24,12 +26,10 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 
 
-class Keeper:
-    """Keeps the node's lease in etcd, and knows the generation there. A process of its own, told by lines of JSON.
+class EtcdSession:
+    """Keeps the node's lease in etcd, and knows the generation there.
 
-    In: `{"order": …, "after": …}`, a generation to be put into etcd if it is the newest, and `{"leave": true}`. Out: after
-    each round from when on the lease counts (`at`), the generation that etcd has (its `id`; `order` when it has changed),
-    which members have no lease (`gone`), whether ours is `over`, and what is wrong (`problem`).
+    It is a process of its own: the launcher sends it SessionRequests, and it sends a SessionReport after each round.
     """
 
     def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
@@ -40,7 +40,7 @@ class Keeper:
         self.node: int = launch["node"]
         self.key = "%s/nodes/%d" % (self.prefix, self.node)
         self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
-        self.wire = Wire(channel)
+        self.pipe = MessagePipe(channel)
         self.host = launch["host"]
         self.file = os.path.join(options.dir, "lease")
         self.cut = os.path.join(os.path.dirname(options.control), "cut")
@@ -73,8 +73,8 @@ class Keeper:
             began = boot_time()
             pause = self.turn(began)
             select.select(
-                [self.wire.socket],
-                [self.wire.socket] if self.wire.out else [],
+                [self.pipe.socket],
+                [self.pipe.socket] if self.pipe.out else [],
                 [],
                 max(0.0, began + pause - boot_time()),
             )
@@ -103,12 +103,14 @@ class Keeper:
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it leaves."""
-        for said in self.wire.receive():
-            if said.get("leave"):
+        for message in self.pipe.receive():
+            request = SessionRequest.from_json(message)
+            if request.leave:
                 return False
-            self.proposal, self.after = said["order"], said["after"]
-            self.take_length(said["order"])
-        return not self.wire.closed
+            if request.proposal is not None:
+                self.proposal, self.after = request.proposal, request.after
+                self.take_length(request.proposal)
+        return not self.pipe.closed
 
     def take_length(self, order: Json) -> None:
         """Take note of how long leases are in a generation."""
@@ -118,21 +120,21 @@ class Keeper:
         """Tell the launcher how things are."""
         now = boot_time()
         times = [at for at in (self.alive, self.paused) if at is not None]
-        said: Json = {
-            "at": max(times) if self.has_key and self.alive is not None else None,
-            "id": self.order["rendezvous"]["id"] if self.order else None,
-            "gone": {str(node): now - since for node, since in self.gone.items()},
-            "over": self.over,
-            "ttl": self.lease_ttl,
-            "problem": problem,
-        }
-        self.wire.flush()
-        if self.wire.out:
+        report = SessionReport(
+            at=max(times) if self.has_key and self.alive is not None else None,
+            agreed=self.order["rendezvous"]["id"] if self.order else None,
+            gone={node: now - since for node, since in self.gone.items()},
+            ttl=self.lease_ttl,
+            problem=problem,
+            over=self.over,
+        )
+        self.pipe.flush()
+        if self.pipe.out:
             return  # it hears nothing just now; what is said then is what is so then
         if self.changed:
-            said["order"], self.changed = self.order, False
+            report.order, self.changed = self.order, False
         self.over = False
-        self.wire.send(said)
+        self.pipe.send(report.to_json())
 
     def round(self) -> bool:
         """See to everything once; say whether there is more to do at once. Raises EtcdError."""
@@ -223,7 +225,7 @@ class Keeper:
         return True
 
     def belongs(self) -> bool:
-        """Say whether the newest order known has the node here; else its key is for the launcher on another host."""
+        """Return whether the newest known order has the node on this host. If not, its key is for the launcher on another one."""
         newest = max([one for one in (self.order, self.proposal) if one is not None], key=age, default=None)
         if newest is None:
             return True

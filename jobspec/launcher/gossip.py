@@ -1,4 +1,4 @@
-"""The lease among the launchers of a cluster without an operator."""
+"""The process that agrees with the launchers of a cluster on the generation, where there is no operator."""
 
 from __future__ import annotations
 
@@ -11,102 +11,62 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import age, merged, of_role
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
-from jobctl.jobspec.launcher.pipe import TERMINATED, Kept, Wire
+from jobctl.jobspec.launcher.gossip_message import GossipMessage
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
+from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
+from jobctl.jobspec.launcher.records import record
+from jobctl.jobspec.launcher.session_lease import TERMINATED
+from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import argparse
-    from typing import Any, Dict, List, Optional, Set, Tuple
+    from typing import Any, Dict, List, Optional, Set
 
     from jobctl.jobspec.launcher.files import Json
 
 
-class Circled(Kept):
-    """The lease that the launchers of a cluster give each other, by their Circle: no supervisor sees to them."""
+# In a cluster without an operator only the launchers take care of a job. Once a second each sends all others a datagram
+# with the generation that it knows, and repeats their last ticks: these are answers, and those of a strict majority renew
+# the lease. The newest generation wins (see `age`). It begins when all its members have been heard, so that each knows
+# the launchers of the others. A launcher that then hears another launcher of the same node ends the generation.
 
-    WAITS = "waits for the launchers of all nodes"
-    gives_up = True
-
-    def __init__(self, channel: socket.socket) -> None:
-        super().__init__(channel)
-        self.addresses: Dict[int, str] = {}
-
-    def hear(self, said: Json) -> None:
-        """Take note of one round of the circle's."""
-        super().hear(said)
-        self.again, self.done, self.all_done = said["again"], set(said["done"]), said["all_done"]
-        self.addresses = {int(node): address for node, address in said["addresses"].items()}
-
-    def supervised(self, now: float) -> bool:
-        """Nobody does."""
-        return False
-
-    def why_over(self) -> str:
-        """Say why the processes may not go on."""
-        return "most of the launchers have not answered for %g s" % self.timeout
-
-    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
-        """Return an order with the addresses that the launchers have now: names come to mean others when pods do."""
-        self.wire.send({"begun": order["rendezvous"]["id"]})
-        members = [{**m, "address": self.addresses.get(m["node"], m["address"])} for m in order["members"]]
-        known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
-        meeting = order["rendezvous"]
-        meeting = {**meeting, "address": known.get(meeting["address"], meeting["address"])}
-        mine = next(m for m in members if m["node"] == member["node"])
-        return {**order, "members": members, "rendezvous": meeting}, mine
-
-    def say_done(self, generation: str) -> None:
-        """Have the circle tell the others."""
-        self.wire.send({"done": generation})
+LINGER = 1.5  # seconds for which a launcher that leaves goes on to say so
+SILENT = 2.5  # ticks after which a launcher counts as unheard
+FAILURES = 50  # of the latest failures that a datagram has: it holds no more than 64 KiB
 
 
-#
-# In a cluster without an operator nobody sees to the job but its launchers. Each tells all others by datagrams, once a
-# second, which generation it knows, and repeats what it has last heard from them: that is an answer, and a strict
-# majority of them keeps the lease. The newest generation wins (see `age`). One begins when all its members were heard, so
-# that each knows the others' launchers; who hears another launcher for the same node ends it.
+@record
+class PeerState:
+    """What another launcher has said in its last datagram."""
 
-LINGER = 1.5  # seconds in which a launcher that leaves still says so
-SILENT = 2.5  # ticks after which a launcher is called unheard
-FAILURES = 50  # that are told of: a datagram holds no more than 64 KiB
+    said: GossipMessage
+    sender: Any  # the address of its socket
+    at: float  # when the datagram came
 
-
-class Heard:
-    """What was last heard of another launcher."""
-
-    def __init__(self, message: Json, sender: Any, now: float) -> None:
-        self.sender, self.at = sender, now
-        self.who: str = message["who"]
-        self.address: str = message["address"]
-        self.generation: Optional[str] = message["generation"]
-        self.tick: str = message["tick"]
-        self.begun: bool = message["begun"]
-        self.knows: Optional[str] = message["knows"]  # which launcher of this node it has met in that generation
-        self.done: Set[int] = set(message["done"])
-        self.age: Any = message["age"]
+    def is_heard(self, now: float) -> bool:
+        """Return whether that was a moment ago."""
+        return now - self.at <= SILENT * TICK
 
 
-class Circle:
-    """Agrees with the launchers of the other nodes on the generation. A process of its own, told by lines of JSON.
+class GossipMember:
+    """Agrees with the launchers of the other nodes on the generation.
 
-    In and out as with Keeper, and besides: in `{"begun": id}` and `{"done": id}`; out which members' launchers have
-    forgotten the generation (`again`), which are `done` with it, whether `all_done` is true and known to all, and where
-    the members are (`addresses`).
+    It is a process of its own: the launcher sends it SessionRequests, and it sends SessionReports with a GossipReport.
     """
 
     def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
         self.me: int = launch["node"]
         self.port: int = launch["circle"]
         self.address: str = options.address
-        self.wire = Wire(channel)
+        self.pipe = MessagePipe(channel)
         self.who = os.urandom(8).hex()
         self.socket = self.open()
-        self.names = Names(self.socket.family, self.port)
-        self.lease = Lease()
+        self.resolver = Resolver(self.socket.family, self.port)
+        self.lease = MajorityLease()
         self.order: Optional[Json] = None
         self.changed = False
-        self.heard: Dict[int, Heard] = {}
+        self.peers: Dict[int, PeerState] = {}
         self.met: Dict[int, str] = {}  # the launcher of each member, in this generation
         self.agreed = self.begun = self.over = False
         self.again: Set[int] = set()
@@ -129,7 +89,7 @@ class Circle:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        self.names.start()
+        self.resolver.start()
         import select
 
         following = 0.0
@@ -139,8 +99,8 @@ class Circle:
                 self.tell(now)
                 self.say(now)
                 following = now + (TICK if self.agreed and self.leaving is None and not self.done else FIRST_TICKS)
-            writing = [self.wire.socket] if self.wire.out else []
-            select.select([self.socket, self.wire.socket], writing, [], max(0.0, following - boot_time()))
+            writing = [self.pipe.socket] if self.pipe.out else []
+            select.select([self.socket, self.pipe.socket], writing, [], max(0.0, following - boot_time()))
             if self.read():
                 following = 0.0  # there is something new, for the launcher and for the others
             if not self.listen() or (self.leaving is not None and boot_time() > self.leaving):
@@ -153,7 +113,7 @@ class Circle:
         return [m for m in (self.order or {}).get("members", ()) if m["node"] != self.me]
 
     def identity(self) -> Optional[str]:
-        """Return what tells the generation from all others: ids are used again when a job is brought up anew."""
+        """Return what distinguishes the generation from all others: a job that is brought up again reuses ids."""
         order = self.order
         return "%s %d %s" % (order.get("began", 0.0), order["number"], self.id) if order else None
 
@@ -166,28 +126,28 @@ class Circle:
         """Tell every other launcher how things are."""
         if self.order is None:
             return
-        message = {
-            "job": self.order["job"],
-            "run_id": self.order["run_id"],
-            "node": self.me,
-            "who": self.who,
-            "address": self.address,
-            "generation": self.identity(),
-            "begun": self.begun,
-            "done": sorted(self.done),
-            "age": age(self.order),
-            "tick": self.lease.tick(now),
-        }
+        message = GossipMessage(
+            job=self.order["job"],
+            run_id=self.order["run_id"],
+            node=self.me,
+            launcher=self.who,
+            address=self.address,
+            generation=self.identity(),
+            begun=self.begun,
+            done=self.done,
+            age=age(self.order),
+            tick=self.lease.tick(now),
+        )
         for member in self.others():
-            heard = self.heard.get(member["node"])
-            to = heard.sender if heard and now - heard.at <= SILENT * TICK else self.names.find(member["address"])
+            peer = self.peers.get(member["node"])
+            to = peer.sender if peer and peer.is_heard(now) else self.resolver.find(member["address"])
             if to is None:
                 continue
-            same = heard is not None and heard.generation == self.identity()
-            own = {"answer": heard.tick if heard and same else None, "knows": self.met.get(member["node"])}
-            news = {} if heard and list(heard.age) >= list(age(self.order)) else {"order": self.newest()}
+            message.answer = peer.said.tick if peer and peer.said.generation == message.generation else None
+            message.knows = self.met.get(member["node"])
+            message.order = None if peer and peer.said.age >= message.age else self.newest()
             with contextlib.suppress(OSError):
-                self.socket.sendto(json.dumps({**message, **own, **news}).encode(), to)
+                self.socket.sendto(json.dumps(message.to_json()).encode(), to)
 
     def newest(self) -> Json:
         """Return what is not in the control file of the generation that this launcher knows."""
@@ -205,39 +165,40 @@ class Circle:
             except OSError:
                 break
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                self.hear(json.loads(data.decode()), sender, boot_time())
+                message = GossipMessage.from_json(json.loads(data.decode()))
+                self.hear(PeerState(message, sender, boot_time()))
         self.agree(boot_time())
         return bool(self.state() != before)
 
     def state(self) -> Any:
-        """Return what the others, and the launcher, are told of at once."""
+        """Return the state whose changes this process reports at once, to the other launchers and to its own."""
         return self.identity(), (self.order or {}).get("command"), self.agreed, set(self.again), set(self.done)
 
-    def hear(self, message: Json, sender: Any, now: float) -> None:
-        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
-        order, node = self.order, int(message["node"])
-        if order is None or (message["job"], message["run_id"]) != (order["job"], order["run_id"]):
+    def hear(self, peer: PeerState) -> None:
+        """Take over what another launcher says. Raises KeyError or a similar error if it has sent no proper order."""
+        order, said = self.order, peer.said
+        if order is None or (said.job, said.run_id) != (order["job"], order["run_id"]):
             return
-        if node not in [member["node"] for member in self.others()]:
+        if said.node not in [member["node"] for member in self.others()]:
             return
-        heard = self.heard[node] = Heard(message, sender, now)
-        if "order" in message:
-            self.adopt(merged(order, message["order"]))
-        if heard.generation is None or heard.generation != self.identity():
+        self.peers[said.node] = peer
+        if said.order is not None:
+            self.adopt(merged(order, said.order))
+        if said.generation is None or said.generation != self.identity():
             return
-        self.lease.asked(heard.generation, node, now)
-        if message["answer"]:
-            self.lease.answered(message["answer"], node)
-        self.done |= heard.done
-        known = self.met.get(node)
+        self.lease.asked(said.generation, said.node, peer.at)
+        if said.answer:
+            self.lease.answered(said.answer, said.node)
+        self.done |= said.done
+        known = self.met.get(said.node)
         if known is None or not self.begun:
-            self.met[node] = heard.who
-        elif known != heard.who:
-            self.again.add(node)
+            self.met[said.node] = said.launcher
+        elif known != said.launcher:
+            self.again.add(said.node)
 
     def adopt(self, order: Json) -> None:
-        """Go over to an order that is newer; a new generation is met anew."""
-        if self.order is not None and list(age(order)) <= list(age(self.order)):
+        """Adopt an order that is newer. The members of a new generation have to meet again."""
+        if self.order is not None and age(order) <= age(self.order):
             return
         before, self.order, self.changed = self.identity(), order, True
         if before != self.identity():
@@ -251,35 +212,36 @@ class Circle:
             self.lease.begin(self.identity(), nodes, self.me, timeout, boot_time(), voters)
 
     def agree(self, now: float) -> None:
-        """Take note when all members are there for this generation, and none runs it with an earlier launcher of ours."""
+        """Note when all members are ready for this generation, and none runs it with an earlier launcher of this node."""
         if self.order is None or self.agreed:
             return
         self.agreed = not self.missing(now)
 
     def missing(self, now: float) -> List[int]:
-        """Return the members that are waited for before this generation may begin."""
-        return [m["node"] for m in self.others() if not self.is_there(self.heard.get(m["node"]), now)]
+        """Return the members that have to be ready before this generation may begin."""
+        return [m["node"] for m in self.others() if not self.is_there(self.peers.get(m["node"]), now)]
 
-    def is_there(self, heard: Optional[Heard], now: float) -> bool:
-        """Say whether a member is ready for this generation, together with this launcher."""
-        if heard is None or now - heard.at > SILENT * TICK or heard.generation != self.identity():
+    def is_there(self, peer: Optional[PeerState], now: float) -> bool:
+        """Return whether a member is ready for this generation, together with this launcher."""
+        if peer is None or not peer.is_heard(now) or peer.said.generation != self.identity():
             return False
-        return heard.knows == self.who or (heard.knows is None and not heard.begun)
+        return peer.said.knows == self.who or (peer.said.knows is None and not peer.said.begun)
 
     # The launcher.
 
     def listen(self) -> bool:
         """Read what the launcher says; return False when it is gone."""
-        for said in self.wire.receive():
-            if said.get("leave"):
+        for message in self.pipe.receive():
+            request = SessionRequest.from_json(message)
+            if request.leave:
                 self.leaving = boot_time() + LINGER
-            elif "begun" in said:
-                self.begun = self.begun or said["begun"] == self.id
-            elif "done" in said:
-                self.done |= {self.me} if said["done"] == self.id else set()
-            else:
-                self.take(said["order"], said["after"])
-        return not self.wire.closed
+            if request.begun is not None:
+                self.begun = self.begun or request.begun == self.id
+            if request.done is not None and request.done == self.id:
+                self.done.add(self.me)
+            if request.proposal is not None:
+                self.take(request.proposal, request.after)
+        return not self.pipe.closed
 
     def take(self, order: Json, after: Optional[str]) -> None:
         """Go over to what the launcher proposes, if it follows what there is."""
@@ -290,74 +252,70 @@ class Circle:
     def say(self, now: float) -> None:
         """Tell the launcher how things are."""
         self.agree(now)
-        self.wire.flush()
-        if self.wire.out:
+        self.pipe.flush()
+        if self.pipe.out:
             return  # it hears nothing just now; what is said then is what is so then
         timeout = float((self.order or {}).get("host_timeout", 30.0))
         waited = self.missing(now) if not self.agreed else []
-        said: Json = {
-            "at": self.renewed(now),
-            "id": self.id if self.agreed else None,
-            "gone": {str(m["node"]): self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
-            "over": False,
-            "ttl": timeout + TERMINATED,
-            "problem": "not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
-            "again": sorted(self.again),
-            "done": sorted(self.done),
-            "all_done": self.all_done(now),
-            "addresses": {str(node): heard.address for node, heard in self.heard.items()},
-        }
-        said["addresses"][str(self.me)] = self.address
+        addresses = {**{node: peer.said.address for node, peer in self.peers.items()}, self.me: self.address}
+        report = SessionReport(
+            at=self.renewed(now),
+            agreed=self.id if self.agreed else None,
+            gone={m["node"]: self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
+            ttl=timeout + TERMINATED,
+            problem="not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
+            gossip=GossipReport(sorted(self.again), self.done, self.all_done(now), addresses),
+        )
         if self.changed:
-            said["order"], self.changed = self.order, False
-        self.wire.send(said)
+            report.order, self.changed = self.order, False
+        self.pipe.send(report.to_json())
 
     def renewed(self, now: float) -> Optional[float]:
         """Return from when on the lease counts; the only trainer of a job has one always.
 
-        Until most have answered in a generation it is that of the one before: its processes may yet have to be ended, and
-        the launcher may begin before the first answer is here, as all are known to be there.
+        Until most have answered in a generation, the lease of the previous one counts: this launcher may still have to end
+        its processes, and it may begin before the first answer arrives, since all members are known to be ready.
         """
         found = now if self.lease.is_alone else self.lease.renewed()
         return self.last if found is None else found
 
     def silence(self, node: int, now: float) -> float:
         """Return for how many seconds a launcher was not heard."""
-        heard = self.heard.get(node)
-        return now - (heard.at if heard else self.began)
+        peer = self.peers.get(node)
+        return now - (peer.at if peer else self.began)
 
     def is_silent(self, member: Json, now: float) -> bool:
         """Say whether a member is called unheard."""
-        return member["node"] not in self.heard or self.silence(member["node"], now) > SILENT * TICK
+        return member["node"] not in self.peers or self.silence(member["node"], now) > SILENT * TICK
 
     def all_done(self, now: float) -> bool:
         """Say whether all trainers are done, and everyone who is still there knows that this node is."""
         trainers = {m["node"] for m in of_role(self.order or {"members": []}, "trainer")}
         if not self.done or not trainers <= self.done:
             return False
-        known = {node for node, heard in self.heard.items() if self.me in heard.done}
+        known = {node for node, peer in self.peers.items() if self.me in peer.said.done}
         return all(self.is_silent(m, now) or m["node"] in known for m in self.others())
 
 
-class Names:
-    """Where names lead, asked for by a thread: a name server that is away must not hold up what else is to be said."""
+class Resolver:
+    """Resolves the names of the members in a thread: a name server that does not answer must not delay the gossip."""
 
     def __init__(self, family: int, port: int) -> None:
         self.family, self.port = family, port
         self.wanted: Dict[str, Any] = {}
 
     def find(self, name: str) -> Any:
-        """Return where a name led when it was last asked for, None while that is not known; it is asked for again."""
+        """Return the last address that is known of a name, None if there is none yet; the thread goes on to ask for it."""
         return self.wanted.setdefault(name, None)
 
     def start(self) -> None:
-        """Ask from now on."""
+        """Start the thread."""
         import threading
 
         threading.Thread(target=self.ask, daemon=True).start()
 
     def ask(self) -> None:
-        """Ask for all names that are wanted, again and again: pods that are started anew have new addresses."""
+        """Ask for all names that `find` was asked for, once a second: pods that start again have new addresses."""
         while True:
             for name in list(self.wanted):
                 with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The lease without which a node does not train."""
+"""The lease without which a node does not train, and the one that most of the launchers give each other."""
 
 from __future__ import annotations
 
@@ -6,21 +6,99 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Sequence
-TICK = 1.0  # seconds between two ticks; also the least that an unheard launcher is told of
+    from typing import Dict, Optional, Protocol, Sequence
+
+    class Lease(Protocol):
+        """The right to run processes in a generation. Times are those of `boot_time`.
+
+        `MajorityLease` has it from the supervisor or most of the launchers, `EtcdLease` from etcd, `GossipLease` from
+        the launchers of a cluster. Once over, none comes back before the next generation: the supervisor, or the other
+        launchers, may have started the node elsewhere by then. See docs/recovery.md.
+        """
+
+        generation: Optional[str]  # the id of the generation's rendezvous, None before the first one
+        me: int
+
+        def begin(
+            self,
+            generation: Optional[str],
+            nodes: Sequence[int],
+            me: int,
+            timeout: float,
+            now: float,
+            voters: Optional[Sequence[int]] = None,
+        ) -> None:
+            """Ask for a lease for a new generation of `nodes`. Only the answers of `voters` count (None: of all)."""
+
+        def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
+            """Keep the lease for a new generation."""
+
+        def tick(self, now: float) -> str:
+            """Return the name of a tick that the launcher sends now."""
+
+        def answered(self, name: str, by: Optional[int]) -> bool:
+            """Count an answer of a launcher, or of the supervisor (None). Return whether the tick was one of our own."""
+
+        def held(self, now: float) -> bool:
+            """Return whether processes may run."""
+
+        def end(self) -> float:
+            """Return until when processes may run if nobody answers any more, 0 for ever."""
+
+        def waits(self) -> str:
+            """Return what the launcher waits for before processes may run."""
+
+        def why_over(self) -> str:
+            """Return why the processes may not go on."""
+
+        def unheard(self, now: float) -> Dict[int, float]:
+            """Return the members that do not hold their part of the lease, and for how many seconds they have not."""
+
+
+TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
 
 
-class Lease:
-    """The right to run processes in a generation, renewed only by answers to this launcher's own ticks.
+class Ticks:
+    """The ticks of this launcher that may still be answered. Nobody can guess their names."""
 
-    An answer renews it from when its tick was *sent*, however late it comes: that of the supervisor alone, those of
-    launchers once with this one they are a strict majority of the generation's. Unanswered for `timeout` seconds it is
-    over, and does not come back before the next generation. Whoever starts a node elsewhere relies on that: see
-    docs/recovery.md. Times are of `boot_time`.
+    def __init__(self) -> None:
+        self.sent: Dict[str, float] = {}  # when each was sent, oldest first
+
+    def add(self, now: float, timeout: float) -> str:
+        """Return the name of a tick that is sent now; forget those that are older than `timeout`."""
+        for old in [name for name, at in self.sent.items() if now - at > timeout]:
+            del self.sent[old]
+        name = os.urandom(8).hex()
+        self.sent[name] = now
+        return name
+
+
+class Validity:
+    """Whether a lease is valid. Once it has been and is not any more, it is over for good."""
+
+    def __init__(self) -> None:
+        self.had = self.over = False
+
+    def check(self, renewed: Optional[float], timeout: float, now: float) -> bool:
+        """Return whether a lease that was last renewed at that time is valid."""
+        fresh = renewed is not None and now - renewed <= timeout
+        self.over = self.over or (self.had and not fresh)
+        self.had = self.had or fresh
+        return fresh and not self.over
+
+    def lose(self) -> None:
+        """End it, if there was one."""
+        self.over = self.had
+
+
+class MajorityLease:
+    """The lease that the supervisor, or a strict majority of the generation's launchers, renews by answering ticks.
+
+    An answer renews it from when its tick was *sent*, however late it comes. The supervisor's answer is enough; answers
+    of launchers count once these and this one are a strict majority of the generation. Unanswered for `timeout` seconds
+    it is over. A host that has a server beside its trainer has one vote.
     """
-
-    WAITS = "waits for an answer from the supervisor or most of the launchers"
 
     def __init__(self) -> None:
         self.begin(None, [], 0, 0.0, 0.0)
@@ -34,53 +112,46 @@ class Lease:
         now: float,
         voters: Optional[Sequence[int]] = None,
     ) -> None:
-        """Ask for one for a new generation of `nodes`, named by the id of its rendezvous.
-
-        Only `voters` (None: all) are counted: a host that has a server beside its trainer has one vote.
-        """
+        """Ask for a lease for a new generation."""
         self.generation, self.me, self.timeout = generation, me, timeout
         counted = nodes if voters is None else voters
         self.votes = me in counted or generation is None
-        self.had = self.over = False
-        self.sent: Dict[str, float] = {}  # ticks that may still be answered, oldest first
+        self.validity, self.ticks = Validity(), Ticks()
         self.supervisor: Optional[float] = None  # when the newest tick that it has answered was sent
         self.answers: Dict[int, float] = {}  # likewise, by launcher
-        self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when each was last answered by us
+        self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when we last answered each of them
         self.others = [node for node in counted if node != me]
 
     def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
-        """Have the same lease for a new generation."""
+        """Keep the lease for a new generation."""
         self.generation, self.me = generation, me
         self.others = [node for node in nodes if node != me]
         self.heard = {node: self.heard.get(node, now) for node in self.others}
 
     def tick(self, now: float) -> str:
-        """Return the name of a tick that is sent now; nobody can guess it."""
-        for old in [name for name, at in self.sent.items() if now - at > self.timeout]:
-            del self.sent[old]
-        name = os.urandom(8).hex()
-        self.sent[name] = now
-        return name
+        """Return the name of a tick that the launcher sends now."""
+        return self.ticks.add(now, self.timeout)
 
-    def answered(self, name: str, by: Optional[int]) -> None:
-        """Take note of an answer, of the supervisor's (None) or a launcher's; one to no tick of ours means nothing."""
-        at = self.sent.get(name)
+    def answered(self, name: str, by: Optional[int]) -> bool:
+        """Count an answer of a launcher, or of the supervisor (None). Return whether the tick was one of our own."""
+        at = self.ticks.sent.get(name)
         if at is None:
-            return
+            return False
         if by is None:
             self.supervisor = max(at, self.supervisor or at)
         elif by in self.others:
             self.answers[by] = max(at, self.answers.get(by, at))
+        return True
 
     def asked(self, generation: str, by: int, now: float) -> bool:
-        """Say whether the tick of another launcher is to be answered: it is of the same generation."""
-        if generation != self.generation or by not in self.heard or self.over:
+        """Return whether to answer the tick of another launcher: it has to be of the same generation."""
+        if generation != self.generation or by not in self.heard or self.validity.over:
             return False
         self.heard[by] = now
         return True
 
     def misses(self, by: int) -> bool:
-        """Say whether a launcher that counts has not answered yet."""
+        """Return whether a launcher that counts has not answered yet."""
         return by in self.others and by not in self.answers
 
     def renewed(self) -> Optional[float]:
@@ -93,30 +164,26 @@ class Lease:
         return max(found) if found else None
 
     def held(self, now: float) -> bool:
-        """Say whether processes may run. The only node of a job is a majority by itself."""
-        return self.is_alone or self.is_fresh(now)
+        """Return whether processes may run. The only node of a job is a majority by itself."""
+        return self.is_alone or self.validity.check(self.renewed(), self.timeout, now)
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody else is counted."""
+        """Whether no other launcher is counted."""
         return self.votes and not self.others
-
-    def is_fresh(self, now: float) -> bool:
-        """Say whether it was renewed in time, always."""
-        at = self.renewed()
-        fresh = at is not None and now - at <= self.timeout
-        self.over = self.over or (self.had and not fresh)
-        self.had = self.had or fresh
-        return fresh and not self.over
 
     def end(self) -> float:
         """Return until when processes may run if nobody answers any more, 0 for ever."""
         return 0.0 if self.is_alone else (self.renewed() or 0.0) + self.timeout
 
+    def waits(self) -> str:
+        """Return what the launcher waits for before processes may run."""
+        return "waits for an answer from the supervisor or most of the launchers"
+
     def why_over(self) -> str:
-        """Say why the processes may not go on."""
+        """Return why the processes may not go on."""
         return "neither the supervisor nor most of the launchers have answered for %g s" % self.timeout
 
     def unheard(self, now: float) -> Dict[int, float]:
-        """Return the launchers that were not answered for a while, and for how many seconds."""
+        """Return the launchers that we have not answered for a while, and for how many seconds."""
         return {node: now - at for node, at in self.heard.items() if now - at > 2.5 * TICK}

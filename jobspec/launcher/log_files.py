@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from typing import Any, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
-LOOKOUT_BYTES = 65536  # of a framework launcher's log, at a time
+WATCHED_BYTES = 65536  # that LogWatcher reads at a time
 
 
-class Lookout:
-    """Looks in the log of a framework's launcher for lines that say that it cannot go on, and `why` that is so."""
+class LogWatcher:
+    """Watches the log of a framework's launcher for lines that say that it cannot go on; `why` is the reason then."""
 
     def __init__(self, path: str, start: int, launch: Json) -> None:
         self.path, self.read = path, start
@@ -30,7 +30,7 @@ class Lookout:
         self.why = ""
 
     def look(self, now: float) -> Optional[str]:
-        """Return the line that says so, None while there is none."""
+        """Return the line that says that it cannot go on, None while there is none."""
         for line in self.lines():
             if self.lost and re.search(self.lost, line):
                 self.why = "has lost the others for good"
@@ -50,8 +50,8 @@ class Lookout:
             return []
         with open(self.path, "rb") as file:
             file.seek(self.read)
-            text = file.read(LOOKOUT_BYTES)
-        whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == LOOKOUT_BYTES else b"")
+            text = file.read(WATCHED_BYTES)
+        whole = text[: text.rfind(b"\n") + 1] or (text if len(text) == WATCHED_BYTES else b"")
         self.read += len(whole)
         return [line.strip() for line in whole.decode("utf-8", "replace").splitlines()]
 
@@ -72,8 +72,8 @@ class LogFile:
 
     RESOLUTION = 0.01  # seconds between two records of the index
 
-    def __init__(self, path: str, echo: "Optional[Echo]" = None) -> None:
-        self.echo = echo
+    def __init__(self, path: str, forwarder: "Optional[LogForwarder]" = None) -> None:
+        self.forwarder = forwarder
         self.log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.index = os.open(path + ".idx", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.offset = os.fstat(self.log).st_size
@@ -82,8 +82,8 @@ class LogFile:
     def write(self, data: bytes) -> None:
         """Append output. A full disk loses output, it does not end the process that printed it."""
         now = time.time()
-        if self.echo is not None:
-            self.echo.write(data)
+        if self.forwarder is not None:
+            self.forwarder.write(data)
         try:
             if data and now - self.last >= self.RESOLUTION:
                 os.write(self.index, struct.pack("<Qd", self.offset, now))
@@ -96,10 +96,10 @@ class LogFile:
             note("output lost: %s" % error)
 
 
-class Echo:
-    """What a process prints, said once more where the launcher's own words go, each line with who printed it.
+class LogForwarder:
+    """Copies what a process prints to the launcher's own output, with the rank before each line.
 
-    Lines of several processes come out whole: a pipe takes up to PIPE_BUF bytes at once.
+    Lines of several processes stay whole: a pipe takes up to PIPE_BUF bytes at once.
     """
 
     AT_ONCE = 4096  # PIPE_BUF of Linux
@@ -108,15 +108,15 @@ class Echo:
     def __init__(self, file: int, who: str) -> None:
         self.file, self.who, self.rest = file, os.fsencode(who + " | "), b""
         self.room = self.AT_ONCE - len(self.who) - 1
-        self.shown, self.shown_at = b"", 0.0  # the last such state, and when it was said
+        self.shown, self.shown_at = b"", 0.0  # the last such state, and when it was written
 
     @classmethod
-    def of(cls, task: Json, rank: str) -> "Optional[Echo]":
-        """Return the echo that a task asks for, None if it asks for none, or there is nobody to hear it."""
-        if not task.get("echo"):
+    def of(cls, task: Json, rank: str) -> "Optional[LogForwarder]":
+        """Return the forwarder that a task asks for, None if it asks for none or the output is closed."""
+        if not task.get("forward_to"):
             return None
         try:
-            file = os.open(task["echo"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            file = os.open(task["forward_to"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError:
             return None
         name = task["name"].split(".")[0]
@@ -124,35 +124,35 @@ class Echo:
         return cls(file, role + rank)
 
     def write(self, data: bytes) -> None:
-        """Say the lines that are whole by now; of one that grows the parts that are full; of a progress bar a state at times."""
+        """Write the lines that are whole by now, the full parts of one that grows, and now and then a state of a progress bar."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         for line in lines:
-            self.say_last(line)
+            self.write_last(line)
         before = len(self.rest)
         self.rest = self.rest[self.rest.rstrip(b"\r").rfind(b"\r") + 1 :]
         if (len(self.rest) < before or self.rest.endswith(b"\r")) and time.monotonic() - self.shown_at >= self.PACE:
-            self.say_last(self.rest)
+            self.write_last(self.rest)
             self.shown, self.shown_at = self.rest.rstrip(b"\r"), time.monotonic()
         full = max(0, len(self.rest) - 1) // self.room * self.room
         if full:
-            self.say(self.rest[:full])
+            self.write_line(self.rest[:full])
             self.rest = self.rest[full:]
 
-    def say_last(self, line: bytes) -> None:
-        """Say of a line that was written over and over what a terminal shows in the end, unless that was said."""
+    def write_last(self, line: bytes) -> None:
+        """Write what a terminal shows in the end of a line that was overwritten, unless that was written already."""
         state = line.rstrip(b"\r").rpartition(b"\r")[2]
         if not state or state != self.shown:
-            self.say(state)
+            self.write_line(state)
         self.shown = b""
 
-    def say(self, line: bytes) -> None:
-        """Say one line, in parts if it is long."""
+    def write_line(self, line: bytes) -> None:
+        """Write one line, in parts if it is long."""
         for at in range(0, max(len(line), 1), self.room):
             with contextlib.suppress(OSError):
                 os.write(self.file, self.who + line[at : at + self.room] + b"\n")
 
     def finish(self) -> None:
-        """Say the last line, which has no end."""
+        """Write the last line, which has no line feed."""
         if self.rest:
-            self.say_last(self.rest)
+            self.write_last(self.rest)
             self.rest = b""

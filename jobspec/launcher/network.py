@@ -59,7 +59,7 @@ def open_socket() -> Optional[socket.socket]:
 
 
 def resolve(made: socket.socket, address: str, port: int) -> Any:
-    """Return an address for `sendto`, None for a name that means nothing here."""
+    """Return an address for `sendto`, None for a name that nobody here can resolve."""
     flags = socket.AI_V4MAPPED | socket.AI_ALL if made.family == socket.AF_INET6 else 0
     try:
         return socket.getaddrinfo(address, port, made.family, socket.SOCK_DGRAM, 0, flags)[0][4]

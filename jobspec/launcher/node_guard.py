@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.agent import POLL, Launcher
 from jobctl.jobspec.launcher.deadline import Deadline
-from jobctl.jobspec.launcher.etcd_session import Keeper
+from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.gossip import Circle
+from jobctl.jobspec.launcher.gossip import GossipMember
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
@@ -40,10 +40,10 @@ def guard(options: argparse.Namespace) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     channel, deadline = None, Deadline()
     if launch.get("etcd") or launch.get("circle"):
-        channel, keepers = socket.socketpair()
-        keeper = Circle if launch.get("circle") else Keeper
-        fork(lambda: keeper(launch, options, keepers).run(), channel)
-        keepers.close()
+        channel, other_end = socket.socketpair()
+        process = GossipMember if launch.get("circle") else EtcdSession
+        fork(lambda: process(launch, options, other_end).run(), channel)
+        other_end.close()
     pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
     if channel is not None:
         channel.close()
@@ -60,7 +60,7 @@ def guard(options: argparse.Namespace) -> int:
 
 
 def wait_for_lock(directory: str) -> Optional[int]:
-    """Lock the node's directory, be it that a launcher that is just ending has it still; None if it is kept."""
+    """Lock the node's directory; wait for a launcher that is just ending. Return None if another launcher keeps the lock."""
     deadline = time.monotonic() + TAKEN
     while True:
         lock = take_lock(directory)

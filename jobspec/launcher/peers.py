@@ -1,4 +1,4 @@
-"""Datagrams between the launchers of a generation."""
+"""Heartbeats: datagrams between the launchers of a generation, and lines for the supervisor."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import files_in
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
+from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.processes import boot_time
-from jobctl.jobspec.launcher.stacks import MUSTER, Muster
+from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Set
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
 
 
-class Post:
-    """How launchers and the supervisor hear of each other.
+class PeerLinks:
+    """The launcher's links to the other launchers of its generation, and to the supervisor.
 
-    To other launchers a tick is a datagram, as are their answers. To those who watch the job on this host it is a line
-    in each of their pipes (`run/feeds`, made by them); the supervisor's answers come in the file `answer`.
+    Launchers send each other ticks and answers as datagrams. Each command that watches the job on this host makes a
+    pipe in `run/feeds`; the launcher writes its ticks there as lines. The supervisor answers in the file `answer`.
     """
 
     def __init__(self, launcher: Launcher, feeds: str) -> None:
         self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
+        # Ticks of other launchers, and their answers, matter where these renew the lease.
+        self.majority = launcher.lease if isinstance(launcher.lease, MajorityLease) else None
         self.answer = os.path.join(launcher.dir, "answer")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
         self.socket = open_socket()
@@ -40,15 +43,15 @@ class Post:
         self.last: Optional[str] = None  # the newest tick in this generation
         self.done: Set[int] = set()  # nodes that have said that they are done
         self.told: Set[int] = set()  # nodes that have heard that this one is
-        self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see Muster
+        self.hung: Dict[int, int] = {}  # how far other nodes are with their stacks, see StackBarrier
         self.level = 0  # how far this one is
         self.limit: Optional[float] = None  # after how many seconds another node has called this generation hung
-        self.shown = -MUSTER  # when this one has written its stacks, and gone on
+        self.shown = -BARRIER  # when this one has written its stacks, and gone on
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
 
     def meet(self, order: Json) -> None:
-        """Take note of where the launchers of a new generation hear."""
+        """Look up the addresses of the launchers of a new generation."""
         self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
         self.done, self.told = set(), set()
         self.hung, self.level, self.limit = {}, 0, None
@@ -66,9 +69,9 @@ class Post:
             return
         import select
 
-        kept = self.launcher.kept
+        session = self.launcher.session
         with contextlib.suppress(InterruptedError):
-            select.select([self.socket, *([kept.wire.socket] if kept else [])], [], [], seconds)
+            select.select([self.socket, *([session.pipe.socket] if session else [])], [], [], seconds)
 
     def report_changed(self) -> None:
         """Tell at once."""
@@ -78,8 +81,8 @@ class Post:
     def attend(self) -> None:
         """Read what has come, answer it, and send a tick if it is time for one."""
         self.lease.held(boot_time())  # what is over is not saved by an answer that comes just now
-        if self.launcher.kept is not None:
-            self.launcher.kept.read()
+        if self.launcher.session is not None:
+            self.launcher.session.read()
         if is_cut(self.cut):
             self.lose_datagrams()
             return
@@ -90,9 +93,9 @@ class Post:
             return
         self.next = now + (TICK if self.launcher.pending is None else FIRST_TICKS)
         name = self.last = self.lease.tick(now)
-        if self.lease.generation is not None and self.launcher.kept is None:
+        if self.lease.generation is not None and self.majority is not None:
             for peer in self.peers.values():
-                self.send({"tick": name, "generation": self.lease.generation, "node": self.lease.me}, peer)
+                self.send(self.message(tick=name), peer)
         self.write_line(name, now)
 
     def lose_datagrams(self) -> None:
@@ -110,9 +113,8 @@ class Post:
             return
         if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
             name, echo = text.split()
-            if name in self.lease.sent:
+            if self.lease.answered(name, None):
                 self.echo = echo
-            self.lease.answered(name, None)
 
     def read_datagrams(self) -> None:
         """Read and answer what other launchers have sent."""
@@ -122,73 +124,78 @@ class Post:
             except OSError:
                 return
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                self.hear(json.loads(data.decode()), sender)
+                self.hear(PeerMessage.from_json(json.loads(data.decode())), sender)
 
-    def hear(self, message: Json, sender: Any) -> None:
-        """Take note of one datagram. Raises KeyError and the like for what no launcher has sent."""
-        generation, node = message["generation"], int(message["node"])
-        if generation != self.lease.generation:
+    def hear(self, message: PeerMessage, sender: Any) -> None:
+        """Take over what another launcher says. `sender` is the address of its socket."""
+        node = message.node
+        if message.generation is None or message.generation != self.lease.generation:
             return
-        if message.get("done"):
+        if message.done:
             self.done.add(node)
-            self.send({"heard": True, "generation": generation, "node": self.lease.me}, sender)
-        elif message.get("heard"):
+            self.send(self.message(heard=True), sender)
+        elif message.heard:
             self.told.add(node)
-        elif "hung" in message:
-            self.hear_hung(message, node)
-        elif "answer" in message:
-            self.lease.answered(message["answer"], node)
-        elif self.lease.asked(generation, node, boot_time()):
-            self.send({"answer": message["tick"], "generation": generation, "node": self.lease.me}, sender)
-            # It may not have been there yet when that was sent; only who misses an answer asks, so two never go on for ever.
-            if self.launcher.pending is not None and self.last is not None and self.lease.misses(node):
-                self.send({"tick": self.last, "generation": generation, "node": self.lease.me}, sender)
-
-    def hear_hung(self, message: Json, node: int) -> None:
-        """Take note of how far another node is with its stacks. One that asks is answered, and has this node write its own."""
-        limit = float(message["limit"])
-        self.hung[node] = int(message["hung"])
-        if not message["asks"]:
+        elif message.stacks is not None:
+            self.hear_stacks(message.stacks, node)
+        elif self.majority is None:
             return
-        there = not self.launcher.stands_still(limit) or time.monotonic() - self.shown < MUSTER
-        level = Muster.WRITTEN if there else self.level
-        if level == 0:
-            self.limit = limit
-        self.say_hung({node}, level, limit, asks=False)
+        elif message.answer is not None:
+            self.majority.answered(message.answer, node)
+        elif message.tick is not None and self.majority.asked(message.generation, node, boot_time()):
+            self.send(self.message(answer=message.tick), sender)
+            # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
+            # two launchers do not ask each other for ever.
+            if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
+                self.send(self.message(tick=self.last), sender)
 
-    def say_hung(self, nodes: Set[int], level: int, limit: float, asks: bool) -> None:
+    def message(self, **fields: Any) -> PeerMessage:
+        """Return a message of this launcher."""
+        return PeerMessage(self.lease.generation, self.lease.me, **fields)
+
+    def hear_stacks(self, stacks: StacksMessage, node: int) -> None:
+        """Note how far another node is with its stacks. If it asks, answer, and make this node write its own."""
+        self.hung[node] = stacks.level
+        if not stacks.asks:
+            return
+        there = not self.launcher.watcher.may_hang(stacks.limit) or time.monotonic() - self.shown < BARRIER
+        level = StackBarrier.WRITTEN if there else self.level
+        if level == 0:
+            self.limit = stacks.limit
+        self.say_stacks({node}, StacksMessage(level, stacks.limit, asks=False))
+
+    def say_stacks(self, nodes: Set[int], stacks: StacksMessage) -> None:
         """Tell the launchers of `nodes` how far this one is with its stacks."""
-        said = {"hung": level, "limit": limit, "asks": asks, "generation": self.lease.generation, "node": self.lease.me}
         for node in nodes & set(self.peers):
-            self.send(said, self.peers[node])
+            self.send(self.message(stacks=stacks), self.peers[node])
 
     def say_done(self, nodes: Set[int]) -> None:
         """Tell the launchers of `nodes` that this one is done."""
         for node in nodes & set(self.peers):
-            self.send({"done": True, "generation": self.lease.generation, "node": self.lease.me}, self.peers[node])
+            self.send(self.message(done=True), self.peers[node])
 
-    def send(self, message: Json, to: Any) -> None:
+    def send(self, message: PeerMessage, to: Any) -> None:
         """Send a datagram; one that is lost is like one that was never sent."""
         if self.socket is not None:
             with contextlib.suppress(OSError):
-                self.socket.sendto(json.dumps(message).encode(), to)
+                self.socket.sendto(json.dumps(message.to_json()).encode(), to)
 
     def write_line(self, name: str, now: float) -> None:
-        """Tell those who watch: one line each, whole or not at all."""
+        """Write one line for each command that watches, whole or not at all."""
         report = self.launcher.report
-        line = {
-            "node": self.launcher.launch["node"],
-            "tick": name,
-            "generation": self.lease.generation,
-            "report": "%d.%d" % (self.launcher.guard, self.version),
-            "progress": report["progress"],
-            "echo": self.echo,
-            "unheard": {str(node): round(age, 3) for node, age in self.lease.unheard(now).items()},
-        }
-        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+        line = Heartbeat(
+            node=self.launcher.launch["node"],
+            tick=name,
+            generation=self.lease.generation,
+            report="%d.%d" % (self.launcher.guard, self.version),
+            progress=report["progress"],
+            echo=self.echo,
+            unheard=self.lease.unheard(now),
+        )
+        data = one_line(line.to_json())
         if len(data) > select_pipe_size():
-            line["unheard"] = None  # too many: nothing is said of any
-            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+            line.unheard = None
+            data = one_line(line.to_json())
         for path in files_in(self.feeds):
             with contextlib.suppress(OSError):  # nobody reads it any more, or does not keep up
                 handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -196,3 +203,8 @@ class Post:
                     os.write(handle, data)
                 finally:
                     os.close(handle)
+
+
+def one_line(data: Json) -> bytes:
+    """Return a line of JSON."""
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.failure import Problem, start_failure
 from jobctl.jobspec.launcher.files import note, read_json, write_json
-from jobctl.jobspec.launcher.log_files import Echo, LogFile, drain
+from jobctl.jobspec.launcher.log_files import LogFile, LogForwarder, drain
 from jobctl.jobspec.launcher.processes import (
     PR_SET_PDEATHSIG,
     SIGNALS,
@@ -107,7 +107,7 @@ def cannot_start(program: str, error: OSError) -> Problem:
 def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
     """Fork the guard of one process in a session of its own, and return its pid. Raises OSError.
 
-    As if it were started anew, in a tenth of the time that an interpreter takes to begin.
+    The fork behaves like a new process, and begins in a tenth of the time that an interpreter takes to start.
     """
     reading, writing = os.pipe()
     # Blocked until they mean to the child what they mean to a program that begins.
@@ -150,7 +150,7 @@ def be_guard(
 def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
     """Leave behind what a fork has of its parent: session, folder, files and signal handlers.
 
-    Return False where the folder is not to be had: then why goes into the pipe, which is closed else.
+    Return False if it cannot change to the folder: then the reason is in the pipe, which is closed otherwise.
     """
     import gc
 
@@ -190,12 +190,12 @@ def process_guard(task: Json, environ: Dict[str, str], waiting: Optional[Waiting
         signal.signal(number, signal.SIG_IGN)
     rank, local = (environ.get(name, "") for name in task["ranks"])
     local = local or "0"
-    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), Echo.of(task, rank))
+    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), LogForwarder.of(task, rank))
     record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
     own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
     code = run_process(task["command"], {**environ, **own}, log, record, waiting)
-    if log.echo is not None:
-        log.echo.finish()
+    if log.forwarder is not None:
+        log.forwarder.finish()
     kill_descendants()
     return code
 
@@ -255,7 +255,7 @@ def as_user_process() -> None:
 def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
     """Copy the child's output into its log until the child has ended and its output is drained.
 
-    A background process of the child may hold the pipe open for ever: it is not waited for.
+    A background process of the child may hold the pipe open for ever: the guard does not wait for it.
     """
     import select
 
@@ -283,7 +283,7 @@ def pump(reading: int, child: "subprocess.Popen[bytes]", log: "LogFile") -> int:
 
 
 def wake_at_ends(poller: Any) -> int:
-    """Have the poller wake when a child ends, by a pipe; return its reading end. Children wake it whoever they are."""
+    """Wake the poller when any child ends, by a pipe; return its reading end."""
     import select
 
     reading, writing = os.pipe()

@@ -13,7 +13,7 @@ HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
 
 
 class Hang:
-    """The node's step counter, and for how long it may stand still: None never, 0 automatic, else seconds."""
+    """The node's step counter, and for how many seconds it may not move. None: no limit; 0: jobctl derives the limit."""
 
     def __init__(self, timeout: Optional[float]) -> None:
         self.timeout = timeout
@@ -45,5 +45,5 @@ class Hang:
         return max(HANG_LEAST, HANG_FACTOR * slow)
 
     def hangs(self, now: float) -> bool:
-        """Say whether the processes stand still; before the first step nobody can tell."""
+        """Return whether the processes hang; before the first step nobody can tell."""
         return self.at is not None and now - self.at > self.limit()

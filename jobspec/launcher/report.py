@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import abridged, read_json, write_json
@@ -47,7 +48,7 @@ class Report:
             "order": None,
             "standby": standby,
             "start": None,  # whether the generation was started from it, and if not, why
-            "mustered": False,  # whether it was called hung, and has said where its processes stand
+            "mustered": False,  # whether this node has written its stacks because the generation hangs
         }
 
     def __getitem__(self, key: str) -> Any:
@@ -58,8 +59,28 @@ class Report:
         """How the node is: waiting, setup, running, succeeded, failed, fenced or stopped."""
         return str(self.fields["state"])
 
+    @staticmethod
+    def of_new_generation(order: Json) -> Json:
+        """Return the fields of a generation that begins."""
+        return {
+            "generation": order["number"],
+            "epoch": order.get("began", 0.0),
+            "state": "setup",
+            "exit_code": None,
+            "reason": None,
+            "started_at": time.time(),
+            "finished_at": None,
+            "progress": None,
+            "progress_at": None,
+            "mustered": False,
+            "again": 0,
+            "processes": [],
+            "failure": None,
+            "start": None,
+        }
+
     def write(self, **changes: Any) -> bool:
-        """Write it with these changes; say whether those who watch are told at once."""
+        """Write it with these changes; return whether the commands that watch have to hear at once."""
         before = self.summary()
         if "state" in changes:
             self.since = boot_time()
@@ -69,6 +90,6 @@ class Report:
         return self.summary() != before
 
     def summary(self) -> List[Any]:
-        """Return what of it those who watch are told of at once; of progress they hear with the next tick."""
+        """Return the fields whose changes the commands that watch hear at once; progress comes with the next tick."""
         processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.fields["processes"]]
         return [self.fields[key] for key in ("state", "generation", "reason", "restarts")] + processes

@@ -1,4 +1,4 @@
-"""When a failure is a bug that no restart mends, and how long to wait before a job begins again.
+"""When a failure is a bug that no restart fixes, and how long to wait before a job begins again.
 
 Pure, and one for all: supervisors decide by it, and launchers where no supervisor does. The rules are those of the spec's
 `recovery`; docs/recovery.md tells them to users.

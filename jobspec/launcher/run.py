@@ -198,7 +198,7 @@ class Run:
         return self.hang.at is not None and time.monotonic() - self.hang.at > self.hang.limit() / 2
 
     def write_stacks(self, pause: Callable[[float], bool]) -> None:
-        """Write down where each process stands (logs/stack.N), for whoever asks why nothing moved."""
+        """Write the stack of each process (logs/stack.N), for the person who asks why nothing moved."""
         stacks = Stacks(self, pause)
         stacks.look()
         stacks.freeze()

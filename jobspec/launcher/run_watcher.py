@@ -11,7 +11,7 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS
 from jobctl.jobspec.launcher.peers import DONE
 from jobctl.jobspec.launcher.processes import kill_descendants, reap
 from jobctl.jobspec.launcher.run import FAILED_GRACE
-from jobctl.jobspec.launcher.stacks import Muster
+from jobctl.jobspec.launcher.stacks import StackBarrier
 
 if TYPE_CHECKING:
     from typing import Optional, Set
@@ -60,19 +60,29 @@ class RunWatcher:
         return None
 
     def is_called_hung(self, run: Run) -> bool:
-        """Say whether another node has called the generation hung, and this one ends with it; else it says where it stands."""
-        post = self.launcher.post
-        if post.limit is None:
+        """Return whether another node has called the generation hung and this one ends with it; if not, write its stacks."""
+        links = self.launcher.links
+        if links.limit is None:
             return False
-        run.hang.told, post.limit = post.limit, None
+        run.hang.told, links.limit = links.limit, None
         if self.launcher.goes_on_alone:
-            Muster(self.launcher, run).show()
+            StackBarrier(self.launcher, run).show()
         return not self.launcher.goes_on_alone
+
+    def may_hang(self, limit: float) -> bool:
+        """Return whether this node may be part of a hang that another one, which waits `limit` seconds, has detected.
+
+        A node that never wrote a step may be: often rank 0 alone counts.
+        """
+        run = self.launcher.run_
+        if run is None or not run.children or self.launcher.launch["role"] != "trainer":
+            return False
+        return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
 
     def done(self) -> Set[int]:
         """Return the nodes that have said that they are done."""
-        kept = self.launcher.kept
-        return self.launcher.post.done | (kept.done if kept is not None else set())
+        session = self.launcher.session
+        return self.launcher.links.done | (session.members.done if session is not None else set())
 
     def start_again(self, run: Run, failure: Failure) -> None:
         """Start a process again while all others go on, once it is not too early."""
@@ -103,22 +113,22 @@ class RunWatcher:
         launcher.rest()
         fields = run.progress_fields()
         launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
-        if launcher.kept is not None and launcher.kept.gives_up:
-            launcher.kept.say_done(run.order["rendezvous"]["id"])
+        if launcher.gossip is not None:
+            launcher.gossip.say_done(run.order["rendezvous"]["id"])
             return None  # one that fails now has all begin again
         self.tell_servers(run)
         return 0
 
     def hang(self, run: Run, at: float) -> Optional[int]:
-        """End a generation that stands still since `at`, once all its nodes have written where."""
+        """End a generation that hangs since `at`, once all its nodes have written their stacks."""
         failure = Failure("hang", None, None, None, None, at)
         reason = run.verdict.reason(failure)
-        Muster(self.launcher, run).hold()
+        StackBarrier(self.launcher, run).hold()
         self.launcher.end_processes(FAILED_GRACE)
         return self.launcher.fail(failure, reason)
 
     def wait_to_start_again(self, run: Run, because: str) -> None:
-        """Say what is waited for."""
+        """Report what this launcher waits for."""
         reason = "%s; it is started again %g s after that" % (because, self.launcher.launch["rejoin_after"])
         if self.launcher.report["reason"] != reason:
             self.launcher.say(reason=reason, processes=run.records(), **run.progress_fields())
@@ -130,12 +140,12 @@ class RunWatcher:
         return 0
 
     def tell_servers(self, run: Run) -> None:
-        """Tell the launchers of what serves this node that it is done, until they have heard it.
+        """Tell the launchers of the servers of this node that it is done, until they have heard it.
 
-        The supervisor sees to those that cannot be told.
+        The supervisor ends those that do not answer.
         """
         until = time.monotonic() + DONE
-        while run.serving - self.launcher.post.told and time.monotonic() < until:
-            self.launcher.post.say_done(run.serving - self.launcher.post.told)
+        while run.serving - self.launcher.links.told and time.monotonic() < until:
+            self.launcher.links.say_done(run.serving - self.launcher.links.told)
             if self.launcher.signal is not None or not self.launcher.pause(FIRST_TICKS):
                 return

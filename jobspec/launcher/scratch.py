@@ -17,7 +17,7 @@ MEMORY = "/dev/shm"  # where files lie in memory; in a container it goes with th
 def make_scratch(directory: str) -> str:
     """Make a new folder in memory that only this user can read, in place of the last one of this node.
 
-    A link to it lies in `directory`, so that whoever finds this launcher killed can remove it.
+    `directory` has a link to it, so that the next launcher can remove it after this one was killed.
     """
     import tempfile
 

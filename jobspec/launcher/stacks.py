@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import log_of, of_role
 from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, since, size_of
+from jobctl.jobspec.launcher.peer_messages import StacksMessage
 from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.run import Run
 STACKS = 5.0  # seconds in which hung processes are asked where they stand
-MUSTER = 10.0  # seconds that the launchers of a job that stands still wait for each other's stacks
+BARRIER = 10.0  # seconds that the launchers of a job that hangs wait for each other's stacks
 UNANSWERED = 1.0  # seconds after which they do not wait for one that has not answered at all
 STACK_LINES = 30  # of a stack, in the report
 # py-spy's dump, then faulthandler's: the innermost function of the main thread, which the latter names last.
@@ -107,22 +108,23 @@ class Stacks:
                 self.run.keep_stack(local, text)
 
 
-class Muster:
-    """All nodes of a job that stands still write where their processes stand, before any of them ends its own.
+class StackBarrier:
+    """A barrier: all nodes of a job that hangs write the stacks of their processes before any of them ends its own.
 
-    Who has seen the hang asks the others, who join. Each says how far it is: HELD when what dies of being asked stands
-    still, WRITTEN when all stacks are in its report. A node that moves, or is not heard, keeps nobody waiting.
+    The launcher that has detected the hang asks the others, and they join. Each reports its level: HELD when the
+    processes that die of writing their stacks are stopped (SIGSTOP), WRITTEN when all stacks are in its report. Nobody
+    waits for a node whose processes make progress, or that does not answer.
     """
 
     BEGUN, HELD, WRITTEN = 1, 2, 3
     REPEAT = 0.25  # seconds
 
     def __init__(self, launcher: Launcher, run: Run) -> None:
-        self.launcher, self.run, self.post = launcher, run, launcher.post
+        self.launcher, self.run, self.links = launcher, run, launcher.links
         self.limit = min(run.hang.limit(), run.hang.told)
         self.began = time.monotonic()
         members = of_role(run.order, "trainer")
-        self.others = {m["node"] for m in members if m["node"] in launcher.post.peers}
+        self.others = {m["node"] for m in members if m["node"] in launcher.links.peers}
 
     def hold(self) -> None:
         """Write the stacks of this node, and wait for those of the others; the processes end afterwards."""
@@ -143,31 +145,31 @@ class Muster:
 
     def show(self) -> None:
         """Write the stacks of this node, whose processes go on."""
-        self.post.level = self.BEGUN
+        self.links.level = self.BEGUN
         Stacks(self.run, self.launcher.pause).look()
         self.run.look()
         self.launcher.say(processes=self.run.records(), mustered=True)
         self.reach(self.WRITTEN)
-        self.post.level, self.post.shown = 0, time.monotonic()
+        self.links.level, self.links.shown = 0, time.monotonic()
 
     def reach(self, level: int) -> None:
         """Tell all others how far this node is."""
-        self.post.level = level
-        self.post.say_hung(self.others, level, self.limit, asks=level == self.BEGUN)
+        self.links.level = level
+        self.links.say_stacks(self.others, StacksMessage(level, self.limit, asks=level == self.BEGUN))
 
     def wait_for(self, level: int) -> None:
         """Return when all others are as far, or cannot be waited for."""
         asked = 0.0
         while self.launcher.signal is None:
             now = time.monotonic()
-            late = {node for node in self.others if self.post.hung.get(node, 0) < level}
+            late = {node for node in self.others if self.links.hung.get(node, 0) < level}
             if now - self.began > UNANSWERED:
-                late &= set(self.post.hung)
-            if not late or now - self.began > MUSTER:
+                late &= set(self.links.hung)
+            if not late or now - self.began > BARRIER:
                 return
             if now - asked > self.REPEAT:
                 asked = now
-                self.post.say_hung(late, self.post.level, self.limit, asks=True)
+                self.links.say_stacks(late, StacksMessage(self.links.level, self.limit, asks=True))
             if not self.launcher.pause(0.01):
                 return
 

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import files_in, note, read_json
-from jobctl.jobspec.launcher.pipe import Wire
+from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.process_guard import spawn
 from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import differing, write_hook
@@ -46,7 +46,7 @@ class Parked:
         self.environ = dict(environment.environ)
         self.ready = False
         ours, theirs = socket.socketpair()
-        self.wire = Wire(ours)
+        self.pipe = MessagePipe(ours)
         with open(os.path.join(run.folders.node, "logs", "standby.log"), "wb") as log:
             self.process = spawn(
                 [environment.argv(launch["start"])[0], source, "parked-launcher"],
@@ -58,7 +58,7 @@ class Parked:
         theirs.close()
         self.ticks = start_ticks(self.pid)
         argv = [*environment.shim()[:-1], "parked"]
-        self.wire.send(
+        self.pipe.send(
             {
                 "guards": [{"argv": argv, "command": launch["command"], "environ": environ} for environ in guards],
                 "told": {"hook": hook, "imports": wanted["imports"]},
@@ -74,30 +74,30 @@ class Parked:
 
     def heard(self) -> List[Json]:
         """Return what it has said since."""
-        self.wire.flush()
-        return self.wire.receive()
+        self.pipe.flush()
+        return self.pipe.receive()
 
     @property
     def ended(self) -> bool:
         """Whether it has ended by itself."""
-        return self.wire.closed
+        return self.pipe.closed
 
     def end(self) -> None:
         """Kill it: what is below it ends with it."""
         if start_ticks(self.pid) == self.ticks:  # else it was reaped, and the number may be another's
             forward(self.pid, signal.SIGKILL)
-        self.wire.socket.close()
+        self.pipe.socket.close()
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
         """Have it run; say whether it could be told."""
         order = {"argv": argv[3:], "guard": environment.shim(), "environ": environment.environ, "log": log}
         until = time.monotonic() + SENT
-        self.wire.send(order)
-        while self.wire.out and time.monotonic() < until:
+        self.pipe.send(order)
+        while self.pipe.out and time.monotonic() < until:
             time.sleep(0.01)
-            self.wire.flush()
-        sent = not self.wire.out and not self.wire.closed
-        self.wire.socket.close()
+            self.pipe.flush()
+        sent = not self.pipe.out and not self.pipe.closed
+        self.pipe.socket.close()
         return sent
 
 

@@ -5,8 +5,8 @@
        └─ S_k  guard of process k, waits for its task
           └─ W_k  the rank's interpreter, in `park`
 
-It is the tree of a generation that runs (launcher/__init__.py), started beforehand: nobody gets another parent, session or
-way to end when it is used. When T would start the guard of process k by `subprocess`, it finds the one that waits.
+It is the tree of a running generation (launcher/__init__.py), started early: no process gets another parent, session or way
+to end when the generation begins. When T would start the guard of process k by `subprocess`, it finds the one that waits.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ParkedRank:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, self.most))
 
     def probe(self, environ: Dict[str, str]) -> None:
-        """Make sure that this interpreter runs the hook first: else it would run the script."""
+        """Make sure that this interpreter runs the hook first. Otherwise it would run the script."""
         argv = [*self.argv[:2], os.devnull]
         try:
             probe = subprocess.run(

@@ -211,7 +211,7 @@ class Preloaded:
         batch.changes = {}
 
     def difference(self, batch: Batch, top: str) -> Optional[str]:
-        """Say why importing a package now would not do what importing it beforehand has done, None if it would."""
+        """Say why importing a package now would not do what importing it early has done, None if it would."""
         from importlib.machinery import PathFinder
 
         now = dict(os.environ)

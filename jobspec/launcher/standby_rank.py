@@ -173,7 +173,7 @@ def set_group_nice(value: int, pid: str = "self") -> None:
 
 
 def yield_memory() -> Optional[str]:
-    """Have the kernel end this process first where memory is short; return what it goes by else, None if it stays."""
+    """Make the kernel end this process first where memory is short; return its score before, None if that stays."""
     try:
         with open(OUT_OF_MEMORY) as file:
             score = file.read().strip()

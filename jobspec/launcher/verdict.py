@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.failure import Failure, hint_of
 from jobctl.jobspec.launcher.files import last_lines
-from jobctl.jobspec.launcher.log_files import Lookout
+from jobctl.jobspec.launcher.log_files import LogWatcher
 from jobctl.jobspec.launcher.processes import signal_name, signal_of
 from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
 
@@ -26,7 +26,7 @@ class Verdict:
 
     def __init__(self, run: Run, own_lines: int) -> None:
         self.run, self.own_lines = run, own_lines
-        self.lookout = Lookout(os.path.join(run.folders.logs, "launch.log"), own_lines, run.launch)
+        self.log_watcher = LogWatcher(os.path.join(run.folders.logs, "launch.log"), own_lines, run.launch)
 
     def may_start_again(self, failure: Failure) -> bool:
         """Say whether a process that has failed is started again while all others go on.
@@ -72,7 +72,7 @@ class Verdict:
     def restart_reason(self) -> str:
         """Say why the framework's launcher has started processes again: what failed first, the last time that it did.
 
-        The guards of the new processes know how the ones before ended. The time between may be too short to see it.
+        The guards of the new processes know how their predecessors ended. The time between may be too short to see it.
         """
         newest = max((int(p.get("starts", 1)) for p in self.run.processes), default=1)
         endings = [p.get("guard_before") for p in self.run.processes if p.get("starts") == newest]
@@ -85,7 +85,7 @@ class Verdict:
 
     def lost(self) -> Optional[Failure]:
         """Return that the framework's launcher cannot go on although it lives, None while it can."""
-        line = self.lookout.look(time.monotonic())
+        line = self.log_watcher.look(time.monotonic())
         return Failure("lost", None, None, None, "launch.log", time.time(), [line]) if line else None
 
     def process_failure(self, process: Json) -> Failure:
@@ -114,7 +114,7 @@ class Verdict:
         if failure.kind == "hang":
             return "no progress for %.0f s (hang_timeout)" % min(self.run.hang.limit(), self.run.hang.told)
         if failure.kind == "lost":
-            return "the framework's launcher %s: %s" % (self.lookout.why, failure.tail[0])
+            return "the framework's launcher %s: %s" % (self.log_watcher.why, failure.tail[0])
         whys = [p["guard_why"] for p in self.run.processes if p.get("guard_why")]
         if failure.kind == "start" and whys:
             return str(whys[0])

@@ -12,6 +12,7 @@ from importlib.resources import files
 
 # From the bottom up: each file imports only from those before it.
 ORDER = (
+    "records",
     "files",
     "restart_policy",
     "processes",
@@ -26,13 +27,17 @@ ORDER = (
     "standby_rank",
     "standby_guard",
     "progress",
+    "peer_messages",
     "stacks",
     "lease",
     "peers",
     "etcd",
     "pipe",
+    "session_messages",
+    "session_lease",
     "standby",
     "etcd_session",
+    "gossip_message",
     "gossip",
     "setup",
     "environment",
@@ -56,6 +61,7 @@ if TYPE_CHECKING:
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
+    Lease = Any  # what lease.py describes
     Waiting = Any  # a ParkedRank of standby_guard.py
 
 """

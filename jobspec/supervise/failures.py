@@ -30,7 +30,7 @@ SETTLE = 0.3  # seconds
 
 # What hangs hangs on all nodes: the launcher that has seen it has the others write their stacks before it fails. Those
 # that it could not tell, as datagrams do not come through, see the hang themselves, mostly within this time.
-MUSTER = 6.0  # seconds
+STACKS_WAIT = 6.0  # seconds
 
 CONSEQUENCE = 60.0  # seconds in which peers fail because of a node that did
 
@@ -62,8 +62,8 @@ def first_failure(observed: Observed, now: float) -> Failure | None:
     unfinished = [node for node in observed.members if node.alive and node.state == "running"]
     if unfinished and first.kind != "launcher" and abs(now - first.at) < SETTLE:
         return None
-    silent = [node for node in unfinished if node.role == "trainer" and not node.mustered]
-    if silent and first.kind == "hang" and abs(now - first.at) < MUSTER:
+    silent = [node for node in unfinished if node.role == "trainer" and not node.stacks_written]
+    if silent and first.kind == "hang" and abs(now - first.at) < STACKS_WAIT:
         return None
     if first.kind == "hang":
         return replace(first, reason="; ".join(filter(None, (first.reason, odd_rank_out(observed)))))

@@ -357,7 +357,7 @@ def runs(pod: Pod, word: str) -> bool:
     return bool(_with(pod, word))
 
 
-def circle_of(pod: Pod) -> int:
+def gossip_process_of(pod: Pod) -> int:
     """Return the process in a pod by which its launcher hears the others: it has a socket at the pod's address."""
     assert pod.process is not None
     own = "".join(f"{int(part):02X}" for part in reversed(pod.address.split(".")))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .pods import Cluster, circle_of, kill_process, runs
+from .pods import Cluster, gossip_process_of, kill_process, runs
 
 PODS = "namespaces"  # so many that containers would take minutes; JOBCTL_PODS=containers has them all the same
 HEAD = """\
@@ -178,7 +178,7 @@ def test_a_pod_that_nobody_hears_stops_training_and_joins_again(cluster: Make, h
     made = cluster(spec(here, 3))
     made.start()
     begun(made, here, 1, 3)
-    deaf = circle_of(made.pods[1])
+    deaf = gossip_process_of(made.pods[1])
     os.kill(deaf, signal.SIGSTOP)
     made.until(lambda: not runs(made.pods[1], "work.py"))
     # The others are most of the launchers: they go on, and begin nothing without it.

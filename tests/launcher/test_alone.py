@@ -10,8 +10,8 @@ import pytest
 
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.control import endpoints
-from jobctl.jobspec.launcher.pipe import UNSUPERVISED, Kept
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
+from jobctl.jobspec.launcher.session_lease import UNSUPERVISED, EtcdLease, LeaseSession
 
 LAUNCH = {"node": 1, "host": "a"}
 
@@ -91,10 +91,8 @@ def test_the_pause_grows_without_progress() -> None:
 def test_nothing_is_begun_beside_a_supervisor_without_a_lease_or_without_a_node() -> None:
     def waits(**how: Any) -> str | None:
         said = {"supervised": False, "has": True, "gone": set(), **how}
-        kept: Any = SimpleNamespace(
-            supervised=lambda now: said["supervised"], has=lambda now: said["has"], gone=said["gone"]
-        )
-        return failed().waits(order(), kept, 0.0)
+        session: Any = SimpleNamespace(has_lease=lambda now: said["has"], gone=said["gone"])
+        return failed().waits(order(), session, said["supervised"], 0.0)
 
     assert waits() is None
     assert waits(supervised=True) == "leaves it to the supervisor"
@@ -113,8 +111,8 @@ def test_members_are_in_the_order_of_their_ranks() -> None:
 def test_a_supervisor_sees_to_it_for_as_long_as_its_answers_are_fresh() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        kept = Kept(ours)
-        kept.began = 100.0
-        assert (kept.supervised(100.0 + UNSUPERVISED), kept.supervised(100.1 + UNSUPERVISED)) == (True, False)
-        kept.supervisor = 200.0
-        assert (kept.supervised(200.0 + UNSUPERVISED), kept.supervised(200.1 + UNSUPERVISED)) == (True, False)
+        lease = EtcdLease(LeaseSession(ours))
+        lease.term.began = 100.0
+        assert (lease.supervised(100.0 + UNSUPERVISED), lease.supervised(100.1 + UNSUPERVISED)) == (True, False)
+        lease.supervisor = 200.0
+        assert (lease.supervised(200.0 + UNSUPERVISED), lease.supervised(200.1 + UNSUPERVISED)) == (True, False)

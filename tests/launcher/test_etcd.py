@@ -29,7 +29,7 @@ TIMEOUT = 15.0  # seconds, longer than anything stands still
 SHORT = STALL + 2.0  # for tests that wait until it is over
 
 
-ALL: list[Kept] = []
+ALL: list[EtcdNode] = []
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def nothing_outlives_a_test() -> Iterator[None]:
     ALL.clear()
 
 
-class Kept(Node):
+class EtcdNode(Node):
     """A node whose launcher keeps its lease in etcd. Nobody answers its ticks."""
 
     def __init__(self, root: Path, python: str, cluster: Etcd, host: str = "a") -> None:
@@ -89,9 +89,9 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 
 @pytest.fixture
-def kept(tmp_path: Path, python: str, one: Etcd) -> Iterator[Kept]:
+def node(tmp_path: Path, python: str, one: Etcd) -> Iterator[EtcdNode]:
     """A node with that etcd, of which nothing is left afterwards."""
-    made = Kept(tmp_path, python, one)
+    made = EtcdNode(tmp_path, python, one)
     with made.supervisor:
         yield made
     end(made)
@@ -99,7 +99,7 @@ def kept(tmp_path: Path, python: str, one: Etcd) -> Iterator[Kept]:
     one.call("/v3/kv/deleterange", key="L2pvYmN0bC8=", range_end="L2pvYmN0bDA=")  # /jobctl/
 
 
-def end(*nodes: Kept) -> None:
+def end(*nodes: EtcdNode) -> None:
     """End the launchers of nodes, and see that nothing of them is left."""
     for node in nodes:
         for process in node.started:
@@ -111,26 +111,26 @@ def end(*nodes: Kept) -> None:
         node.gone()
 
 
-def test_a_generation_begins_once_etcd_has_it(kept: Kept) -> None:
-    kept.begin()
-    kept.start()
-    kept.until("running", 1)
-    keys = kept.cluster.keys(f"{PREFIX}/")
+def test_a_generation_begins_once_etcd_has_it(node: EtcdNode) -> None:
+    node.begin()
+    node.start()
+    node.until("running", 1)
+    keys = node.cluster.keys(f"{PREFIX}/")
     assert sorted(keys) == [f"{PREFIX}/generation", f"{PREFIX}/nodes/0"]
-    assert keys[f"{PREFIX}/generation"] == json.loads(kept.control.read_text())
+    assert keys[f"{PREFIX}/generation"] == json.loads(node.control.read_text())
     assert (keys[f"{PREFIX}/nodes/0"]["node"], keys[f"{PREFIX}/nodes/0"]["host"]) == (0, "a")
 
 
-def test_a_failed_process_begins_the_next_generation(kept: Kept) -> None:
-    kept.begin()
-    kept.start()
-    kept.until("running", 1)
-    kept.kill()
-    report = kept.until("running", 2)
-    order = kept.generation()
+def test_a_failed_process_begins_the_next_generation(node: EtcdNode) -> None:
+    node.begin()
+    node.start()
+    node.until("running", 1)
+    node.kill()
+    report = node.until("running", 2)
+    order = node.generation()
     assert (order["number"], order["members"], order["began"]) == (
         2,
-        json.loads(kept.control.read_text())["members"],
+        json.loads(node.control.read_text())["members"],
         1.0,
     )
     failure = order["alone"]["failures"][0]
@@ -147,144 +147,144 @@ def test_a_failed_process_begins_the_next_generation(kept: Kept) -> None:
     )  # the first after 29999, the last, at which nobody listens
 
 
-def test_restarts_are_counted(kept: Kept) -> None:
-    kept.begin(restarts=1)
-    kept.start()
-    kept.until("running", 1)
-    kept.kill()
-    kept.until("running", 2)
-    kept.kill()
-    kept.until("failed", 2)
-    kept.says("the restarts of `recovery.max_restarts` are used up; waits for the supervisor")
-    assert (kept.report()["state"], kept.generation()["number"]) == ("failed", 2)
+def test_restarts_are_counted(node: EtcdNode) -> None:
+    node.begin(restarts=1)
+    node.start()
+    node.until("running", 1)
+    node.kill()
+    node.until("running", 2)
+    node.kill()
+    node.until("failed", 2)
+    node.says("the restarts of `recovery.max_restarts` are used up; waits for the supervisor")
+    assert (node.report()["state"], node.generation()["number"]) == ("failed", 2)
 
 
-def test_what_is_not_plain_waits_for_the_supervisor(kept: Kept) -> None:
+def test_what_is_not_plain_waits_for_the_supervisor(node: EtcdNode) -> None:
     """What is plain: test_alone.py."""
-    command = kept.script("import sys; print('no such luck', flush=True); sys.exit(3)")
+    command = node.script("import sys; print('no such luck', flush=True); sys.exit(3)")
     rules = [{"log": "no such luck", "exit": None, "do": "exclude_host"}]
-    kept.begin(alone={"restarts": 9, "rules": rules, "ports": [20000, 29999], "failures": []})
-    kept.start(command=command)
-    kept.says("a rule says not to retry here; waits for the supervisor")
-    assert (kept.report()["state"], kept.generation()["number"]) == ("failed", 1)
+    node.begin(alone={"restarts": 9, "rules": rules, "ports": [20000, 29999], "failures": []})
+    node.start(command=command)
+    node.says("a rule says not to retry here; waits for the supervisor")
+    assert (node.report()["state"], node.generation()["number"]) == ("failed", 1)
 
 
-def test_a_supervisor_is_left_to_it(kept: Kept) -> None:
-    kept.supervisor.answering = True
-    kept.begin()
-    kept.start()
-    kept.until("running", 1)
-    eventually(lambda: any(line["echo"] for line in kept.supervisor.lines))
-    kept.kill()
-    kept.says("leaves it to the supervisor")
-    assert (kept.report()["state"], kept.generation()["number"]) == ("failed", 1)
-    kept.supervisor.silence()
-    kept.until("running", 2)
+def test_a_supervisor_is_left_to_it(node: EtcdNode) -> None:
+    node.supervisor.answering = True
+    node.begin()
+    node.start()
+    node.until("running", 1)
+    eventually(lambda: any(line["echo"] for line in node.supervisor.lines))
+    node.kill()
+    node.says("leaves it to the supervisor")
+    assert (node.report()["state"], node.generation()["number"]) == ("failed", 1)
+    node.supervisor.silence()
+    node.until("running", 2)
 
 
-def test_a_launcher_that_was_killed_comes_back_by_itself(kept: Kept) -> None:
+def test_a_launcher_that_was_killed_comes_back_by_itself(node: EtcdNode) -> None:
     """Its lease is not waited for: the one that starts again on this host knows that the other is dead."""
-    kept.begin()
-    first = kept.start()
-    kept.until("running", 1)
+    node.begin()
+    first = node.start()
+    node.until("running", 1)
     first.kill()
     first.wait()
-    kept.gone()
+    node.gone()
     began = time.monotonic()
-    kept.start()
-    report = kept.until("running", 2)
+    node.start()
+    report = node.until("running", 2)
     assert time.monotonic() - began < TIMEOUT
     assert report["order"]["alone"]["failures"][0]["kind"] == "launcher"
 
 
-def test_another_host_waits_until_the_lease_is_over(kept: Kept, tmp_path: Path, python: str) -> None:
-    kept.begin()
-    first = kept.start()
-    kept.until("running", 1)
-    lease = json.loads((kept.dir / "lease").read_text())["lease"]
-    other = Kept(tmp_path / "other", python, kept.cluster, "b")
+def test_another_host_waits_until_the_lease_is_over(node: EtcdNode, tmp_path: Path, python: str) -> None:
+    node.begin()
+    first = node.start()
+    node.until("running", 1)
+    lease = json.loads((node.dir / "lease").read_text())["lease"]
+    other = EtcdNode(tmp_path / "other", python, node.cluster, "b")
     other.dir.parent.mkdir(exist_ok=True)
     other.begin(2)
     other.start()
     eventually(lambda: "launcher on a" in (other.report().get("reason") or ""))
-    assert kept.generation()["number"] == 1  # nor does it tell others of a generation that it cannot begin
-    assert kept.report()["state"] == "running"
-    kill_together(kept.living())
+    assert node.generation()["number"] == 1  # nor does it tell others of a generation that it cannot begin
+    assert node.report()["state"] == "running"
+    kill_together(node.living())
     first.wait()
-    left = int(kept.cluster.call("/v3/lease/timetolive", ID=lease)["TTL"])
+    left = int(node.cluster.call("/v3/lease/timetolive", ID=lease)["TTL"])
     assert (left > 0, other.report()["state"]) == (True, "waiting")
-    kept.cluster.call("/v3/lease/revoke", ID=lease)  # as etcd does when it is over
+    node.cluster.call("/v3/lease/revoke", ID=lease)  # as etcd does when it is over
     other.until("running", 2)
     end(other)
 
 
-def test_a_node_that_moved_ends_where_it_was(kept: Kept) -> None:
+def test_a_node_that_moved_ends_where_it_was(node: EtcdNode) -> None:
     """It hears of that by etcd, whoever can reach its host."""
-    kept.begin()
-    kept.start()
-    kept.until("running", 1)
-    order = {**json.loads(kept.control.read_text()), "number": 2}
+    node.begin()
+    node.start()
+    node.until("running", 1)
+    order = {**json.loads(node.control.read_text()), "number": 2}
     order["members"][0]["host"] = "b"
     order["rendezvous"]["id"] = "demo-2"
-    kept.cluster.call("/v3/kv/put", key=b64(f"{PREFIX}/generation"), value=b64(json.dumps(order)))
-    eventually(lambda: kept.report()["reason"] == "not part of this generation")
-    assert kept.pids("script") == []
+    node.cluster.call("/v3/kv/put", key=b64(f"{PREFIX}/generation"), value=b64(json.dumps(order)))
+    eventually(lambda: node.report()["reason"] == "not part of this generation")
+    assert node.pids("script") == []
 
 
-def test_finish_takes_everything_along(kept: Kept) -> None:
-    kept.begin()
-    process = kept.start()
-    kept.until("running", 1)
-    kept.begin(command="finish", grace=0.0)
+def test_finish_takes_everything_along(node: EtcdNode) -> None:
+    node.begin()
+    process = node.start()
+    node.until("running", 1)
+    node.begin(command="finish", grace=0.0)
     assert process.wait(PATIENCE) == 0
-    assert kept.cluster.keys(f"{PREFIX}/") == {}
+    assert node.cluster.keys(f"{PREFIX}/") == {}
 
 
-def test_a_job_that_was_taken_down_leaves_nothing_that_matters(kept: Kept) -> None:
+def test_a_job_that_was_taken_down_leaves_nothing_that_matters(node: EtcdNode) -> None:
     """Numbers begin anew: an older job's generation in etcd counts for nothing."""
-    kept.begin(7)
-    first = kept.start()
-    kept.until("running", 7)
-    kill_together(kept.living())
+    node.begin(7)
+    first = node.start()
+    node.until("running", 7)
+    kill_together(node.living())
     first.wait()
-    (kept.dir / "report.json").unlink()
-    kept.begin(1, began=2.0)
-    kept.start()
-    kept.until("running", 1)
-    assert kept.generation()["number"] == 1
+    (node.dir / "report.json").unlink()
+    node.begin(1, began=2.0)
+    node.start()
+    node.until("running", 1)
+    assert node.generation()["number"] == 1
 
 
 def test_no_etcd_is_said_and_waited_for(tmp_path: Path, python: str) -> None:
     with etcd(tmp_path / "etcd") as cluster:
         cluster.kill(0)
-        kept = Kept(tmp_path, python, cluster)
-        with kept.supervisor:
-            kept.begin()
-            kept.start()
+        node = EtcdNode(tmp_path, python, cluster)
+        with node.supervisor:
+            node.begin()
+            node.start()
             where = cluster.endpoints[0]
-            eventually(lambda: f"{where}: [Errno 111] Connection refused" in (kept.report().get("reason") or ""))
+            eventually(lambda: f"{where}: [Errno 111] Connection refused" in (node.report().get("reason") or ""))
             cluster.start(0)
-            kept.until("running", 1)
-            end(kept)
+            node.until("running", 1)
+            end(node)
 
 
 @pytest.mark.every_python
 def test_tls_users_and_a_password(tmp_path: Path, python: str) -> None:
     with etcd(tmp_path / "etcd", tls=True, users=True) as cluster:
-        kept = Kept(tmp_path, python, cluster)
-        kept.launch["etcd"] |= {"user": USER, "password": "ETCD_PASSWORD"}
+        node = EtcdNode(tmp_path, python, cluster)
+        node.launch["etcd"] |= {"user": USER, "password": "ETCD_PASSWORD"}
         secrets = tmp_path / "secrets.json"
         secrets.write_text(json.dumps({"ETCD_PASSWORD": PASSWORD}))
-        with kept.supervisor:
-            kept.begin()
-            kept.start("--secrets", str(secrets), secrets=["ETCD_PASSWORD"])
-            kept.until("running", 1)
-            kept.kill()
-            kept.until("running", 2)
-            assert PASSWORD not in (kept.dir / "report.json").read_text()
-            kept.begin(3, command="finish", grace=0.0)
-            kept.until("stopped", 2)
-            end(kept)
+        with node.supervisor:
+            node.begin()
+            node.start("--secrets", str(secrets), secrets=["ETCD_PASSWORD"])
+            node.until("running", 1)
+            node.kill()
+            node.until("running", 2)
+            assert PASSWORD not in (node.dir / "report.json").read_text()
+            node.begin(3, command="finish", grace=0.0)
+            node.until("stopped", 2)
+            end(node)
             assert cluster.keys("/jobctl/") == {}
 
 
@@ -299,18 +299,18 @@ def test_tls_users_and_a_password(tmp_path: Path, python: str) -> None:
 )
 def test_what_etcd_refuses_is_said(tmp_path: Path, python: str, change: dict[str, Any], says: str) -> None:
     with etcd(tmp_path / "etcd", tls=True, users=True) as cluster:
-        kept = Kept(tmp_path, python, cluster)
-        kept.launch["etcd"] |= change
-        with kept.supervisor:
-            kept.begin()
-            kept.start()
-            eventually(lambda: says in (kept.report().get("reason") or ""))
-            end(kept)
+        node = EtcdNode(tmp_path, python, cluster)
+        node.launch["etcd"] |= change
+        with node.supervisor:
+            node.begin()
+            node.start()
+            eventually(lambda: says in (node.report().get("reason") or ""))
+            end(node)
 
 
-def kept_alive(cluster: Etcd, kept: Kept) -> None:
+def kept_alive(cluster: Etcd, node: EtcdNode) -> None:
     """Wait until the lease was renewed: it has more time left than at a look before."""
-    lease, least = json.loads((kept.dir / "lease").read_text())["lease"], float("inf")
+    lease, least = json.loads((node.dir / "lease").read_text())["lease"], float("inf")
 
     def longer() -> bool:
         nonlocal least
@@ -324,83 +324,83 @@ def kept_alive(cluster: Etcd, kept: Kept) -> None:
 def test_a_member_may_die_and_a_lost_quorum_ends_nothing(tmp_path: Path, python: str) -> None:
     """Also where a member comes later: until it has run, etcd does not say where it is called."""
     with etcd(tmp_path / "etcd", 3, late=1) as cluster:
-        kept = Kept(tmp_path, python, cluster)
-        with kept.supervisor:
-            kept.begin(host_timeout=SHORT)
-            kept.start()
-            kept.until("running", 1)
-            pid = kept.pid()
+        node = EtcdNode(tmp_path, python, cluster)
+        with node.supervisor:
+            node.begin(host_timeout=SHORT)
+            node.start()
+            node.until("running", 1)
+            pid = node.pid()
             cluster.start(2)
             eventually(lambda: all("clientURLs" in m for m in cluster.call("/v3/cluster/member/list")["members"]))
             for _ in range(2):
-                kept_alive(cluster, kept)  # in each round the launcher asks who the members are, while one has not run
+                kept_alive(cluster, node)  # in each round the launcher asks who the members are, while one has not run
             cluster.kill(0)
             for _ in range(2):
-                kept_alive(cluster, kept)
+                kept_alive(cluster, node)
             cluster.kill(1)
             time.sleep(
                 1.5 * SHORT
             )  # what must not happen here, happens in the worlds of tests/supervise when it is wrong
-            assert (kept.report()["state"], kept.report()["processes"][0]["pid"]) == ("running", pid)
-            kept.kill()  # nothing can be decided now
-            kept.until("failed", 1)
-            kept.looks()
-            assert kept.report()["state"] == "failed"
+            assert (node.report()["state"], node.report()["processes"][0]["pid"]) == ("running", pid)
+            node.kill()  # nothing can be decided now
+            node.until("failed", 1)
+            node.looks()
+            assert node.report()["state"] == "failed"
             cluster.start(1)
-            kept.until("running", 2)
-            end(kept)
+            node.until("running", 2)
+            end(node)
 
 
 def test_a_host_that_is_cut_off_from_etcd_ends_its_processes(tmp_path: Path, python: str) -> None:
     """It cannot tell that from a quorum that is lost: a member that does not answer at all says nothing."""
     with etcd(tmp_path / "etcd", 3) as cluster:
-        kept = Kept(tmp_path, python, cluster)
-        with kept.supervisor:
-            kept.begin(host_timeout=SHORT)
-            kept.start()
-            kept.until("running", 1)
+        node = EtcdNode(tmp_path, python, cluster)
+        with node.supervisor:
+            node.begin(host_timeout=SHORT)
+            node.start()
+            node.until("running", 1)
             began = time.time()
             for number in range(3):
                 cluster.signal(number, signal.SIGSTOP)
-            took = kept.until("fenced", 1)["finished_at"] - began
-            # It was kept alive every second; the keeper, or the launcher, may have stood still.
+            took = node.until("fenced", 1)["finished_at"] - began
+            # It was kept alive every second; the session, or the launcher, may have stood still.
             assert SHORT - TICK - STALL < took < SHORT + TICK + STALL
             for number in range(3):
                 cluster.signal(number, signal.SIGCONT)
-            kept.until("running", 2)
-            end(kept)
+            node.until("running", 2)
+            end(node)
 
 
-def test_a_lease_that_somebody_ends_ends_the_processes(kept: Kept) -> None:
-    kept.begin()
-    kept.start()
-    kept.until("running", 1)
-    lease = json.loads((kept.dir / "lease").read_text())["lease"]
-    kept.cluster.call("/v3/lease/revoke", ID=lease)
-    report = kept.until("running", 2)
+def test_a_lease_that_somebody_ends_ends_the_processes(node: EtcdNode) -> None:
+    node.begin()
+    node.start()
+    node.until("running", 1)
+    lease = json.loads((node.dir / "lease").read_text())["lease"]
+    node.cluster.call("/v3/lease/revoke", ID=lease)
+    report = node.until("running", 2)
     assert report["order"]["alone"]["failures"][0]["kind"] == "fenced"
 
 
-def test_the_timeout_can_change(kept: Kept) -> None:
-    kept.begin()
-    kept.start()
-    kept.until("running", 1)
-    kept.begin(2, host_timeout=60.0)
-    kept.until("running", 2)
-    lease = json.loads((kept.dir / "lease").read_text())["lease"]
-    assert kept.cluster.call("/v3/lease/timetolive", ID=lease)["grantedTTL"] == "62"
-    assert kept.cluster.call("/v3/lease/leases")["leases"] == [{"ID": lease}]
+def test_the_timeout_can_change(node: EtcdNode) -> None:
+    node.begin()
+    node.start()
+    node.until("running", 1)
+    node.begin(2, host_timeout=60.0)
+    node.until("running", 2)
+    lease = json.loads((node.dir / "lease").read_text())["lease"]
+    assert node.cluster.call("/v3/lease/timetolive", ID=lease)["grantedTTL"] == "62"
+    assert node.cluster.call("/v3/lease/leases")["leases"] == [{"ID": lease}]
 
 
-def test_a_keeper_that_is_killed_takes_its_launcher_along(kept: Kept) -> None:
-    kept.begin(host_timeout=SHORT)
-    process = kept.start()
-    kept.until("running", 1)
+def test_a_session_that_is_killed_takes_its_launcher_along(node: EtcdNode) -> None:
+    node.begin(host_timeout=SHORT)
+    process = node.start()
+    node.until("running", 1)
     parents = {
         pid: int((Path(f"/proc/{pid}/stat")).read_text().rpartition(")")[2].split()[1])
-        for pid in kept.pids("launcher.py", "--control")
+        for pid in node.pids("launcher.py", "--control")
     }
-    keeper = min(pid for pid, parent in parents.items() if parent == process.pid)
-    os.kill(keeper, signal.SIGKILL)
+    session = min(pid for pid, parent in parents.items() if parent == process.pid)
+    os.kill(session, signal.SIGKILL)
     assert process.wait(PATIENCE) == 137
-    kept.gone()
+    node.gone()

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.lease import Lease
+from jobctl.jobspec.launcher.lease import MajorityLease
 
 from .conftest import PATIENCE, STALL, Node, eventually
 
 SLEEP = "import time; print('begins', flush=True); time.sleep(600)"
 
 
-def lease_of(nodes: int, timeout: float = 30.0) -> Lease:
-    lease = Lease()
+def lease_of(nodes: int, timeout: float = 30.0) -> MajorityLease:
+    lease = MajorityLease()
     lease.begin("g", range(nodes), 0, timeout, 0.0)
     return lease
 
@@ -50,7 +50,7 @@ def test_what_is_over_stays_over() -> None:
 def test_an_answer_that_comes_too_late_spoils_nothing() -> None:
     lease = lease_of(2, timeout=5.0)
     late = lease.tick(0.0)
-    lease.sent[late] = 0.0
+    lease.ticks.sent[late] = 0.0
     lease.answered(late, None)
     assert not lease.held(9.0)
     lease.answered(lease.tick(9.0), None)
@@ -259,7 +259,7 @@ def test_who_comes_later_is_asked_at_once(node: Node) -> None:
 
 def test_a_server_beside_a_trainer_gives_its_host_no_second_vote() -> None:
     """Nodes 0 and 1 train on hosts of their own, 2 serves beside 0: those two together must not keep each other."""
-    trainer, server = Lease(), Lease()
+    trainer, server = MajorityLease(), MajorityLease()
     trainer.begin("g", range(3), 0, 30.0, 0.0, [0, 1])
     server.begin("g", range(3), 2, 30.0, 0.0, [0, 1])
     trainer.answered(trainer.tick(1.0), 2)
@@ -271,7 +271,7 @@ def test_a_server_beside_a_trainer_gives_its_host_no_second_vote() -> None:
 
 
 def test_a_server_of_one_trainer_needs_its_answer() -> None:
-    lease = Lease()
+    lease = MajorityLease()
     lease.begin("g", [0, 1], 1, 30.0, 0.0, [0])
     assert not lease.held(1.0)
     lease.answered(lease.tick(1.0), 0)

@@ -68,5 +68,5 @@ def test_a_heading_names_the_file_that_follows() -> None:
     lines = launcher().decode().splitlines()
     headings = [line.split()[2].rstrip("-") for line in lines if line.startswith("# --- ")]
     assert headings == [f"launcher/{name}.py" for name in ORDER]
-    at = lines.index("class Lease:")
+    at = lines.index("class MajorityLease:")
     assert [line.split()[2] for line in lines[:at] if line.startswith("# --- ")][-1] == "launcher/lease.py"

@@ -17,7 +17,7 @@ WIDEST = 120  # columns of a line
 # Where each package stands. The numbers may only go down: lower them when you have mended some.
 CEILINGS = {
     "cli": 0,
-    "jobspec": 68,
+    "jobspec": 3,
 }
 ELSEWHERE = "## Where the time goes"  # in docs/testing.md: figures, whose lines are being measured again
 GENERATED = {"spec.md", "diagnostics.md"}  # from the code, which CEILINGS counts

@@ -1,4 +1,4 @@
-"""The simulated world with an etcd in it: the real Keeper, Kept, Quorum and FailedNode, on a store whose members fail.
+"""The simulated world with an etcd in it: the real EtcdSession, EtcdLease, Quorum and FailedNode, on a store whose members fail.
 
 etcd is taken for what it promises, and no more: what has a quorum is linearizable; a lease ends only where there is a
 leader, and a newly elected one gives every lease its whole time once more (lessor.Promote).
@@ -17,8 +17,9 @@ from jobctl.jobspec.deploy.model.control import parse_control
 from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
-from jobctl.jobspec.launcher.etcd_session import Keeper
-from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.etcd_session import EtcdSession
+from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
 
@@ -31,8 +32,8 @@ ELECTION = 1.0  # seconds without a quorum after which a leader is none any more
 class EtcdBugs(Bugs):
     """What is broken on purpose."""
 
-    keeper: type[Keeper] = Keeper
-    kept: type[Kept] = Kept
+    session: type[EtcdSession] = EtcdSession
+    etcd_lease: type[EtcdLease] = EtcdLease
     quorum: type[Quorum] = Quorum
 
 
@@ -178,7 +179,7 @@ class SimEtcd(Etcd):
 
 
 class Channel:
-    """What one of the two, keeper and launcher, tells the other."""
+    """What one of the two, launcher and its session, tells the other."""
 
     def __init__(self) -> None:
         self.out: list[Any] = []
@@ -214,20 +215,20 @@ class EtcdHost(Host):
 
 
 class EtcdLauncher(Launcher):
-    """One node's launcher, and its keeper."""
+    """One node's launcher, and its session in etcd."""
 
     def __init__(self, sim: EtcdSim, host: EtcdHost, node: int) -> None:
         super().__init__(sim, host, node)
         self.told, self.wishes, self.world, self.place = Channel(), Channel(), sim, host
         self.launch = {"node": node, "host": host.name, "etcd": {"endpoints": [], "prefix": "/jobctl/me/sim"}}
-        self.kept = sim.bugs.kept(self.wishes)  # type: ignore[arg-type]
-        self.lease = self.kept
+        self.reports = LeaseSession(self.wishes)  # type: ignore[arg-type]
+        self.lease = self.etcd_lease = sim.bugs.etcd_lease(self.reports)  # type: ignore[assignment]
         options = argparse.Namespace(control="/nowhere/run/control.json", dir="/nowhere/node", secrets=None)
-        made = type("SimKeeper", (sim.bugs.keeper,), {"lease_of_before": lambda _: None, "remember": self.remember})
-        self.keeper: Keeper = made(self.launch, options, self.told)
-        self.keeper.etcd = SimEtcd(sim.store, host.name)
-        self.keeper.quorum = sim.bugs.quorum(self.keeper.etcd)
-        self.keeper.before = host.lease["lease"] if host.lease else None
+        made = type("SimSession", (sim.bugs.session,), {"lease_of_before": lambda _: None, "remember": self.remember})
+        self.session: EtcdSession = made(self.launch, options, self.told)
+        self.session.etcd = SimEtcd(sim.store, host.name)
+        self.session.quorum = sim.bugs.quorum(self.session.etcd)
+        self.session.before = host.lease["lease"] if host.lease else None
         self.round_at = 0.0
         self.order: dict[str, Any] | None = None
         self.number = 0
@@ -238,32 +239,39 @@ class EtcdLauncher(Launcher):
         self.place.lease = {"lease": lease}
 
     def turn(self) -> None:
-        self.kept.held(self.sim.now)
+        self.lease.held(self.sim.now)
         if self.sim.now >= self.round_at or self.wishes.out:
             self.keep()
-        for said in self.told.take():
-            self.kept.hear(said)
+        for message in self.told.take():
+            self.reports.hear(SessionReport.from_json(message))
         super().turn()
         self.go_on()
 
     def keep(self) -> None:
-        for said in self.wishes.take():
-            self.keeper.proposal, self.keeper.after = said["order"], said["after"]
-            self.keeper.take_length(said["order"])
+        for message in self.wishes.take():
+            request = SessionRequest.from_json(message)
+            assert request.proposal is not None
+            self.session.proposal, self.session.after = request.proposal, request.after
+            self.session.take_length(request.proposal)
         for _ in range(5):
-            pause = self.keeper.turn(self.sim.now)
+            pause = self.session.turn(self.sim.now)
             if pause:
                 break
         self.round_at = self.sim.now + pause
 
+    def asked(self, by: Launcher, name: str) -> None:
+        """Launchers with etcd count no answers of others; the datagram takes its turn in the schedule, as in other worlds."""
+        if self is not by and self.lease.generation and by.lease.generation == self.lease.generation:
+            self.sim.datagram(self.host, by.host, lambda x: None)
+
     def read_control(self) -> None:
         files = [order_of(self.host.control)] if self.host.control else []
-        newest = max([*files, *([self.kept.order] if self.kept.order else [])], key=age, default=None)
+        newest = max([*files, *([self.reports.order] if self.reports.order else [])], key=age, default=None)
         if newest is None or newest == self.order:
             return
         self.order = newest
         if newest in files:
-            self.kept.propose(newest)
+            self.reports.propose(newest)
         if newest["rendezvous"]["id"] == self.seen:
             return
         self.seen, self.number = newest["rendezvous"]["id"], newest["number"]
@@ -275,7 +283,7 @@ class EtcdLauncher(Launcher):
             self.host.begun = self.seen
             self.pending = True
             nodes = [member["node"] for member in newest["members"]]
-            self.kept.begin(self.seen, nodes, self.node, newest["host_timeout"], self.sim.now)
+            self.lease.begin(self.seen, nodes, self.node, newest["host_timeout"], self.sim.now)
 
     def go_on(self) -> None:
         """As Launcher.go_on does it."""
@@ -288,10 +296,11 @@ class EtcdLauncher(Launcher):
             report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
             self.since = FailedNode(report, self.launch, now)
         if (
-            self.since.waits(self.order, self.kept, now) or self.since.final(self.order)
+            self.since.waits(self.order, self.reports, self.etcd_lease.supervised(now), now)
+            or self.since.final(self.order)
         ) is None and not self.since.waits_for_etcd(now):
             self.since.proposed = now
-            self.kept.propose(self.since.successor(self.order), self.order["rendezvous"]["id"])
+            self.reports.propose(self.since.successor(self.order), self.order["rendezvous"]["id"])
             self.world.alone += 1
 
 

@@ -27,7 +27,7 @@ from jobctl.jobspec.supervise.decisions import (
     Wait,
     World,
 )
-from jobctl.jobspec.supervise.failures import MUSTER, SETTLE, first_failure, judge
+from jobctl.jobspec.supervise.failures import SETTLE, STACKS_WAIT, first_failure, judge
 
 NOW = 1000.0
 POLICY = Recovery(
@@ -404,9 +404,9 @@ def test_a_hang_is_judged_once_all_nodes_have_said_where_they_stand() -> None:
     alone = hung((0, 8, "f")).nodes[0]
     alone = replace(alone, failure=replace(alone.failure, at=NOW - 1.0))  # type: ignore[arg-type]
     assert first_failure(job(alone, node(1)), NOW) is None
-    assert first_failure(job(alone, node(1, mustered=True)), NOW) is not None
+    assert first_failure(job(alone, node(1, stacks_written=True)), NOW) is not None
     assert first_failure(job(alone, node(1, role="server")), NOW) is not None
-    assert first_failure(job(alone, node(1)), NOW - 1.0 + MUSTER) is not None
+    assert first_failure(job(alone, node(1)), NOW - 1.0 + STACKS_WAIT) is not None
 
 
 def test_servers_are_not_the_odd_ones() -> None:

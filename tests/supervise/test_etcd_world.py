@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.etcd import Quorum, text64
-from jobctl.jobspec.launcher.etcd_session import Keeper
-from jobctl.jobspec.launcher.pipe import Kept
+from jobctl.jobspec.launcher.etcd_session import EtcdSession
+from jobctl.jobspec.launcher.session_lease import EtcdLease
 from jobctl.jobspec.render.launcher import ORDER
 
 from .etcd_world import EtcdBugs, EtcdSim
@@ -139,7 +139,7 @@ def test_a_launcher_where_the_node_was_before_leaves_its_lease_alone() -> None:
     assert "/jobctl/me/sim/nodes/1" not in sim.store.items
 
 
-class CountsFromNow(Keeper):
+class CountsFromNow(EtcdSession):
     """The lease counts from when it is told of, whenever it was renewed."""
 
     def say(self, problem: str | None) -> None:
@@ -147,7 +147,7 @@ class CountsFromNow(Keeper):
         super().say(problem)
 
 
-class TakesWhatIsTaken(Keeper):
+class TakesWhatIsTaken(EtcdSession):
     """Another launcher's key is no hindrance."""
 
     def look_at_key(self, mine: Any) -> bool:
@@ -172,25 +172,23 @@ class CountsOne(Quorum):
         return now if any(self.follows(member) == "nobody" for member in self.members if member) else None
 
 
-class ForgivesAll(Kept):
+class ForgivesAll(EtcdLease):
     """A lease that was over comes back."""
 
-    def is_fresh(self, now: float) -> bool:
-        self.over = False
-        return super().is_fresh(now)
-
-    def renewed(self) -> float | None:
-        return Clock.now() if self.had else super().renewed()
+    def held(self, now: float) -> bool:
+        validity = self.term.validity
+        validity.over = False
+        return validity.check(now if validity.had else self.term.renewed(), self.term.timeout, now)
 
 
 @pytest.mark.parametrize(
     ("bugs", "first"),
     [
-        pytest.param(EtcdBugs(keeper=CountsFromNow), 43, id="keeper counts from now"),
-        pytest.param(EtcdBugs(keeper=TakesWhatIsTaken), 11, id="keeper takes what is taken"),
+        pytest.param(EtcdBugs(session=CountsFromNow), 43, id="session counts from now"),
+        pytest.param(EtcdBugs(session=TakesWhatIsTaken), 11, id="session takes what is taken"),
         pytest.param(EtcdBugs(quorum=BelievesItself), 43, id="believes itself"),
         pytest.param(EtcdBugs(quorum=CountsOne), 43, id="counts one"),
-        pytest.param(EtcdBugs(kept=ForgivesAll), 43, id="forgives all"),
+        pytest.param(EtcdBugs(etcd_lease=ForgivesAll), 43, id="forgives all"),
     ],
 )
 def test_bugs_put_there_on_purpose_are_found(bugs: EtcdBugs, first: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from jobctl.jobspec.deploy.model import liveness as detector
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
-from jobctl.jobspec.launcher.lease import Lease
+from jobctl.jobspec.launcher.lease import MajorityLease
 
 from .world import POLICY, Bugs, Sim, Twice
 
@@ -155,17 +155,19 @@ def test_a_node_moves_although_none_is_left_to_tell_of_it() -> None:
     assert (generation.number, sim.newest().placement[3], sim.all_train()) == (2, "h4", True)
 
 
-class CountsFromArrival(Lease):
+class CountsFromArrival(MajorityLease):
     """Answers renew from when they come, not from when their tick was sent."""
 
-    def answered(self, name: str, by: int | None) -> None:
-        if name in self.sent and by is None:
-            self.supervisor = max(self.sent.values())
-        elif name in self.sent:
-            self.answers[by or 0] = max(self.sent.values())
+    def answered(self, name: str, by: int | None) -> bool:
+        sent = self.ticks.sent
+        if name in sent and by is None:
+            self.supervisor = max(sent.values())
+        elif name in sent:
+            self.answers[by or 0] = max(sent.values())
+        return name in sent
 
 
-class StartsUnasked(Lease):
+class StartsUnasked(MajorityLease):
     """Whoever has a generation begins it."""
 
     def begin(self, generation: str | None, nodes: Sequence[int], me: int, timeout: float, now: float) -> None:
@@ -173,13 +175,13 @@ class StartsUnasked(Lease):
         self.supervisor = now
 
 
-class CountsHalf(Lease):
+class CountsHalf(MajorityLease):
     """Half of the launchers are enough."""
 
     def renewed(self) -> float | None:
         needed = len(self.others) // 2
         times = sorted(self.answers.values(), reverse=True)
-        times = times if needed else sorted(self.sent.values(), reverse=True)
+        times = times if needed else sorted(self.ticks.sent.values(), reverse=True)
         by = times[max(0, needed - 1)] if max(1, needed) <= len(times) else None
         found = [at for at in (self.supervisor, by) if at is not None]
         return max(found) if found else None
@@ -270,7 +272,7 @@ def shows_twice(live: Callable[[int], object]) -> Callable[[int], bool]:
         (Bugs(detector=MovesForAFew), 11),
     ],
     ids=lambda value: (
-        (value.detector if value.lease is Lease else value.lease).__name__ if isinstance(value, Bugs) else None
+        (value.detector if value.lease is MajorityLease else value.lease).__name__ if isinstance(value, Bugs) else None
     ),
 )
 def test_bugs_put_there_on_purpose_are_found(bugs: Bugs, first: int) -> None:

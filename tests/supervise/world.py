@@ -1,4 +1,4 @@
-"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real Lease, Vitals, Ledger and `decide`.
+"""A simulated world: hosts, links, launchers, clocks and supervisors, on the real MajorityLease, Vitals, Ledger and `decide`.
 
 Time goes in ticks of DT. What a supervisor and a host say to each other is queued while the link between them is cut, as
 TCP does, and lost when that lasts; what launchers say to each other is lost at once. A paused machine does nothing, and its clock
@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
-from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, Lease
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.supervise.decide import decide
@@ -38,7 +38,7 @@ class Twice(AssertionError):
 class Bugs:
     """What is broken on purpose, so that it can be seen that it would be found."""
 
-    lease: type[Lease] = Lease
+    lease: type[MajorityLease] = MajorityLease
     detector: type[FailureDetector] = FailureDetector
     forgets: bool = False  # failures are not handed on with the generation that begins because of them
     once: bool = False  # a generation that did not reach a host is not handed to it again
@@ -207,9 +207,8 @@ class Supervisor:
             _, (node, name, echo) = link.down.pop(0)
             host.follower_heard = now
             for launcher in host.launchers:
-                if launcher.node == node and name in launcher.lease.sent:
+                if launcher.node == node and launcher.lease.answered(name, None):
                     launcher.echo = echo
-                    launcher.lease.answered(name, None)
         while link.up and link.up[0][0] <= now and not self.paused:
             self.hear(host, link, link.up.pop(0)[1])
 

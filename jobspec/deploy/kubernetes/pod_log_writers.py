@@ -19,21 +19,21 @@ NOTES = "launcher.log"  # of what no process has printed
 class Writer:
     """The writer of a pod's log, in the words of `logs`. `rank` is None where several processes write it.
 
-    In `echoed` logs our launcher says before each line which of its processes, `nproc` of them, has printed it.
+    In `forwarded` logs our launcher says before each line which of its processes, `nproc` of them, has printed it.
     """
 
     node: int
     rank: int | None
     log: str
     nproc: int = 1
-    echoed: bool = False
+    forwarded: bool = False
 
     def line(self, at: float, text: bytes) -> Line:
         """Return a line of the log."""
         text = last_state(text)
-        if not self.echoed:
+        if not self.forwarded:
             return Line(at, self.node, self.rank, 0, self.log, text)
-        found = _ECHO.match(text)
+        found = _FORWARDED.match(text)
         if found is None:
             return Line(at, self.node, None, 0, NOTES, text)
         role, rank = found.group(1).decode(), int(found.group(2))
@@ -41,8 +41,8 @@ class Writer:
         return Line(at, self.node, rank, 0, f"{name}log.{rank % self.nproc}", found.group(3))
 
 
-# How our launcher begins what it repeats of its processes (Echo in launcher.py).
-_ECHO = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
+# How the launcher begins each line that it forwards of its processes (LogForwarder in launcher/log_files.py).
+_FORWARDED = re.compile(rb"(rank|server|scheduler)(\d+) \| (.*)", re.S)
 
 
 def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
@@ -54,7 +54,7 @@ def writers(pods: Sequence[Pod], plan: Plan | None) -> Mapping[str, Writer]:
         number = index[pod.role, pod.number]
         node = planned.get(number)
         if pod.launcher:
-            found[pod.uid] = Writer(number, None, "", node.launch.nproc if node else 1, echoed=True)
+            found[pod.uid] = Writer(number, None, "", node.launch.nproc if node else 1, forwarded=True)
         elif node is not None and node.launch.nproc == 1:
             found[pod.uid] = Writer(number, pod.number, f"{node.launch.log_name}.0")
         else:

@@ -175,7 +175,7 @@ class PodLog:
         since = place.since() or self.since
         if since is not None:
             query["sinceTime"] = _stamp(since)
-        elif self.last is not None and not self.writer.echoed:  # else they may all be those of one of its processes
+        elif self.last is not None and not self.writer.forwarded:  # else they may all be those of one of its processes
             query["tailLines"] = str(self.last)
         return Call("get", POD, self.api.namespace, self.pod.name, "log"), query
 

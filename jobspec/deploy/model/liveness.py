@@ -15,9 +15,9 @@ node may be started elsewhere once it is certain that it had no such answer:
 What one launcher says of a second that it hears is not enough: {we, A}, {A, B}, {B, C, D} may all hear one another, and
 nobody tells us that C and D keep B alive.
 
-With etcd (launcher.Keeper) its leases alone decide, and whom a launcher calls unheard has none there. A node that we do not
-hear is started elsewhere once a launcher that we hear says so; or, where we hear none at all, without asking: the new
-launcher begins nothing before etcd gives it the node's lease.
+With etcd (launcher/etcd_session.py) its leases alone decide: a node that a launcher calls unheard has none there. If we
+do not hear a node, it is started elsewhere once a launcher that we hear says so. If we hear no launcher at all, it is
+started elsewhere without asking: the new launcher begins nothing before etcd gives it the node's lease.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class ObservedNode:
     port: int | None = None
     again: int = 0  # how often processes of it were started again in this generation, which went on
     because: str | None = None  # why, the last time
-    mustered: bool = False  # whether it was called hung, and has said where its processes stand
+    stacks_written: bool = False  # whether it has written the stacks of its processes because the generation hangs
     standby: StandbyState | None = None
     start: StartWay | None = None  # how its generation was started, once all of its processes were
 
@@ -215,7 +215,7 @@ def parse_node(
         port=as_number(report.get("port")),
         again=as_number(report.get("again")) or 0,
         because=as_text(report.get("because")),
-        mustered=report.get("mustered") is True,
+        stacks_written=report.get("mustered") is True,
         standby=_standby(report.get("standby")),
         start=_start(report.get("start")),
     )

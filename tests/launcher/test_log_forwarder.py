@@ -9,51 +9,51 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.launcher import log_files
-from jobctl.jobspec.launcher.log_files import Echo
+from jobctl.jobspec.launcher.log_files import LogForwarder
 
 
-def echoed(tmp_path: Path, *writes: bytes) -> list[bytes]:
+def forwarded(tmp_path: Path, *writes: bytes) -> list[bytes]:
     with (tmp_path / "log").open("wb", buffering=0) as file:
-        echo = Echo(file.fileno(), "rank3")
+        forwarder = LogForwarder(file.fileno(), "rank3")
         for data in writes:
-            echo.write(data)
-            assert len(echo.rest) <= Echo.AT_ONCE  # of what goes on without a newline no more is kept
-        echo.finish()
+            forwarder.write(data)
+            assert len(forwarder.rest) <= LogForwarder.AT_ONCE  # of what goes on without a newline no more is kept
+        forwarder.finish()
     return (tmp_path / "log").read_bytes().split(b"\n")[:-1]
 
 
 def test_lines_come_whole_and_the_last_needs_no_end(tmp_path: Path) -> None:
-    assert echoed(tmp_path, b"a\nb", b"c\n\nd") == [b"rank3 | a", b"rank3 | bc", b"rank3 | ", b"rank3 | d"]
+    assert forwarded(tmp_path, b"a\nb", b"c\n\nd") == [b"rank3 | a", b"rank3 | bc", b"rank3 | ", b"rank3 | d"]
 
 
 def test_a_line_that_grows_is_said_in_parts(tmp_path: Path) -> None:
     part = b" 50% |#####     |"
-    lines = echoed(tmp_path, *[part] * 1000, b"\n", b"done\n")
+    lines = forwarded(tmp_path, *[part] * 1000, b"\n", b"done\n")
     assert (b"".join(line[8:] for line in lines[:-1]), lines[-1]) == (part * 1000, b"rank3 | done")
-    assert all(line.startswith(b"rank3 | ") and len(line) < Echo.AT_ONCE for line in lines)
+    assert all(line.startswith(b"rank3 | ") and len(line) < LogForwarder.AT_ONCE for line in lines)
 
 
 def test_a_progress_bar_is_said_at_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It returns to the beginning of its line for as long as the job runs."""
     now = iter(at / 10 for at in range(100, 10_000))
     monkeypatch.setattr(log_files.time, "monotonic", lambda: next(now))
-    lines = echoed(tmp_path, *(b"\r%3d%%" % state for state in range(101)), b"\n", b"done\n")
+    lines = forwarded(tmp_path, *(b"\r%3d%%" % state for state in range(101)), b"\n", b"done\n")
     assert (lines[0], lines[-2:]) == (b"rank3 |   0%", [b"rank3 | 100%", b"rank3 | done"])
     assert 10 < len(lines) < 40
     assert len(set(lines)) == len(lines)
 
 
 def test_a_line_that_fills_a_part_is_one(tmp_path: Path) -> None:
-    full = b"x" * (Echo.AT_ONCE - len(b"rank3 | \n"))
-    assert echoed(tmp_path, full, b"\n") == [b"rank3 | " + full]
+    full = b"x" * (LogForwarder.AT_ONCE - len(b"rank3 | \n"))
+    assert forwarded(tmp_path, full, b"\n") == [b"rank3 | " + full]
 
 
 def test_a_line_that_comes_whole_and_is_long_is_said_in_parts(tmp_path: Path) -> None:
-    room = Echo.AT_ONCE - len(b"rank3 | \n")
+    room = LogForwarder.AT_ONCE - len(b"rank3 | \n")
     text = b"".join(b"%d " % number for number in range(room))
-    lines = echoed(tmp_path, text + b"\n")
+    lines = forwarded(tmp_path, text + b"\n")
     assert b"".join(line.removeprefix(b"rank3 | ") for line in lines) == text
-    assert max(map(len, lines)) == Echo.AT_ONCE - 1
+    assert max(map(len, lines)) == LogForwarder.AT_ONCE - 1
 
 
 # Runs as the guard of a process does, which has the signals of its own process.

@@ -1,0 +1,62 @@
+"""The datagram by which launchers without a supervisor tell each other how things are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.records import record
+
+if TYPE_CHECKING:
+    from typing import Optional, Set, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+@record
+class GossipMessage:
+    """What one launcher tells another one, once a second.
+
+    `from_json` raises KeyError, TypeError or ValueError for what no launcher has sent: anybody can send a datagram.
+    """
+
+    job: str
+    run_id: str
+    node: int
+    launcher: str  # a name that only this process has, so that others see when it was started again
+    address: str  # where the node is now
+    generation: Optional[str]  # the one that it knows
+    begun: bool  # whether its processes have begun in it
+    done: Set[int]  # the nodes of which it knows that they are done with it
+    age: Tuple[float, int, str, int]  # of its order, see control.age
+    tick: str  # its newest tick, to be answered
+    answer: Optional[str] = None  # the newest tick that it has heard from the receiver in this generation
+    knows: Optional[str] = None  # the receiver's launcher that it has met in this generation
+    order: Optional[Json] = None  # its order, if that is newer than the receiver's
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        data = {**vars(self), "done": sorted(self.done), "who": self.launcher}
+        del data["launcher"]
+        if self.order is None:
+            del data["order"]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Json) -> GossipMessage:
+        """Return the message that `to_json` has written."""
+        began, number, rendezvous, command = data["age"]
+        return cls(
+            job=data["job"],
+            run_id=data["run_id"],
+            node=int(data["node"]),
+            launcher=str(data["who"]),
+            address=str(data["address"]),
+            generation=data["generation"],
+            begun=bool(data["begun"]),
+            done={int(node) for node in data["done"]},
+            age=(float(began), int(number), str(rendezvous), int(command)),
+            tick=str(data["tick"]),
+            answer=data["answer"],
+            knows=data["knows"],
+            order=data.get("order"),
+        )

@@ -1,0 +1,80 @@
+"""The datagrams of launchers to each other, and the lines that they write for the supervisor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.records import record
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+@record
+class StacksMessage:
+    """How far a launcher is with the stacks of its processes, see StackBarrier."""
+
+    level: int
+    limit: float  # after how many seconds without progress it calls the generation hung
+    asks: bool  # whether the receiver is to write its own, and answer
+
+
+@record
+class PeerMessage:
+    """What one launcher tells another one of its generation: one of these at a time.
+
+    `from_json` raises KeyError, TypeError or ValueError for what no launcher has sent: anybody can send a datagram.
+    """
+
+    generation: Optional[str]
+    node: int
+    tick: Optional[str] = None  # to be answered
+    answer: Optional[str] = None  # the tick that this answers
+    done: bool = False  # this node is done with the generation
+    heard: bool = False  # the answer to that
+    stacks: Optional[StacksMessage] = None
+
+    def to_json(self) -> Json:
+        """Return it without what is not set."""
+        data = {name: value for name, value in vars(self).items() if value and name != "stacks"}
+        data["node"] = self.node
+        if self.stacks is not None:
+            data.update(hung=self.stacks.level, limit=self.stacks.limit, asks=self.stacks.asks)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Json) -> PeerMessage:
+        """Return the message that `to_json` has written."""
+        stacks = None
+        if "hung" in data:
+            stacks = StacksMessage(int(data["hung"]), float(data["limit"]), bool(data["asks"]))
+        return cls(
+            generation=data["generation"],
+            node=int(data["node"]),
+            tick=data.get("tick"),
+            answer=data.get("answer"),
+            done=bool(data.get("done")),
+            heard=bool(data.get("heard")),
+            stacks=stacks,
+        )
+
+
+@record
+class Heartbeat:
+    """The line that the launcher writes for the commands that watch the job on this host, with each tick."""
+
+    node: int
+    tick: str
+    generation: Optional[str]
+    report: str  # grows with each change of the report
+    progress: Optional[int]  # the node's last step
+    echo: Optional[str]  # the word that the supervisor sent with its last answer, so that it knows what was heard
+    unheard: Optional[Dict[int, float]]  # see Lease.unheard; None where these are too many for one line
+
+    def to_json(self) -> Json:
+        """Return its JSON form, which jobctl reads (deploy/model/liveness.py)."""
+        ages = self.unheard
+        unheard = None if ages is None else {str(node): round(age, 3) for node, age in ages.items()}
+        return {**vars(self), "unheard": unheard}

@@ -1,0 +1,276 @@
+"""The leases that another process of the launcher keeps: in etcd, or by gossip among the launchers of a cluster."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.etcd import ASKED
+from jobctl.jobspec.launcher.files import note
+from jobctl.jobspec.launcher.lease import Ticks, Validity
+from jobctl.jobspec.launcher.pipe import MessagePipe
+from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
+
+if TYPE_CHECKING:
+    import socket
+    from typing import Callable, Dict, Optional, Sequence, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
+TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
+
+
+class LeaseSession:
+    """The launcher's end of the pipe to its EtcdSession or GossipMember: what that reports, and what it is asked for.
+
+    That is a process of its own, as etcd and the network may be slow. It knows the newest generation of the job
+    (`order`) and which members have no lease (`gone`, and for how many seconds). `lost` means that it has ended.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.pipe = MessagePipe(channel)
+        self.order: Optional[Json] = None
+        self.first = True  # whether it has reported no generation yet
+        self.at: Optional[float] = None  # from when on the lease counts
+        self.agreed: Optional[str] = None  # the generation that etcd has, or that all members know
+        self.granted: Optional[float] = None  # for how many seconds a renewal counts, None before the first report
+        self.gone: Dict[int, float] = {}
+        self.problem: Optional[str] = None
+        self.said: Optional[str] = None
+        self.lost = False
+        self.members = GossipReport([], set(), False, {})  # what a GossipMember knows of them; nothing with etcd
+        self.on_over: Callable[[], None] = lambda: None  # called when the lease is over, as the node may run elsewhere
+
+    def read(self) -> None:
+        """Read what the process has reported."""
+        for message in self.pipe.receive():
+            self.hear(SessionReport.from_json(message))
+        self.pipe.flush()
+        self.lost = self.pipe.closed
+
+    def hear(self, report: SessionReport) -> None:
+        """Take over one report."""
+        self.at, self.agreed, self.gone, self.problem = report.at, report.agreed, report.gone, report.problem
+        self.granted = report.ttl - TERMINATED
+        if self.problem:
+            self.say_once(self.problem)
+        if report.over:
+            self.on_over()
+        if report.gossip is not None:
+            self.members = report.gossip
+        if report.order is not None:
+            self.order = None if self.first and report.order["command"] == "finish" else report.order
+            self.first = False
+
+    def ask(self, request: SessionRequest) -> None:
+        """Send a request."""
+        self.pipe.send(request.to_json())
+
+    def has_lease(self, now: float) -> bool:
+        """Return whether there is a lease at all, whatever became of the one that the processes ran on."""
+        return self.at is not None and self.granted is not None and now - self.at <= self.granted
+
+    def propose(self, order: Json, after: Optional[str] = None) -> None:
+        """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""
+        self.ask(SessionRequest(proposal=order, after=after))
+
+    def leave(self) -> None:
+        """Give the lease back; takes as long as etcd takes to answer, at most."""
+        import select
+
+        self.ask(SessionRequest(leave=True))
+        until = time.monotonic() + ASKED
+        while not self.pipe.closed and time.monotonic() < until:
+            select.select([self.pipe.socket], [], [], 0.1)
+            self.pipe.receive()
+            self.pipe.flush()
+
+    def say_once(self, text: str) -> None:
+        """Write a line to the launcher's own log, unless it is the same as the last one."""
+        if text != self.said:
+            self.said = text
+            note(text)
+
+
+class SessionTerm:
+    """How long a node may run a generation by what its LeaseSession reports; part of both leases below."""
+
+    def __init__(self, session: LeaseSession) -> None:
+        self.session, self.validity = session, Validity()
+        self.generation: Optional[str] = None
+        self.wanted = 0.0  # the timeout of the generation; etcd may have granted a shorter lease
+        self.began = boot_time()
+        session.on_over = lambda: self.validity.lose()
+
+    def begin(self, generation: Optional[str], timeout: float, now: float) -> None:
+        """Begin a new generation."""
+        self.generation, self.wanted, self.began = generation, timeout, now
+        self.validity = Validity()
+
+    @property
+    def timeout(self) -> float:
+        """For how many seconds a renewal counts."""
+        granted = self.session.granted
+        return self.wanted if granted is None else min(self.wanted, granted)
+
+    def renewed(self) -> Optional[float]:
+        """Return from when on the lease counts, None before the job has agreed on this generation."""
+        return self.session.at if self.validity.had or self.session.agreed == self.generation else None
+
+    def held(self, now: float) -> bool:
+        """Return whether processes may run."""
+        return self.validity.check(self.renewed(), self.timeout, now)
+
+    def end(self) -> float:
+        """Return until when processes may run if the session reports nothing more."""
+        return (self.renewed() or 0.0) + self.timeout
+
+
+class EtcdLease:
+    """The lease that an EtcdSession keeps in etcd.
+
+    Below the job's prefix there is `generation`, the newest order, and `nodes/N` for each node that has a launcher: a
+    key that goes with that launcher's lease. Only its owner may run the node, on whatever host: etcd decides alone. The
+    supervisor's answers do not renew this lease; they say that there is a supervisor to leave decisions to.
+    """
+
+    WAITS = "waits for its lease in etcd, and for the generation there"
+
+    def __init__(self, session: LeaseSession) -> None:
+        self.session, self.term, self.ticks = session, SessionTerm(session), Ticks()
+        self.generation: Optional[str] = None
+        self.me = 0
+        self.supervisor: Optional[float] = None  # when the newest tick that it has answered was sent
+
+    def begin(
+        self,
+        generation: Optional[str],
+        nodes: Sequence[int],
+        me: int,
+        timeout: float,
+        now: float,
+        voters: Optional[Sequence[int]] = None,
+    ) -> None:
+        """Ask for the lease for a new generation; etcd knows its members."""
+        self.generation, self.me = generation, me
+        self.ticks, self.supervisor = Ticks(), None
+        self.term.begin(generation, timeout, now)
+
+    def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
+        """Keep the lease for a new generation."""
+        self.generation, self.me = generation, me
+        self.term.generation, self.term.began = generation, now
+
+    def tick(self, now: float) -> str:
+        """Return the name of a tick that the launcher sends to the supervisor now."""
+        return self.ticks.add(now, self.term.timeout)
+
+    def answered(self, name: str, by: Optional[int]) -> bool:
+        """Note an answer of the supervisor's. Return whether the tick was one of our own."""
+        at = self.ticks.sent.get(name)
+        if at is not None and by is None:
+            self.supervisor = max(at, self.supervisor or at)
+        return at is not None
+
+    def held(self, now: float) -> bool:
+        """Return whether processes may run."""
+        return self.term.held(now)
+
+    def end(self) -> float:
+        """Return until when processes may run if etcd does not answer any more."""
+        return self.term.end()
+
+    def waits(self) -> str:
+        """Return what the launcher waits for before processes may run."""
+        problem = self.session.problem
+        return "%s (%s)" % (self.WAITS, problem) if problem else self.WAITS
+
+    def why_over(self) -> str:
+        """Return why the processes may not go on."""
+        return "its lease in etcd is over (%s)" % (self.session.problem or "%g s without an answer" % self.term.timeout)
+
+    def unheard(self, now: float) -> Dict[int, float]:
+        """Return the members that have no lease, and for how many seconds."""
+        return self.session.gone
+
+    def supervised(self, now: float) -> bool:
+        """Return whether a supervisor decides: it has answered a moment ago, or has hardly had the time to."""
+        return now - (self.supervisor or self.term.began) <= UNSUPERVISED
+
+
+class GossipLease:
+    """The lease that the launchers of a cluster give each other, as a GossipMember reports. There is no supervisor."""
+
+    WAITS = "waits for the launchers of all nodes"
+
+    def __init__(self, session: LeaseSession) -> None:
+        self.session, self.term, self.ticks = session, SessionTerm(session), Ticks()
+        self.generation: Optional[str] = None
+        self.me = 0
+
+    def begin(
+        self,
+        generation: Optional[str],
+        nodes: Sequence[int],
+        me: int,
+        timeout: float,
+        now: float,
+        voters: Optional[Sequence[int]] = None,
+    ) -> None:
+        """Ask for the lease for a new generation; the GossipMember knows its members."""
+        self.generation, self.me = generation, me
+        self.ticks = Ticks()
+        self.term.begin(generation, timeout, now)
+
+    def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
+        """Keep the lease for a new generation."""
+        self.generation, self.me = generation, me
+        self.term.generation, self.term.began = generation, now
+
+    def tick(self, now: float) -> str:
+        """Return the name of a tick, for the commands that watch the job on this host."""
+        return self.ticks.add(now, self.term.timeout)
+
+    def answered(self, name: str, by: Optional[int]) -> bool:
+        """Return whether the tick was one of our own; answers to these renew nothing."""
+        return name in self.ticks.sent
+
+    def held(self, now: float) -> bool:
+        """Return whether processes may run."""
+        return self.term.held(now)
+
+    def end(self) -> float:
+        """Return until when processes may run if no launcher answers any more."""
+        return self.term.end()
+
+    def waits(self) -> str:
+        """Return what the launcher waits for before processes may run."""
+        problem = self.session.problem
+        return "%s (%s)" % (self.WAITS, problem) if problem else self.WAITS
+
+    def why_over(self) -> str:
+        """Return why the processes may not go on."""
+        return "most of the launchers have not answered for %g s" % self.term.timeout
+
+    def unheard(self, now: float) -> Dict[int, float]:
+        """Return the members that this launcher does not hear, and for how many seconds."""
+        return self.session.gone
+
+    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
+        """Return an order with the addresses that the launchers have now, and this node's entry in it.
+
+        A name leads to another address once its pod has started again.
+        """
+        self.session.ask(SessionRequest(begun=order["rendezvous"]["id"]))
+        addresses = self.session.members.addresses
+        members = [{**m, "address": addresses.get(m["node"], m["address"])} for m in order["members"]]
+        known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
+        rendezvous = order["rendezvous"]
+        rendezvous = {**rendezvous, "address": known.get(rendezvous["address"], rendezvous["address"])}
+        mine = next(m for m in members if m["node"] == member["node"])
+        return {**order, "members": members, "rendezvous": rendezvous}, mine
+
+    def say_done(self, generation: str) -> None:
+        """Make the GossipMember tell the others that this node is done with a generation."""
+        self.session.ask(SessionRequest(done=generation))

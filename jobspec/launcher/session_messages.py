@@ -1,0 +1,79 @@
+"""What the launcher and its EtcdSession or GossipMember say to each other by their pipe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.records import record
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Set
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+@record
+class SessionRequest:
+    """What the launcher asks for: one of these at a time."""
+
+    proposal: Optional[Json] = None  # an order that is to become the job's, if it is the newest …
+    after: Optional[str] = None  # … and, where this is set, if that generation is the job's and runs
+    begun: Optional[str] = None  # the generation that the launcher begins, for a GossipMember
+    done: Optional[str] = None  # the generation that this node is done with, for a GossipMember
+    leave: bool = False  # end, and give the lease back
+
+    def to_json(self) -> Json:
+        """Return it without what is not set."""
+        return {name: value for name, value in vars(self).items() if value}
+
+    @classmethod
+    def from_json(cls, data: Json) -> SessionRequest:
+        """Return the request that `to_json` has written."""
+        return cls(**data)
+
+
+@record
+class GossipReport:
+    """What a GossipMember knows of the other members in this generation."""
+
+    again: List[int]  # those whose launchers were started again, and have forgotten the generation
+    done: Set[int]  # those that are done with it, this one too
+    all_done: bool  # whether all trainers are, and all that can be heard know of this node
+    addresses: Dict[int, str]  # where the members are now
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        addresses = {str(node): address for node, address in self.addresses.items()}
+        return {"again": self.again, "done": sorted(self.done), "all_done": self.all_done, "addresses": addresses}
+
+    @classmethod
+    def from_json(cls, data: Json) -> GossipReport:
+        """Return the report that `to_json` has written."""
+        addresses = {int(node): address for node, address in data["addresses"].items()}
+        return cls(data["again"], set(data["done"]), data["all_done"], addresses)
+
+
+@record
+class SessionReport:
+    """What the process that keeps the lease reports after each round."""
+
+    at: Optional[float]  # from when on the lease counts, None without one
+    agreed: Optional[str]  # the id of the generation that etcd has, or that all members are ready for
+    gone: Dict[int, float]  # the members that have no lease, or are unheard, and for how many seconds
+    ttl: float  # seconds that a lease lasts
+    problem: Optional[str] = None  # what is wrong, for people
+    over: bool = False  # whether the lease has ended, so that the node may run elsewhere
+    order: Optional[Json] = None  # the job's order, when it has changed
+    gossip: Optional[GossipReport] = None
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        gone = {str(node): seconds for node, seconds in self.gone.items()}
+        return {**vars(self), "gone": gone, "gossip": self.gossip.to_json() if self.gossip else None}
+
+    @classmethod
+    def from_json(cls, data: Json) -> SessionReport:
+        """Return the report that `to_json` has written."""
+        gone = {int(node): seconds for node, seconds in data["gone"].items()}
+        gossip = GossipReport.from_json(data["gossip"]) if data["gossip"] else None
+        return cls(**{**data, "gone": gone, "gossip": gossip})
