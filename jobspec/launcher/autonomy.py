@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.failure import Failure, NodeFailure
 from jobctl.jobspec.launcher.files import abridged
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.processes import boot_time
@@ -12,29 +13,14 @@ from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, wit
 from jobctl.jobspec.launcher.session_lease import UNSUPERVISED
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Tuple
+    from typing import Callable, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.report import Report
     from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
-SETTLE = (
-    0.5  # seconds before launchers begin anything by themselves: the failure that is the cause of others comes first
-)
-
-
-class EarlierFailure:
-    """A failure as an order tells of it."""
-
-    def __init__(self, told: Json) -> None:
-        self.rank: Optional[int] = told["rank"]
-        self.exit_code: Optional[int] = told["exit_code"]
-        self.kind: str = told["kind"]
-        self.progress: Optional[int] = told["progress"]
-        self.ran = float(told["ran"])
-        self.tail: List[str] = told["tail"]
-        self.alike: List[Tuple[int, int]] = [(rank, code) for rank, code in told["alike"]]
+SETTLE = 0.5  # seconds before launchers begin anything: the failure that is the cause of others comes first
 
 
 class FailedNode:
@@ -44,24 +30,23 @@ class FailedNode:
     """
 
     def __init__(self, report: Json, launch: Json, now: float) -> None:
-        failure = report["failure"]
+        failure = Failure.from_json(report["failure"])
         self.since = now
         self.proposed: Optional[float] = None
-        self.failure = {
-            "generation": report["generation"],
-            "at": failure["at"],
-            "node": launch["node"],
-            "host": launch["host"],
-            "rank": failure["rank"],
-            "exit_code": failure["exit_code"],
-            "kind": failure["kind"],
-            "progress": report["progress"],
-            "ran": max(0.0, failure["at"] - (report["started_at"] or failure["at"])),
-            "log": failure["log"],
-            "tail": abridged(failure)["tail"],
-            "reason": report["reason"],
-            "alike": [],
-        }
+        self.failure = NodeFailure(
+            generation=report["generation"],
+            at=failure.at,
+            node=launch["node"],
+            host=launch["host"],
+            rank=failure.rank,
+            exit_code=failure.exit_code,
+            kind=failure.kind,
+            progress=report["progress"],
+            ran=max(0.0, failure.at - (report["started_at"] or failure.at)),
+            log=failure.log,
+            tail=abridged(failure.to_json())["tail"],
+            reason=report["reason"],
+        )
 
     def waits(self, order: Json, session: LeaseSession, supervised: bool, now: float) -> Optional[str]:
         """Return what this launcher waits for before it may begin anything, None if it may."""
@@ -79,11 +64,11 @@ class FailedNode:
     def final(self, order: Json) -> Optional[str]:
         """Return why this launcher begins no further generation, None if it may."""
         alone = order["alone"]
-        if self.failure["kind"] in ("setup", "start"):
+        if self.failure.kind in ("setup", "start"):
             return "what cannot be started is not retried"
         if len(alone["failures"]) >= alone["restarts"]:
             return "the restarts of `recovery.max_restarts` are used up"
-        failure, before = EarlierFailure(self.failure), [EarlierFailure(told) for told in alone["failures"]]
+        failure, before = self.failure, earlier_failures(order)
         rule = next((rule for rule in alone["rules"] if matches(rule["exit"], rule["log"], failure)), None)
         if rule is not None:
             return None if rule["do"] == "restart" else "a rule says not to retry here"
@@ -93,15 +78,14 @@ class FailedNode:
 
     def end(self, order: Json, why: str) -> Json:
         """Return the order to end the job, because of this failure."""
-        code = self.failure["exit_code"] or 1
+        code = self.failure.exit_code or 1
         # What a signal has ended is started again by the cluster, and this is the end.
         code = code if code < 128 else 1
-        return {**order, "command": "finish", "exit_code": code, "why": "%s: %s" % (self.failure["reason"], why)}
+        return {**order, "command": "finish", "exit_code": code, "why": "%s: %s" % (self.failure.reason, why)}
 
     def delay(self, order: Json) -> float:
         """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
-        before = [EarlierFailure(told) for told in order["alone"]["failures"]]
-        return max(SETTLE, delay(EarlierFailure(self.failure), before))
+        return max(SETTLE, delay(self.failure, earlier_failures(order)))
 
     def waits_for_etcd(self, now: float) -> bool:
         """Say whether a generation was proposed a moment ago."""
@@ -117,8 +101,13 @@ class FailedNode:
             "number": number,
             "grace": 0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
             "rendezvous": {**meeting, "port": port, "id": name},
-            "alone": {**alone, "failures": [*alone["failures"], self.failure]},
+            "alone": {**alone, "failures": [*alone["failures"], self.failure.to_json()]},
         }
+
+
+def earlier_failures(order: Json) -> List[NodeFailure]:
+    """Return the failures that an order has, the oldest first."""
+    return [NodeFailure.from_json(data) for data in order["alone"]["failures"]]
 
 
 class Autonomy:

@@ -6,32 +6,65 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.records import record
+
 if TYPE_CHECKING:
-    from typing import Optional, Sequence
+    from typing import Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 
 
+@record
 class Failure:
-    """What failed first, for the supervisor and for people."""
+    """The first failure of a generation on this node, as the report has it."""
 
-    def __init__(
-        self,
-        kind: str,
-        rank: Optional[int],
-        local_rank: Optional[int],
-        code: Optional[int],
-        log: Optional[str],
-        at: float,
-        tail: Sequence[str] = (),
-    ) -> None:
-        self.kind, self.rank, self.local_rank, self.exit_code = kind, rank, local_rank, code
-        self.log, self.at, self.tail = log, at, list(tail)
-        self.step: Optional[int] = None  # the last of that process, where it is started again
+    kind: str
+    rank: Optional[int]  # None where the node as a whole has failed
+    local_rank: Optional[int]
+    exit_code: Optional[int]
+    log: Optional[str]
+    at: float  # seconds since the epoch
+    tail: Sequence[str] = ()  # the last lines of that log
+    step: Optional[int] = None  # the last step of that process, where it is started again
 
     def to_json(self) -> Json:
         """Return the report's form."""
-        return dict(vars(self))
+        return {**vars(self), "tail": list(self.tail)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> Failure:
+        """Return the failure that a report has."""
+        return cls(**data)
+
+
+@record
+class NodeFailure:
+    """Why a generation ended, as later orders have it: jobctl's plan.recovery.Failure, as far as launchers need it."""
+
+    generation: int
+    at: float
+    node: int
+    host: str
+    rank: Optional[int]
+    exit_code: Optional[int]
+    kind: str
+    progress: Optional[int]  # the node's last step
+    ran: float  # seconds that the generation had run
+    log: Optional[str]
+    tail: Sequence[str]
+    reason: Optional[str]
+    alike: Sequence[Tuple[int, int]] = ()  # rank and exit code of all processes that ended badly by themselves
+
+    def to_json(self) -> Json:
+        """Return the order's form."""
+        return {**vars(self), "tail": list(self.tail), "alike": list(self.alike)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> NodeFailure:
+        """Return the failure that an order has; jobctl writes further keys, which launchers do not need."""
+        known: Json = {name: data.get(name) for name in cls.__annotations__}
+        known["alike"] = [(rank, code) for rank, code in data["alike"]]
+        return cls(**known)
 
 
 class Problem(Exception):

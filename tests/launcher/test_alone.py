@@ -18,7 +18,15 @@ LAUNCH = {"node": 1, "host": "a"}
 
 def failed(**how: Any) -> FailedNode:
     """A node that has failed 5 s after its start, at no step, with code 1."""
-    failure = {"at": 105.0, "rank": 1, "exit_code": 1, "kind": "exit", "log": "workerlog.1", "tail": ["out of luck"]}
+    failure = {
+        "at": 105.0,
+        "rank": 1,
+        "local_rank": 0,
+        "exit_code": 1,
+        "kind": "exit",
+        "log": "workerlog.1",
+        "tail": ["out of luck"],
+    }
     report = {"generation": 2, "progress": None, "started_at": 100.0, "reason": "rank 1 exited with code 1"}
     more = {key: how.pop(key) for key in ("progress", "started_at") if key in how}
     return FailedNode({**report, **more, "failure": {**failure, **how}}, LAUNCH, 0.0)
@@ -35,7 +43,7 @@ def order(*failures: dict[str, Any], **alone: Any) -> dict[str, Any]:
     }
 
 
-EARLIER = {**failed().failure, "generation": 1, "rank": 0, "exit_code": 7}
+EARLIER = {**failed().failure.to_json(), "generation": 1, "rank": 0, "exit_code": 7}
 
 
 def test_restarts_are_used_up_at_their_number() -> None:
@@ -70,12 +78,12 @@ def test_what_is_not_retried(how: dict[str, Any], alone: dict[str, Any], why: st
 )
 def test_the_same_again_before_any_progress_is_a_bug(now: dict[str, Any], repeated: bool) -> None:
     why = "failed the same way again, before any progress" if repeated else None
-    assert failed(**now).final(order(failed().failure)) == why
+    assert failed(**now).final(order(failed().failure.to_json())) == why
 
 
 def test_what_is_killed_from_outside_is_no_bug() -> None:
     killed = failed(exit_code=137, kind="signal")
-    assert killed.final(order(killed.failure)) is None
+    assert killed.final(order(killed.failure.to_json())) is None
 
 
 def test_the_pause_grows_without_progress() -> None:

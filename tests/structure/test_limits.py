@@ -23,7 +23,6 @@ MANY_PARAMETERS = {
     "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),
     "jobspec/deploy/apply/executor.py _next": (7, "as above"),
     "jobspec/deploy/apply/generations.py choose_generation": (7, "as above"),
-    "jobspec/launcher/failure.py __init__": (7, "the fields of a record; dataclasses cost the launcher time to start"),
 }
 COMMANDS = "cli/commands/"  # Typer reads a command's options from its parameters, so these may be many and long
 PLAN, SPEC = "jobspec/plan/", "jobspec/spec/"  # what the plan makes of a part of the spec is called as that part

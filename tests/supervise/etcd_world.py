@@ -18,6 +18,7 @@ from jobctl.jobspec.launcher.autonomy import FailedNode
 from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
+from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation
@@ -292,7 +293,7 @@ class EtcdLauncher(Launcher):
             return
         now = self.sim.now
         if self.since is None:
-            failure = {"at": now, "rank": None, "exit_code": None, "kind": "launcher", "log": None, "tail": []}
+            failure = Failure("launcher", None, None, None, None, now).to_json()
             report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
             self.since = FailedNode(report, self.launch, now)
         if (
