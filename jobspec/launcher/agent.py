@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import Autonomy
-from jobctl.jobspec.launcher.control import of_role
 from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.lease import Lease
+    from jobctl.jobspec.launcher.order import Member, Order
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
 BEGUN = 0.5  # seconds after which processes have had the time to begin
@@ -75,7 +75,7 @@ class Launcher:
         self.setup = Setup(self)
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
-        self.pending: Optional[Tuple[Json, Json]] = None  # a generation that begins once there is a lease for it
+        self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
         self.run_: Optional[Run] = None
         self.busy = False  # whether there may be processes
         self.began = 0
@@ -140,7 +140,8 @@ class Launcher:
         if self.run_ is not None and not self.lease.held(boot_time()):
             self.fence()
         if self.orders.read():
-            self.report.fields["order"] = self.orders.agreed
+            agreed = self.orders.agreed
+            self.report.fields["order"] = agreed and agreed.to_json()
             code = self.obey()
             if code is not None:
                 return code
@@ -179,18 +180,19 @@ class Launcher:
 
     def obey(self) -> Optional[int]:
         """Do what the control file says now."""
-        order = self.orders.order or {}
-        member = self.orders.member()
-        if order["command"] == "finish":
-            return self.finish(float(order["grace"]))
-        if order["command"] == "stop" or member is None:
-            self.stop(float(order["grace"]), member is None)
-        elif self.regroups and self.run_ is not None and order.get("began", 0.0) == self.report["epoch"]:
+        order, member = self.orders.order, self.orders.member()
+        if order is None:
+            return None
+        if order.command == "finish":
+            return self.finish(order.grace)
+        if order.command == "stop" or member is None:
+            self.stop(order.grace, member is None)
+        elif self.regroups and self.run_ is not None and order.began == self.report["epoch"]:
             self.adopt(order, member)
         elif self.is_later(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
                 self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
-            self.end_processes(float(order["grace"]))
+            self.end_processes(order.grace)
             self.expect(order, member)
         elif self.is_current(order) and self.run_ is None and self.rejoins:
             self.expect(order, member)
@@ -199,35 +201,32 @@ class Launcher:
             self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
         return None
 
-    def is_later(self, order: Json) -> bool:
+    def is_later(self, order: Order) -> bool:
         """Return whether `order` is a generation after the current one; each `up` after a `down` counts from 1 again."""
-        return (order.get("began", 0.0), order["number"]) > (self.report["epoch"], self.report["generation"])
+        return (order.began, order.number) > (self.report["epoch"], self.report["generation"])
 
-    def is_current(self, order: Json) -> bool:
+    def is_current(self, order: Order) -> bool:
         """Say whether `order` has the current generation's number."""
-        return (order.get("began", 0.0), order["number"]) == (self.report["epoch"], self.report["generation"])
+        return (order.began, order.number) == (self.report["epoch"], self.report["generation"])
 
-    def is_another(self, order: Json) -> bool:
+    def is_another(self, order: Order) -> bool:
         """Say whether `order` is a generation of the current one's number, but not that one: two have begun one each."""
         lease = self.lease.generation
-        return self.is_current(order) and lease is not None and lease != order["rendezvous"]["id"]
+        return self.is_current(order) and lease is not None and lease != order.id
 
-    def expect(self, order: Json, member: Json) -> None:
+    def expect(self, order: Order, member: Member) -> None:
         """Begin a generation as soon as somebody has answered a tick that was sent for it."""
         self.pending = order, member
-        nodes = [m["node"] for m in order["members"]]
-        timeout = float(order.get("host_timeout", 30.0))
-        voters = [m["node"] for m in of_role(order, "trainer")]
-        self.lease.begin(order["rendezvous"]["id"], nodes, member["node"], timeout, boot_time(), voters)
+        voters = [m.node for m in order.of_role("trainer")]
+        self.lease.begin(order.id, order.nodes, member.node, order.host_timeout, boot_time(), voters)
         self.links.meet(order)
         self.say(state="waiting", reason=self.lease.waits())
 
-    def adopt(self, order: Json, member: Json) -> None:
+    def adopt(self, order: Order, member: Member) -> None:
         """Go on in a new generation: the frameworks' launchers agree by themselves on who takes part."""
-        nodes = [m["node"] for m in order["members"]]
-        self.lease.move_on(order["rendezvous"]["id"], nodes, member["node"], boot_time())
+        self.lease.move_on(order.id, order.nodes, member.node, boot_time())
         self.links.meet(order)
-        self.say(generation=order["number"])
+        self.say(generation=order.number)
 
     def fence(self) -> None:
         """End the processes at once: a supervisor that does not hear this launcher may start its node elsewhere."""
@@ -240,8 +239,9 @@ class Launcher:
         busy = self.run_ is not None or self.pending is not None
         self.standby.drop()
         self.end_processes(grace, over=True)
-        if self.launch.get("rejoin_after"):
-            remove_shared(self.orders.order or {})  # of a generation that has failed here
+        order = self.orders.order
+        if self.launch.get("rejoin_after") and order is not None:
+            remove_shared(order)  # of a generation that has failed here
         if busy:
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.get("until"):
@@ -250,10 +250,9 @@ class Launcher:
         failure = self.report["failure"]
         if self.session is not None and self.gossip is None:
             return 0  # engines start what failed again where there is etcd, but this is the end
-        order = self.orders.order or {}
-        if "exit_code" in order:
-            note("the job ends: %s" % order["why"])
-            return int(order["exit_code"])
+        if order is not None and order.exit_code is not None:
+            note("the job ends: %s" % order.why)
+            return order.exit_code
         return int(failure["exit_code"] or 1) if failure else 0
 
     def stop(self, grace: float, excluded: bool) -> None:
@@ -268,10 +267,11 @@ class Launcher:
 
     # A generation.
 
-    def begin(self, order: Json, member: Json) -> None:
+    def begin(self, order: Order, member: Member) -> None:
         """Start the processes of a generation."""
         if self.gossip is not None:
-            order, member = self.gossip.located(order, member)
+            order = self.gossip.located(order)
+            member = order.member(member.node) or member
         self.busy = True
         self.be_here()
         self.began += 1
@@ -332,7 +332,8 @@ class Launcher:
             failure=failure.to_json(),
         )
         ends = self.regroups and failure.kind != "fenced"  # whoever starts this launcher again has it join the others
-        return code if ends or (self.orders.order or {}).get("on_failure") == "exit" else None
+        order = self.orders.order
+        return code if ends or (order is not None and order.on_failure == "exit") else None
 
     def say(self, **changes: Any) -> None:
         """Report a change."""

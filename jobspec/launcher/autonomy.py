@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.failure import Failure, NodeFailure
 from jobctl.jobspec.launcher.files import abridged
 from jobctl.jobspec.launcher.network import free_port
+from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
 from jobctl.jobspec.launcher.session_lease import UNSUPERVISED
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Callable, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import AutonomyTerms, Order
     from jobctl.jobspec.launcher.report import Report
     from jobctl.jobspec.launcher.session_lease import LeaseSession
 
@@ -48,10 +51,9 @@ class FailedNode:
             reason=report["reason"],
         )
 
-    def waits(self, order: Json, session: LeaseSession, supervised: bool, now: float) -> Optional[str]:
+    def waits(self, order: Order, session: LeaseSession, supervised: bool, now: float) -> Optional[str]:
         """Return what this launcher waits for before it may begin anything, None if it may."""
-        alone = order.get("alone")
-        if alone is None or order["command"] != "run":
+        if order.autonomy is None or order.command != "run":
             return "waits for the supervisor"
         if supervised:
             return "leaves it to the supervisor"
@@ -61,29 +63,31 @@ class FailedNode:
             return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(session.gone)))
         return None
 
-    def final(self, order: Json) -> Optional[str]:
+    def final(self, order: Order) -> Optional[str]:
         """Return why this launcher begins no further generation, None if it may."""
-        alone = order["alone"]
+        terms = order.autonomy
+        if terms is None:
+            return None
         if self.failure.kind in ("setup", "start"):
             return "what cannot be started is not retried"
-        if len(alone["failures"]) >= alone["restarts"]:
+        if len(terms.failures) >= terms.restarts:
             return "the restarts of `recovery.max_restarts` are used up"
         failure, before = self.failure, earlier_failures(order)
-        rule = next((rule for rule in alone["rules"] if matches(rule["exit"], rule["log"], failure)), None)
+        rule = next((rule for rule in terms.rules if matches(rule["exit"], rule["log"], failure)), None)
         if rule is not None:
             return None if rule["do"] == "restart" else "a rule says not to retry here"
         if any(is_a_bug(failure, earlier) for earlier in without_progress(failure, before)):
             return "failed the same way again, before any progress"
         return None
 
-    def end(self, order: Json, why: str) -> Json:
+    def end(self, order: Order, why: str) -> Order:
         """Return the order to end the job, because of this failure."""
         code = self.failure.exit_code or 1
         # What a signal has ended is started again by the cluster, and this is the end.
         code = code if code < 128 else 1
-        return {**order, "command": "finish", "exit_code": code, "why": "%s: %s" % (self.failure.reason, why)}
+        return changed(order, command="finish", exit_code=code, why="%s: %s" % (self.failure.reason, why))
 
-    def delay(self, order: Json) -> float:
+    def delay(self, order: Order) -> float:
         """Return how many seconds to wait first: for the failure that is the cause of others, longer without progress."""
         return max(SETTLE, delay(self.failure, earlier_failures(order)))
 
@@ -91,23 +95,23 @@ class FailedNode:
         """Say whether a generation was proposed a moment ago."""
         return self.proposed is not None and now - self.proposed <= UNSUPERVISED
 
-    def successor(self, order: Json) -> Json:
+    def successor(self, order: Order, terms: AutonomyTerms) -> Order:
         """Return the generation after `order`, of the same members."""
-        number, meeting, alone = order["number"] + 1, order["rendezvous"], order["alone"]
-        port = free_port(meeting["address"], meeting["port"] + 1, *alone["ports"])
-        name = "%s-%d-%s" % (order["job"], number, os.urandom(4).hex())
-        return {
-            **order,
-            "number": number,
-            "grace": 0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
-            "rendezvous": {**meeting, "port": port, "id": name},
-            "alone": {**alone, "failures": [*alone["failures"], self.failure.to_json()]},
-        }
+        number, last = order.number + 1, order.rendezvous
+        port = free_port(last.address, last.port + 1, *terms.ports)
+        name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
+        return changed(
+            order,
+            number=number,
+            grace=0.0,  # a process whose peer is gone hangs in its collective: it gets no time to end
+            rendezvous=Rendezvous(last.address, port, name),
+            autonomy=changed(terms, failures=[*terms.failures, self.failure.to_json()]),
+        )
 
 
-def earlier_failures(order: Json) -> List[NodeFailure]:
+def earlier_failures(order: Order) -> List[NodeFailure]:
     """Return the failures that an order has, the oldest first."""
-    return [NodeFailure.from_json(data) for data in order["alone"]["failures"]]
+    return [NodeFailure.from_json(data) for data in order.autonomy.failures] if order.autonomy else []
 
 
 class Autonomy:
@@ -127,7 +131,7 @@ class Autonomy:
         self.launch, self.report, self.session, self.supervised = launch, report, session, supervised
         self.failed: Optional[FailedNode] = None
 
-    def go_on(self, order: Optional[Json]) -> None:
+    def go_on(self, order: Optional[Order]) -> None:
         """Do what is due now; `order`: that in which the node runs, None if it runs in no such one any more."""
         now, session = boot_time(), self.session
         if order is None or self.report.state not in ("failed", "fenced"):
@@ -142,6 +146,6 @@ class Autonomy:
             session.propose(failed.end(order, final))
         elif waits or final:
             session.say_once(waits or "%s; waits for the supervisor" % final)
-        elif now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
+        elif order.autonomy and now - failed.since >= failed.delay(order) and not failed.waits_for_etcd(now):
             failed.proposed = now
-            session.propose(failed.successor(order), order["rendezvous"]["id"])
+            session.propose(failed.successor(order, order.autonomy), order.id)

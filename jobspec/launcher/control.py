@@ -1,13 +1,14 @@
-"""What a control file says: its problems, its age, and the roles in it."""
+"""What a control file says: its problems, its age, and an overview for people."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
 
 
 def control_problem(order: Optional[Json]) -> Optional[str]:
@@ -22,11 +23,6 @@ def control_problem(order: Optional[Json]) -> Optional[str]:
     return None
 
 
-def age(order: Json) -> Tuple[float, int, str, int]:
-    """Return what grows with every order."""
-    return age_of(order.get("began", 0.0), order["number"], order["rendezvous"]["id"], order["command"])
-
-
 def age_of(began: float, number: int, rendezvous: str, command: str) -> Tuple[float, int, str, int]:
     """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
 
@@ -35,51 +31,28 @@ def age_of(began: float, number: int, rendezvous: str, command: str) -> Tuple[fl
     return began, number, rendezvous, ("run", "stop", "finish").index(command)
 
 
-def merged(order: Json, newest: Json) -> Json:
-    """Return `order` as another launcher knows it: its members stay the same."""
-    failures = newest["failures"]
-    rest = {key: value for key, value in newest.items() if key != "failures"}
-    return {**order, **rest, "alone": {**order["alone"], "failures": failures}}
-
-
-def of_role(order: Json, role: Optional[str]) -> List[Json]:
-    """Return the members with a role, in the order of their ranks."""
-    return sorted((m for m in order["members"] if role in m["roles"]), key=lambda m: int(m["rank"]))
-
-
-def place_of(meeting: Json) -> str:
-    """Return address:port of a rendezvous; an IPv6 address gets brackets."""
-    address = str(meeting["address"])
-    return "%s:%s" % ("[%s]" % address if ":" in address else address, meeting["port"])
-
-
-def endpoints(order: Json, role: Optional[str]) -> List[str]:
-    """Return address:port of all processes of a role, in the order of their ranks."""
-    return ["%s:%d" % (m["address"], port) for m in of_role(order, role) for port in m.get("ports") or ()]
-
-
-def etcd_name(order: Json) -> str:
+def etcd_name(job: str, began: float) -> str:
     """Return the job's name where Paddle's launchers meet in etcd, of this time that it is up.
 
     They remove all that begins with their job's name, so it ends with a dot, which no job's name has.
     """
-    return "%s.%d." % (order["job"], order.get("began", 0.0))
+    return "%s.%d." % (job, began)
 
 
-def overview(order: Json, launch: Json) -> str:
+def overview(order: Order, launch: Json) -> str:
     """Return the members of a generation as a table for people, and the names of the variables of this node's processes."""
-    meeting = order["rendezvous"]
     title = "%s, generation %d: %d nodes, which meet at %s:%s"
-    lines = [title % (order["job"], order["number"], len(order["members"]), meeting["address"], meeting["port"])]
+    at = order.rendezvous
+    lines = [title % (order.job, order.number, len(order.members), at.address, at.port)]
     rows = [("NODE", "ROLE", "HOST", "ADDRESS", "RANKS", "PORTS")]
     ranks: Dict[str, int] = {}
-    for m in sorted(order["members"], key=lambda m: int(m["rank"])):
-        role, first = m["roles"][0], ranks.get(m["roles"][0], 0)
-        ranks[role] = first + m["nproc"]
+    for m in sorted(order.members, key=lambda m: m.rank):
+        role, first = m.roles[0], ranks.get(m.roles[0], 0)
+        ranks[role] = first + m.nproc
         last = ranks[role] - 1
         span = str(first) if first == last else "%d-%d" % (first, last)
-        ports = ",".join(map(str, m.get("ports") or ())) or "-"
-        rows.append((str(m["node"]), role, m["host"], m["address"], span, ports))
+        ports = ",".join(map(str, m.ports or ())) or "-"
+        rows.append((str(m.node), role, m.host, m.address, span, ports))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     names = sorted({name for name, _ in [*launch["env"], *launch.get("process_env", ())]} | set(launch["secrets"]))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import age, control_problem
+from jobctl.jobspec.launcher.control import control_problem
 from jobctl.jobspec.launcher.files import note, read_json
+from jobctl.jobspec.launcher.order import Order
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Tuple
+    from typing import Callable, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Member
     from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
@@ -26,11 +28,11 @@ class ControlFile:
     ) -> None:
         self.path, self.launch, self.session, self.complain = path, launch, session, complain
         self.seen: Optional[Tuple[int, int, int]] = None
-        self.file: Optional[Json] = None  # as last read
-        self.order: Optional[Json] = None  # the newest of all
+        self.file: Optional[Order] = None  # as last read
+        self.order: Optional[Order] = None  # the newest of all
 
     @property
-    def agreed(self) -> Optional[Json]:
+    def agreed(self) -> Optional[Order]:
         """The newest order if it is not that of the control file: the supervisor does not know of it."""
         return None if self.order is self.file else self.order
 
@@ -41,7 +43,7 @@ class ControlFile:
             self.order = self.file or self.order
             return replaced
         orders = [order for order in (self.file, self.session.order) if order is not None]
-        newest = max(orders, key=age, default=None)
+        newest = max(orders, key=lambda order: order.age, default=None)
         if newest is None or newest == self.order:
             return False
         self.order = newest
@@ -59,19 +61,29 @@ class ControlFile:
         if seen == self.seen:
             return False
         first, self.seen = self.seen is None, seen
-        order = read_json(self.path)
-        problem = control_problem(order)
+        order, problem = read_order(self.path)
         if problem or order is None:
             note("%s: %s" % (self.path, problem))
             self.complain("the control file is unreadable: %s" % problem)
             return False
-        if first and order["command"] == "finish":
+        if first and order.command == "finish":
             return False  # that ended the launcher before this one, whose own order is yet to come
         self.file = order
         return True
 
-    def member(self) -> Optional[Json]:
+    def member(self) -> Optional[Member]:
         """Return this node's entry in the newest order, None if it has none, or runs on another host now."""
-        members: List[Json] = (self.order or {}).get("members", [])
-        mine = next((member for member in members if member["node"] == self.launch["node"]), None)
-        return mine if mine is not None and mine["host"] == self.launch["host"] else None
+        mine = self.order.member(self.launch["node"]) if self.order is not None else None
+        return mine if mine is not None and mine.host == self.launch["host"] else None
+
+
+def read_order(path: str) -> Tuple[Optional[Order], Optional[str]]:
+    """Return the order that a control file has, or what is wrong with it."""
+    data = read_json(path)
+    problem = control_problem(data)
+    if problem or data is None:
+        return None, problem
+    try:
+        return Order.from_json(data), None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return None, "it has no proper %s" % error if isinstance(error, KeyError) else str(error)

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import endpoints, etcd_name, fill, of_role, place_of
+from jobctl.jobspec.launcher.control import etcd_name, fill
 from jobctl.jobspec.launcher.network import in_numbers, interface_of, is_scrubbed, pass_by_proxies, port_range
 from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tree
 from jobctl.jobspec.launcher.setup import secret_values
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Member, Order
 
 
 class Folders:
@@ -37,11 +38,11 @@ class Folders:
 class Environment:
     """The argv and the environment of each process of a generation on this node."""
 
-    def __init__(self, launcher: Launcher, order: Json, member: Json, folders: Folders) -> None:
+    def __init__(self, launcher: Launcher, order: Order, member: Member, folders: Folders) -> None:
         self.launch, self.order, self.member, self.program = launcher.launch, order, member, launcher.program
         self.folders = folders
-        peers = of_role(order, self.launch["role"])
-        self.first_rank = sum(m["nproc"] for m in peers if m["rank"] < member["rank"])
+        peers = order.of_role(self.launch["role"])
+        self.first_rank = sum(m.nproc for m in peers if m.rank < member.rank)
         self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
         in_memory = {"slot": "scratch"} in self.launch["start"]
         self.scratch = make_scratch(launcher.dir) if in_memory else ""
@@ -52,36 +53,35 @@ class Environment:
     def fill_slots(self) -> Dict[str, str]:
         """Return what only the generation knows, by the names of plan.types.SlotName."""
         order = self.numbered = in_numbers(self.order)
-        member = next(m for m in order["members"] if m["node"] == self.member["node"])
-        meeting = order["rendezvous"]
-        peers = of_role(order, self.launch["role"])
-        servers, scheduler = endpoints(order, "server"), (endpoints(order, "scheduler") or [":"])[0].rpartition(":")
+        address = next(m.address for m in order.members if m.node == self.member.node)
+        at, peers = order.rendezvous, order.of_role(self.launch["role"])
+        servers, scheduler = order.endpoints("server"), (order.endpoints("scheduler") or [":"])[0].rpartition(":")
         return {
-            "address": member["address"],
-            "checkpoint_dir": order.get("checkpoint_dir") or "",
-            "generation": str(self.order["number"]),
-            "interface": self.launch["interface"] or interface_of(member["address"]) or "",
-            "job_size": str(sum(m["nproc"] for m in order["members"])),
+            "address": address,
+            "checkpoint_dir": order.checkpoint_dir or "",
+            "generation": str(self.order.number),
+            "interface": self.launch["interface"] or interface_of(address) or "",
+            "job_size": str(sum(m.nproc for m in order.members)),
             "log_dir": self.folders.logs,
-            "master": place_of(meeting),
-            "master_addr": meeting["address"],
-            "master_port": str(meeting["port"]),
+            "master": at.place,
+            "master_addr": at.address,
+            "master_port": str(at.port),
             "nnodes": str(len(peers)),
-            "node_rank": str([m["node"] for m in peers].index(member["node"])),
-            "port_range": port_range(order["job"], member["node"]),
-            "etcd_job": etcd_name(order),
-            "rdzv_id": meeting["id"],
-            "run_id": order["run_id"],
+            "node_rank": str([m.node for m in peers].index(self.member.node)),
+            "port_range": port_range(order.job, self.member.node),
+            "etcd_job": etcd_name(order.job, order.began),
+            "rdzv_id": at.id,
+            "run_id": order.run_id,
             "scratch": self.scratch,
             "scheduler_address": scheduler[0],
             "scheduler_port": scheduler[2],
             "shared_scratch": self.shared,
-            "server_addresses": ",".join(m["address"] for m in of_role(order, "server")),
+            "server_addresses": ",".join(m.address for m in order.of_role("server")),
             "server_port": servers[0].rpartition(":")[2] if servers else "",
             "servers": ",".join(servers),
-            "trainer_count": str(sum(m["nproc"] for m in of_role(order, "trainer"))),
-            "trainers": ",".join(endpoints(order, "trainer")),
-            "world_size": str(sum(m["nproc"] for m in peers)),
+            "trainer_count": str(sum(m.nproc for m in order.of_role("trainer"))),
+            "trainers": ",".join(order.endpoints("trainer")),
+            "world_size": str(sum(m.nproc for m in peers)),
         }
 
     def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
@@ -95,20 +95,18 @@ class Environment:
         environ.update({name: self.value(value) for name, value in launch["env"]})
         environ.update(secrets)
         environ.update(
-            JOBCTL_JOB=order["job"],
-            JOBCTL_RUN_ID=order["run_id"],
+            JOBCTL_JOB=order.job,
+            JOBCTL_RUN_ID=order.run_id,
             JOBCTL_NODE=str(launch["node"]),
-            JOBCTL_NODES=str(len(order["members"])),
+            JOBCTL_NODES=str(len(order.members)),
             JOBCTL_ROLE=launch["role"],
-            JOBCTL_GENERATION=str(self.order["number"]),
+            JOBCTL_GENERATION=str(self.order.number),
         )
         if self.slots["checkpoint_dir"]:
             environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
-        meeting = [
-            endpoint.rpartition(":")[0].strip("[]") for endpoint in (launch.get("etcd") or {}).get("endpoints", ())
-        ]
-        nodes = [m["address"] for m in (*self.numbered["members"], *order["members"])]
-        pass_by_proxies(environ, [*nodes, *meeting])
+        etcd = [endpoint.rpartition(":")[0].strip("[]") for endpoint in (launch.get("etcd") or {}).get("endpoints", ())]
+        nodes = [m.address for m in (*self.numbered.members, *order.members)]
+        pass_by_proxies(environ, [*nodes, *etcd])
         if self.launch["start"]:
             environ["JOBCTL_PROCESS"] = json.dumps(self.task())
         return environ
@@ -152,10 +150,10 @@ class Environment:
     def process_environ(self, local: int) -> Dict[str, str]:
         """Return the environment of process `local` where no framework launcher sets ranks."""
         rank = str(self.first_rank + local)
-        ports = self.member.get("ports") or ()
+        ports = self.member.ports or ()
         port = str(ports[local]) if local < len(ports) else ""
-        before = [m for m in self.order["members"] if m["rank"] < self.member["rank"]]  # of all roles, trainers first
-        job_rank = str(sum(m["nproc"] for m in before) + local)
+        before = [m for m in self.order.members if m.rank < self.member.rank]  # of all roles, trainers first
+        job_rank = str(sum(m.nproc for m in before) + local)
         own = {"local_rank": str(local), "rank": rank, "port": port, "job_rank": job_rank}
         own["endpoint"] = "%s:%s" % (self.slots["address"], port)
         slots = {**self.slots, **own}

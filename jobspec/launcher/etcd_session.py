@@ -8,11 +8,11 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum, of64, text64
 from jobctl.jobspec.launcher.files import read_json, read_secrets, write_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.network import is_cut
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.session_lease import TERMINATED
@@ -53,10 +53,10 @@ class EtcdSession:
         self.alive: Optional[float] = None  # from when on the lease counts, with which the key was seen
         self.paused: Optional[float] = None  # when it stood still, see Quorum
         self.over = False
-        self.order: Optional[Json] = None  # as etcd has it
+        self.order: Optional[Order] = None  # as etcd has it
         self.revision = "0"
         self.changed = False
-        self.proposal: Optional[Json] = None
+        self.proposal: Optional[Order] = None
         self.after: Optional[str] = None
         self.gone: Dict[int, float] = {}  # members without a lease, and since when
         self.quorum = Quorum(self.etcd)
@@ -112,9 +112,9 @@ class EtcdSession:
                 self.take_length(request.proposal)
         return not self.pipe.closed
 
-    def take_length(self, order: Json) -> None:
+    def take_length(self, order: Order) -> None:
         """Take note of how long leases are in a generation."""
-        self.ttl = int(float(order.get("host_timeout", 30.0)) + TERMINATED + 0.999)
+        self.ttl = int(order.host_timeout + TERMINATED + 0.999)
 
     def say(self, problem: Optional[str]) -> None:
         """Tell the launcher how things are."""
@@ -122,7 +122,7 @@ class EtcdSession:
         times = [at for at in (self.alive, self.paused) if at is not None]
         report = SessionReport(
             at=max(times) if self.has_key and self.alive is not None else None,
-            agreed=self.order["rendezvous"]["id"] if self.order else None,
+            agreed=self.order.id if self.order else None,
             gone={node: now - since for node, since in self.gone.items()},
             ttl=self.lease_ttl,
             problem=problem,
@@ -192,12 +192,12 @@ class EtcdSession:
         keys = {of64(item["key"]): item for item in found}
         item = keys.get(self.prefix + "/generation")
         self.revision = item["mod_revision"] if item else "0"
-        order = json.loads(of64(item["value"])) if item else None
+        order = Order.from_json(json.loads(of64(item["value"]))) if item else None
         if order != self.order:
             self.order, self.changed = order, True
         if order is not None and self.proposal is None:
             self.take_length(order)
-        nodes = {m["node"] for m in order["members"]} if order else set()
+        nodes = set(order.nodes) if order else set()
         missing = {node for node in nodes if "%s/nodes/%d" % (self.prefix, node) not in keys}
         self.gone = {node: self.gone.get(node, now) for node in missing}
         return self.look_at_key(keys.get(self.key))
@@ -226,10 +226,11 @@ class EtcdSession:
 
     def belongs(self) -> bool:
         """Return whether the newest known order has the node on this host. If not, its key is for the launcher on another one."""
-        newest = max([one for one in (self.order, self.proposal) if one is not None], key=age, default=None)
+        known = [order for order in (self.order, self.proposal) if order is not None]
+        newest = max(known, key=lambda order: order.age, default=None)
         if newest is None:
             return True
-        return any(m["node"] == self.node and m["host"] == self.host for m in newest["members"])
+        return any(m.node == self.node and m.host == self.host for m in newest.members)
 
     def take_key(self, lease: str) -> None:
         """Take the node's key if nobody has it; the next look says whether we do."""
@@ -245,8 +246,8 @@ class EtcdSession:
         if order is None or not self.has_key:
             return False
         there = self.order
-        late = there is not None and age(order) <= age(there)
-        follows = there is not None and there["rendezvous"]["id"] == after and there["command"] == "run"
+        late = there is not None and order.age <= there.age
+        follows = there is not None and there.id == after and there.command == "run"
         if late or (after is not None and not follows):
             self.proposal = None
             return False
@@ -254,7 +255,7 @@ class EtcdSession:
         self.etcd.call(
             "/v3/kv/txn",
             compare=[{"key": key, "target": "MOD", "mod_revision": self.revision}],
-            success=[{"request_put": {"key": key, "value": text64(json.dumps(order))}}],
+            success=[{"request_put": {"key": key, "value": text64(json.dumps(order.to_json()))}}],
         )
         return True
 
@@ -264,7 +265,7 @@ class EtcdSession:
             if self.lease is not None:
                 self.revoke(self.lease)
             proposal = self.proposal or self.order
-            if proposal is not None and proposal["command"] == "finish":
+            if proposal is not None and proposal.command == "finish":
                 start, end = text64(self.prefix + "/nodes/"), text64(self.prefix + "/nodes0")
                 if not self.etcd.call("/v3/kv/range", key=start, range_end=end).get("kvs"):
                     start, end = text64(self.prefix + "/"), text64(self.prefix + "0")

@@ -10,9 +10,9 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import age, merged, of_role
 from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
+from jobctl.jobspec.launcher.order import Member, Order
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.records import record
@@ -64,7 +64,7 @@ class GossipMember:
         self.socket = self.open()
         self.resolver = Resolver(self.socket.family, self.port)
         self.lease = MajorityLease()
-        self.order: Optional[Json] = None
+        self.order: Optional[Order] = None
         self.changed = False
         self.peers: Dict[int, PeerState] = {}
         self.met: Dict[int, str] = {}  # the launcher of each member, in this generation
@@ -108,53 +108,46 @@ class GossipMember:
 
     # The others.
 
-    def others(self) -> List[Json]:
+    def others(self) -> List[Member]:
         """Return the other members."""
-        return [m for m in (self.order or {}).get("members", ()) if m["node"] != self.me]
+        return [m for m in self.order.members if m.node != self.me] if self.order else []
 
     def identity(self) -> Optional[str]:
         """Return what distinguishes the generation from all others: a job that is brought up again reuses ids."""
         order = self.order
-        return "%s %d %s" % (order.get("began", 0.0), order["number"], self.id) if order else None
+        return "%s %d %s" % (order.began, order.number, order.id) if order else None
 
     @property
     def id(self) -> Optional[str]:
         """The generation's id, as the launcher knows it."""
-        return self.order["rendezvous"]["id"] if self.order else None
+        return self.order.id if self.order else None
 
     def tell(self, now: float) -> None:
         """Tell every other launcher how things are."""
         if self.order is None:
             return
         message = GossipMessage(
-            job=self.order["job"],
-            run_id=self.order["run_id"],
+            job=self.order.job,
+            run_id=self.order.run_id,
             node=self.me,
             launcher=self.who,
             address=self.address,
             generation=self.identity(),
             begun=self.begun,
             done=self.done,
-            age=age(self.order),
+            age=self.order.age,
             tick=self.lease.tick(now),
         )
         for member in self.others():
-            peer = self.peers.get(member["node"])
-            to = peer.sender if peer and peer.is_heard(now) else self.resolver.find(member["address"])
+            peer = self.peers.get(member.node)
+            to = peer.sender if peer and peer.is_heard(now) else self.resolver.find(member.address)
             if to is None:
                 continue
             message.answer = peer.said.tick if peer and peer.said.generation == message.generation else None
-            message.knows = self.met.get(member["node"])
-            message.order = None if peer and peer.said.age >= message.age else self.newest()
+            message.knows = self.met.get(member.node)
+            message.order = None if peer and peer.said.age >= message.age else self.order.news(FAILURES)
             with contextlib.suppress(OSError):
                 self.socket.sendto(json.dumps(message.to_json()).encode(), to)
-
-    def newest(self) -> Json:
-        """Return what is not in the control file of the generation that this launcher knows."""
-        assert self.order is not None
-        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why")
-        failures = [{**failure, "tail": []} for failure in self.order["alone"]["failures"][-FAILURES:]]
-        return {**{key: self.order[key] for key in known if key in self.order}, "failures": failures}
 
     def read(self) -> bool:
         """Read what the others have sent; say whether it changes anything."""
@@ -172,18 +165,18 @@ class GossipMember:
 
     def state(self) -> Any:
         """Return the state whose changes this process reports at once, to the other launchers and to its own."""
-        return self.identity(), (self.order or {}).get("command"), self.agreed, set(self.again), set(self.done)
+        return self.identity(), self.order and self.order.command, self.agreed, set(self.again), set(self.done)
 
     def hear(self, peer: PeerState) -> None:
         """Take over what another launcher says. Raises KeyError or a similar error if it has sent no proper order."""
         order, said = self.order, peer.said
-        if order is None or (said.job, said.run_id) != (order["job"], order["run_id"]):
+        if order is None or (said.job, said.run_id) != (order.job, order.run_id):
             return
-        if said.node not in [member["node"] for member in self.others()]:
+        if said.node not in [member.node for member in self.others()]:
             return
         self.peers[said.node] = peer
         if said.order is not None:
-            self.adopt(merged(order, said.order))
+            self.adopt(order.with_news(said.order))
         if said.generation is None or said.generation != self.identity():
             return
         self.lease.asked(said.generation, said.node, peer.at)
@@ -196,9 +189,9 @@ class GossipMember:
         elif known != said.launcher:
             self.again.add(said.node)
 
-    def adopt(self, order: Json) -> None:
+    def adopt(self, order: Order) -> None:
         """Adopt an order that is newer. The members of a new generation have to meet again."""
-        if self.order is not None and age(order) <= age(self.order):
+        if self.order is not None and order.age <= self.order.age:
             return
         before, self.order, self.changed = self.identity(), order, True
         if before != self.identity():
@@ -206,10 +199,8 @@ class GossipMember:
             self.met, self.again, self.done = {}, set(), set()
             self.agreed = self.begun = False
             self.began = boot_time()
-            nodes = [m["node"] for m in order["members"]]
-            voters = [m["node"] for m in of_role(order, "trainer")]
-            timeout = float(order.get("host_timeout", 30.0))
-            self.lease.begin(self.identity(), nodes, self.me, timeout, boot_time(), voters)
+            voters = [m.node for m in order.of_role("trainer")]
+            self.lease.begin(self.identity(), order.nodes, self.me, order.host_timeout, boot_time(), voters)
 
     def agree(self, now: float) -> None:
         """Note when all members are ready for this generation, and none runs it with an earlier launcher of this node."""
@@ -219,7 +210,7 @@ class GossipMember:
 
     def missing(self, now: float) -> List[int]:
         """Return the members that have to be ready before this generation may begin."""
-        return [m["node"] for m in self.others() if not self.is_there(self.peers.get(m["node"]), now)]
+        return [m.node for m in self.others() if not self.is_there(self.peers.get(m.node), now)]
 
     def is_there(self, peer: Optional[PeerState], now: float) -> bool:
         """Return whether a member is ready for this generation, together with this launcher."""
@@ -243,10 +234,10 @@ class GossipMember:
                 self.take(request.proposal, request.after)
         return not self.pipe.closed
 
-    def take(self, order: Json, after: Optional[str]) -> None:
+    def take(self, order: Order, after: Optional[str]) -> None:
         """Go over to what the launcher proposes, if it follows what there is."""
         there = self.order
-        if after is None or (there is not None and self.id == after and there["command"] == "run"):
+        if after is None or (there is not None and there.id == after and there.command == "run"):
             self.adopt(order)
 
     def say(self, now: float) -> None:
@@ -255,13 +246,13 @@ class GossipMember:
         self.pipe.flush()
         if self.pipe.out:
             return  # it hears nothing just now; what is said then is what is so then
-        timeout = float((self.order or {}).get("host_timeout", 30.0))
+        timeout = self.order.host_timeout if self.order else 30.0
         waited = self.missing(now) if not self.agreed else []
         addresses = {**{node: peer.said.address for node, peer in self.peers.items()}, self.me: self.address}
         report = SessionReport(
             at=self.renewed(now),
             agreed=self.id if self.agreed else None,
-            gone={m["node"]: self.silence(m["node"], now) for m in self.others() if self.is_silent(m, now)},
+            gone={m.node: self.silence(m.node, now) for m in self.others() if self.is_silent(m, now)},
             ttl=timeout + TERMINATED,
             problem="not there yet: node %s" % ", ".join(map(str, waited)) if waited else None,
             gossip=GossipReport(sorted(self.again), self.done, self.all_done(now), addresses),
@@ -284,17 +275,17 @@ class GossipMember:
         peer = self.peers.get(node)
         return now - (peer.at if peer else self.began)
 
-    def is_silent(self, member: Json, now: float) -> bool:
+    def is_silent(self, member: Member, now: float) -> bool:
         """Say whether a member is called unheard."""
-        return member["node"] not in self.peers or self.silence(member["node"], now) > SILENT * TICK
+        return member.node not in self.peers or self.silence(member.node, now) > SILENT * TICK
 
     def all_done(self, now: float) -> bool:
         """Say whether all trainers are done, and everyone who is still there knows that this node is."""
-        trainers = {m["node"] for m in of_role(self.order or {"members": []}, "trainer")}
+        trainers = {m.node for m in self.order.of_role("trainer")} if self.order else set()
         if not self.done or not trainers <= self.done:
             return False
         known = {node for node, peer in self.peers.items() if self.me in peer.said.done}
-        return all(self.is_silent(m, now) or m["node"] in known for m in self.others())
+        return all(self.is_silent(m, now) or m.node in known for m in self.others())
 
 
 class Resolver:

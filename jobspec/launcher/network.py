@@ -15,7 +15,7 @@ from jobctl.jobspec.launcher.files import note
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Sequence
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
 ANSWER = 0.2  # seconds that a server gets to answer at its port
 DATAGRAM = 4096  # bytes; also what a pipe takes whole
 RESOLVING = 5.0  # seconds for the names of all hosts; where they are not answered, names remain names
@@ -81,18 +81,16 @@ def free_port(address: str, first: int, least: int, most: int) -> int:
     return first
 
 
-def in_numbers(order: Json) -> Json:
+def in_numbers(order: Order) -> Order:
     """Return an order with IPv4 addresses in place of names.
 
     Interfaces are found by them, and Paddle's launcher leaves names without a dot aside, and then waits for ever.
     """
-    names = {m["address"] for m in (order["rendezvous"], *order["members"])}
+    names = {order.rendezvous.address, *(m.address for m in order.members)}
     known, deadline = {}, time.monotonic() + RESOLVING
     for name in names:
         known[name] = number_of(name) if time.monotonic() < deadline else name
-    members = [{**m, "address": known[m["address"]]} for m in order["members"]]
-    meeting = order["rendezvous"]
-    return {**order, "members": members, "rendezvous": {**meeting, "address": known[meeting["address"]]}}
+    return order.at(known)
 
 
 def number_of(name: str) -> str:

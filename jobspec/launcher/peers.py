@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
 
 
@@ -50,17 +51,16 @@ class PeerLinks:
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
 
-    def meet(self, order: Json) -> None:
+    def meet(self, order: Order) -> None:
         """Look up the addresses of the launchers of a new generation."""
         self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
         self.done, self.told = set(), set()
         self.hung, self.level, self.limit = {}, 0, None
-        for member in order["members"]:
-            port = member.get("port")
-            if self.socket is not None and port and member["node"] != self.lease.me:
-                found = resolve(self.socket, member["address"], port)
+        for member in order.members:
+            if self.socket is not None and member.port and member.node != self.lease.me:
+                found = resolve(self.socket, member.address, member.port)
                 if found is not None:
-                    self.peers[member["node"]] = found
+                    self.peers[member.node] = found
 
     def wait(self, seconds: float) -> None:
         """Return when something may have come, or after `seconds`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Type, TypeVar, dataclass_transform
+    from typing import Any, Type, TypeVar, dataclass_transform
 
     T = TypeVar("T")
 
@@ -26,13 +26,18 @@ if not TYPE_CHECKING:
 
         def init(self, *args, **fields):
             fields.update(zip(names, args))
+            if not fields.keys() <= set(names) or not all(name in fields or hasattr(cls, name) for name in names):
+                raise TypeError("%s has the fields %s" % (cls.__name__, ", ".join(names)))
             for name in names:
-                setattr(self, name, fields.pop(name) if name in fields else getattr(cls, name))
-            if fields or len(args) > len(names):
-                raise TypeError("%s takes the fields %s" % (cls.__name__, ", ".join(names)))
+                setattr(self, name, fields[name] if name in fields else getattr(cls, name))
 
         cls.__init__ = init
         cls.__eq__ = lambda self, other: type(other) is cls and vars(self) == vars(other)
         cls.__hash__ = None
         cls.__repr__ = lambda self: "%s(%s)" % (cls.__name__, ", ".join("%s=%r" % item for item in vars(self).items()))
         return cls
+
+
+def changed(of: T, **fields: Any) -> T:
+    """Return a record like `of` with other values in some fields."""
+    return type(of)(**{**vars(of), **fields})

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
 
 
 class Report:
@@ -60,11 +61,11 @@ class Report:
         return str(self.fields["state"])
 
     @staticmethod
-    def of_new_generation(order: Json) -> Json:
+    def of_new_generation(order: Order) -> Json:
         """Return the fields of a generation that begins."""
         return {
-            "generation": order["number"],
-            "epoch": order.get("began", 0.0),
+            "generation": order.number,
+            "epoch": order.began,
             "state": "setup",
             "exit_code": None,
             "reason": None,

@@ -8,7 +8,7 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import endpoints, of_role, overview
+from jobctl.jobspec.launcher.control import overview
 from jobctl.jobspec.launcher.environment import Environment, Folders
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.files import note, read_json
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Member, Order
 SETTLED = 60.0  # seconds after which a generation that counts no steps is taken to train
 OWN_WAY = "the framework's launcher starts processes in a way of its own"
 FAILED_GRACE = 2.0  # seconds that the siblings of a failed process get between SIGTERM and SIGKILL
@@ -41,13 +42,13 @@ NCCL_RECORDS = "/tmp/nccl_trace_rank_"  # default of TORCH_NCCL_DEBUG_INFO_TEMP_
 class Run:
     """The processes of one generation on this node."""
 
-    def __init__(self, launcher: Launcher, order: Json, member: Json) -> None:
+    def __init__(self, launcher: Launcher, order: Order, member: Member) -> None:
         self.launch, self.order, self.standby = launcher.launch, order, launcher.standby
-        self.folders = Folders(launcher.dir, order["number"])
+        self.folders = Folders(launcher.dir, order.number)
         self.environment = Environment(launcher, order, member, self.folders)
-        self.until = {m["node"] for m in of_role(order, self.launch.get("until"))}
-        self.after = endpoints(order, self.launch.get("after"))  # those that have not answered yet
-        others = {m["node"] for m in order["members"] if "trainer" not in m["roles"]}
+        self.until = {m.node for m in order.of_role(self.launch.get("until"))}
+        self.after = order.endpoints(self.launch.get("after"))  # those that have not answered yet
+        others = {m.node for m in order.members if "trainer" not in m.roles}
         self.serving = others if self.launch["role"] == "trainer" else set()
         self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when

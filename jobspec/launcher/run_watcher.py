@@ -114,7 +114,7 @@ class RunWatcher:
         fields = run.progress_fields()
         launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
         if launcher.gossip is not None:
-            launcher.gossip.say_done(run.order["rendezvous"]["id"])
+            launcher.gossip.say_done(run.order.id)
             return None  # one that fails now has all begin again
         self.tell_servers(run)
         return 0

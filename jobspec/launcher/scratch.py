@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.failure import Problem, start_failure
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
 SCRATCH = "jobctl-"  # how the names of such folders begin
 MEMORY = "/dev/shm"  # where files lie in memory; in a container it goes with the container
 
@@ -29,12 +29,12 @@ def make_scratch(directory: str) -> str:
     return path
 
 
-def make_shared(order: Json) -> str:
+def make_shared(order: Order) -> str:
     """Return a folder below the checkpoint directory for a generation, made if it is not there; those of earlier ones go.
 
     Raises Problem.
     """
-    mine: str = shared_prefix(order) + order["rendezvous"]["id"]
+    mine = shared_prefix(order) + order.id
     remove_shared(order, but=mine)
     try:
         os.makedirs(mine, exist_ok=True)
@@ -43,14 +43,13 @@ def make_shared(order: Json) -> str:
     return mine
 
 
-def shared_prefix(order: Json) -> str:
+def shared_prefix(order: Order) -> str:
     """Return how the paths of such folders begin."""
     # The dot: names of jobs hold none, so this one's folders are not taken for those of another.
-    folder: str = order.get("checkpoint_dir") or ""
-    return os.path.join(folder, ".jobctl-%s." % order["job"])
+    return os.path.join(order.checkpoint_dir or "", ".jobctl-%s." % order.job)
 
 
-def remove_shared(order: Json, but: str = "") -> None:
+def remove_shared(order: Order, but: str = "") -> None:
     """Remove such folders of all generations but one."""
     import glob
 

@@ -10,13 +10,14 @@ from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import Ticks, Validity
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
 
 if TYPE_CHECKING:
     import socket
-    from typing import Callable, Dict, Optional, Sequence, Tuple
+    from typing import Callable, Dict, Optional, Sequence
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
 UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 
@@ -30,7 +31,7 @@ class LeaseSession:
 
     def __init__(self, channel: socket.socket) -> None:
         self.pipe = MessagePipe(channel)
-        self.order: Optional[Json] = None
+        self.order: Optional[Order] = None
         self.first = True  # whether it has reported no generation yet
         self.at: Optional[float] = None  # from when on the lease counts
         self.agreed: Optional[str] = None  # the generation that etcd has, or that all members know
@@ -60,7 +61,7 @@ class LeaseSession:
         if report.gossip is not None:
             self.members = report.gossip
         if report.order is not None:
-            self.order = None if self.first and report.order["command"] == "finish" else report.order
+            self.order = None if self.first and report.order.command == "finish" else report.order
             self.first = False
 
     def ask(self, request: SessionRequest) -> None:
@@ -71,7 +72,7 @@ class LeaseSession:
         """Return whether there is a lease at all, whatever became of the one that the processes ran on."""
         return self.at is not None and self.granted is not None and now - self.at <= self.granted
 
-    def propose(self, order: Json, after: Optional[str] = None) -> None:
+    def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""
         self.ask(SessionRequest(proposal=order, after=after))
 
@@ -257,19 +258,18 @@ class GossipLease:
         """Return the members that this launcher does not hear, and for how many seconds."""
         return self.session.gone
 
-    def located(self, order: Json, member: Json) -> Tuple[Json, Json]:
-        """Return an order with the addresses that the launchers have now, and this node's entry in it.
+    def located(self, order: Order) -> Order:
+        """Return an order with the addresses that the launchers have now.
 
         A name leads to another address once its pod has started again.
         """
-        self.session.ask(SessionRequest(begun=order["rendezvous"]["id"]))
+        self.session.ask(SessionRequest(begun=order.id))
         addresses = self.session.members.addresses
-        members = [{**m, "address": addresses.get(m["node"], m["address"])} for m in order["members"]]
-        known = {m["address"]: new["address"] for m, new in zip(order["members"], members)}
-        rendezvous = order["rendezvous"]
-        rendezvous = {**rendezvous, "address": known.get(rendezvous["address"], rendezvous["address"])}
-        mine = next(m for m in members if m["node"] == member["node"])
-        return {**order, "members": members, "rendezvous": rendezvous}, mine
+        members = [changed(m, address=addresses.get(m.node, m.address)) for m in order.members]
+        moved = {old.address: new.address for old, new in zip(order.members, members)}
+        rendezvous = order.rendezvous
+        rendezvous = changed(rendezvous, address=moved.get(rendezvous.address, rendezvous.address))
+        return changed(order, members=members, rendezvous=rendezvous)
 
     def say_done(self, generation: str) -> None:
         """Make the GossipMember tell the others that this node is done with a generation."""

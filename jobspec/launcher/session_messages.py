@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 class SessionRequest:
     """What the launcher asks for: one of these at a time."""
 
-    proposal: Optional[Json] = None  # an order that is to become the job's, if it is the newest …
+    proposal: Optional[Order] = None  # an order that is to become the job's, if it is the newest …
     after: Optional[str] = None  # … and, where this is set, if that generation is the job's and runs
     begun: Optional[str] = None  # the generation that the launcher begins, for a GossipMember
     done: Optional[str] = None  # the generation that this node is done with, for a GossipMember
@@ -24,12 +25,13 @@ class SessionRequest:
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
-        return {name: value for name, value in vars(self).items() if value}
+        data = {name: value for name, value in vars(self).items() if value}
+        return {**data, "proposal": self.proposal.to_json()} if self.proposal else data
 
     @classmethod
     def from_json(cls, data: Json) -> SessionRequest:
         """Return the request that `to_json` has written."""
-        return cls(**data)
+        return cls(**{**data, "proposal": Order.from_json(data["proposal"])} if "proposal" in data else data)
 
 
 @record
@@ -63,17 +65,19 @@ class SessionReport:
     ttl: float  # seconds that a lease lasts
     problem: Optional[str] = None  # what is wrong, for people
     over: bool = False  # whether the lease has ended, so that the node may run elsewhere
-    order: Optional[Json] = None  # the job's order, when it has changed
+    order: Optional[Order] = None  # the job's order, when it has changed
     gossip: Optional[GossipReport] = None
 
     def to_json(self) -> Json:
         """Return its JSON form."""
         gone = {str(node): seconds for node, seconds in self.gone.items()}
-        return {**vars(self), "gone": gone, "gossip": self.gossip.to_json() if self.gossip else None}
+        gossip, order = self.gossip and self.gossip.to_json(), self.order and self.order.to_json()
+        return {**vars(self), "gone": gone, "gossip": gossip, "order": order}
 
     @classmethod
     def from_json(cls, data: Json) -> SessionReport:
         """Return the report that `to_json` has written."""
         gone = {int(node): seconds for node, seconds in data["gone"].items()}
-        gossip = GossipReport.from_json(data["gossip"]) if data["gossip"] else None
-        return cls(**{**data, "gone": gone, "gossip": gossip})
+        gossip = data["gossip"] and GossipReport.from_json(data["gossip"])
+        order = data["order"] and Order.from_json(data["order"])
+        return cls(**{**data, "gone": gone, "gossip": gossip, "order": order})

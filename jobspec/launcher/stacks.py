@@ -11,7 +11,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import log_of, of_role
+from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.files import TAIL_CHARACTERS, since, size_of
 from jobctl.jobspec.launcher.peer_messages import StacksMessage
 from jobctl.jobspec.launcher.processes import _TGKILL, caught_signals
@@ -123,8 +123,8 @@ class StackBarrier:
         self.launcher, self.run, self.links = launcher, run, launcher.links
         self.limit = min(run.hang.limit(), run.hang.told)
         self.began = time.monotonic()
-        members = of_role(run.order, "trainer")
-        self.others = {m["node"] for m in members if m["node"] in launcher.links.peers}
+        members = run.order.of_role("trainer")
+        self.others = {m.node for m in members if m.node in launcher.links.peers}
 
     def hold(self) -> None:
         """Write the stacks of this node, and wait for those of the others; the processes end afterwards."""

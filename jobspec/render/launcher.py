@@ -19,6 +19,7 @@ ORDER = (
     "deadline",
     "failure",
     "control",
+    "order",
     "scratch",
     "network",
     "log_files",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
     Lease = Any  # what lease.py describes
+    T = Any  # any record
     Waiting = Any  # a ParkedRank of standby_guard.py
 
 """

@@ -9,11 +9,20 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
-from jobctl.jobspec.launcher.control import endpoints
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.session_lease import UNSUPERVISED, EtcdLease, LeaseSession
 
 LAUNCH = {"node": 1, "host": "a"}
+ORDER: dict[str, Any] = {
+    "job": "job",
+    "run_id": "job-1",
+    "number": 2,
+    "command": "run",
+    "grace": 5.0,
+    "members": [],
+    "rendezvous": {"address": "127.0.0.1", "port": 1, "id": "job-2"},
+}
 
 
 def failed(**how: Any) -> FailedNode:
@@ -32,15 +41,9 @@ def failed(**how: Any) -> FailedNode:
     return FailedNode({**report, **more, "failure": {**failure, **how}}, LAUNCH, 0.0)
 
 
-def order(*failures: dict[str, Any], **alone: Any) -> dict[str, Any]:
+def order(*failures: dict[str, Any], **alone: Any) -> Order:
     known = {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": list(failures), **alone}
-    return {
-        "job": "job",
-        "number": 2,
-        "command": "run",
-        "rendezvous": {"address": "127.0.0.1", "port": 1},
-        "alone": known,
-    }
+    return Order.from_json({**ORDER, "alone": known})
 
 
 EARLIER = {**failed().failure.to_json(), "generation": 1, "rank": 0, "exit_code": 7}
@@ -110,10 +113,18 @@ def test_nothing_is_begun_beside_a_supervisor_without_a_lease_or_without_a_node(
 
 def test_members_are_in_the_order_of_their_ranks() -> None:
     members = [
-        {"node": node, "rank": rank, "roles": [role], "address": f"10.0.0.{node}", "ports": [7000 + node]}
+        {
+            "node": node,
+            "rank": rank,
+            "roles": [role],
+            "host": "a",
+            "address": f"10.0.0.{node}",
+            "nproc": 1,
+            "ports": [7000 + node],
+        }
         for node, rank, role in ((0, 2, "server"), (1, 0, "server"), (2, 1, "trainer"))
     ]
-    assert endpoints({"members": members}, "server") == ["10.0.0.1:7001", "10.0.0.0:7000"]
+    assert Order.from_json({**ORDER, "members": members}).endpoints("server") == ["10.0.0.1:7001", "10.0.0.0:7000"]
 
 
 def test_a_supervisor_sees_to_it_for_as_long_as_its_answers_are_fresh() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.lease import TICK
+from jobctl.jobspec.launcher.order import Order
 from tests.tools.etcd import PASSWORD, USER, Etcd, b64, etcd
 
 from .conftest import PATIENCE, STALL, Node, eventually, kill_together
@@ -117,7 +118,8 @@ def test_a_generation_begins_once_etcd_has_it(node: EtcdNode) -> None:
     node.until("running", 1)
     keys = node.cluster.keys(f"{PREFIX}/")
     assert sorted(keys) == [f"{PREFIX}/generation", f"{PREFIX}/nodes/0"]
-    assert keys[f"{PREFIX}/generation"] == json.loads(node.control.read_text())
+    orders = (keys[f"{PREFIX}/generation"], json.loads(node.control.read_text()))
+    assert Order.from_json(orders[0]) == Order.from_json(orders[1])
     assert (keys[f"{PREFIX}/nodes/0"]["node"], keys[f"{PREFIX}/nodes/0"]["host"]) == (0, "a")
 
 
@@ -128,9 +130,9 @@ def test_a_failed_process_begins_the_next_generation(node: EtcdNode) -> None:
     node.kill()
     report = node.until("running", 2)
     order = node.generation()
-    assert (order["number"], order["members"], order["began"]) == (
+    assert (order["number"], Order.from_json(order).members, order["began"]) == (
         2,
-        json.loads(node.control.read_text())["members"],
+        Order.from_json(json.loads(node.control.read_text())).members,
         1.0,
     )
     failure = order["alone"]["failures"][0]

@@ -10,7 +10,7 @@ import pytest
 from jobctl.jobspec import planner
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.launcher.control import place_of
+from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.plan.recovery import Failure, Recovery
 from jobctl.jobspec.plan.types import Launch, Plan, Slot
 from jobctl.jobspec.planner.context import Context
@@ -54,7 +54,7 @@ def test_processes_are_started_by_the_launcher_and_meet_at_rank_0() -> None:
 @pytest.mark.parametrize(("address", "place"), [("10.0.0.1", "10.0.0.1:7"), ("fd00::1", "[fd00::1]:7")])
 def test_where_they_meet_may_be_an_ipv6_address(address: str, place: str) -> None:
     """JAX waits in vain for one without brackets."""
-    assert place_of({"address": address, "port": 7}) == place
+    assert Rendezvous(address, 7, "demo-1").place == place
 
 
 def test_a_process_per_node_takes_all_its_devices() -> None:

@@ -269,7 +269,7 @@ def test_a_node_speaks_to_the_member_of_etcd_on_its_own_host() -> None:
 @pytest.mark.parametrize(("one", "other"), [("p1", "p10"), ("a", "a-b")])
 def test_no_etcd_id_is_the_beginning_of_anothers(one: str, other: str) -> None:
     """A launcher of Paddle removes whatever begins with its job's id; names hold no dots."""
-    names = [etcd_name({"job": job, "began": 7.5}) for job in (one, other)]
+    names = [etcd_name(job, 7.5) for job in (one, other)]
     assert names == [f"{one}.7.", f"{other}.7."]
     assert not names[1].startswith(names[0])
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.control import parse_control
 from jobctl.jobspec.launcher.autonomy import FailedNode
-from jobctl.jobspec.launcher.control import age
 from jobctl.jobspec.launcher.etcd import Etcd, EtcdError, Quorum
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation
@@ -198,10 +198,9 @@ class Channel:
 
 
 @lru_cache(maxsize=8)
-def order_of(generation: Generation) -> dict[str, Any]:
+def order_of(generation: Generation) -> Order:
     """A control file as launchers read it."""
-    order: dict[str, Any] = json.loads(control_json(generation))
-    return order
+    return Order.from_json(json.loads(control_json(generation)))
 
 
 class EtcdHost(Host):
@@ -211,7 +210,7 @@ class EtcdHost(Host):
 
     def generations(self) -> list[Generation]:
         told = [x.order for x in self.launchers if isinstance(x, EtcdLauncher) and x.order]
-        parsed = [parse_control(order, None).generation for order in told]
+        parsed = [parse_control(order.to_json(), None).generation for order in told]
         return super().generations() + [generation for generation in parsed if generation]
 
 
@@ -231,7 +230,7 @@ class EtcdLauncher(Launcher):
         self.session.quorum = sim.bugs.quorum(self.session.etcd)
         self.session.before = host.lease["lease"] if host.lease else None
         self.round_at = 0.0
-        self.order: dict[str, Any] | None = None
+        self.order: Order | None = None
         self.number = 0
         self.seen: str | None = None  # the generation that it began last
         self.since: FailedNode | None = None
@@ -267,24 +266,25 @@ class EtcdLauncher(Launcher):
 
     def read_control(self) -> None:
         files = [order_of(self.host.control)] if self.host.control else []
-        newest = max([*files, *([self.reports.order] if self.reports.order else [])], key=age, default=None)
+        newest = max(
+            [*files, *([self.reports.order] if self.reports.order else [])], key=lambda order: order.age, default=None
+        )
         if newest is None or newest == self.order:
             return
         self.order = newest
         if newest in files:
             self.reports.propose(newest)
-        if newest["rendezvous"]["id"] == self.seen:
+        if newest.id == self.seen:
             return
-        self.seen, self.number = newest["rendezvous"]["id"], newest["number"]
+        self.seen, self.number = newest.id, newest.number
         self.trains = self.pending = self.fenced = self.failed = False
-        mine = next((m for m in newest["members"] if (m["node"], m["host"]) == (self.node, self.host.name)), None)
+        mine = next((m for m in newest.members if (m.node, m.host) == (self.node, self.host.name)), None)
         if self.host.begun == self.seen:
             self.failed, self.at = True, self.sim.now
         elif mine is not None:
             self.host.begun = self.seen
             self.pending = True
-            nodes = [member["node"] for member in newest["members"]]
-            self.lease.begin(self.seen, nodes, self.node, newest["host_timeout"], self.sim.now)
+            self.lease.begin(self.seen, newest.nodes, self.node, newest.host_timeout, self.sim.now)
 
     def go_on(self) -> None:
         """As Launcher.go_on does it."""
@@ -301,7 +301,8 @@ class EtcdLauncher(Launcher):
             or self.since.final(self.order)
         ) is None and not self.since.waits_for_etcd(now):
             self.since.proposed = now
-            self.reports.propose(self.since.successor(self.order), self.order["rendezvous"]["id"])
+            assert self.order.autonomy is not None
+            self.reports.propose(self.since.successor(self.order, self.order.autonomy), self.order.id)
             self.world.alone += 1
 
 

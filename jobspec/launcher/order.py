@@ -1,0 +1,180 @@
+"""An order: the generation that launchers run, stop or finish, as the control file and etcd have it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import age_of
+from jobctl.jobspec.launcher.records import changed, record
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+@record
+class Rendezvous:
+    """Where the members of a generation meet."""
+
+    address: str
+    port: int
+    id: str
+
+    @property
+    def place(self) -> str:
+        """address:port; an IPv6 address gets brackets."""
+        return "%s:%s" % ("[%s]" % self.address if ":" in self.address else self.address, self.port)
+
+
+@record
+class Member:
+    """A node's place in a generation."""
+
+    node: int
+    rank: int
+    roles: Sequence[str]
+    host: str
+    address: str
+    nproc: int
+    port: Optional[int]  # where its launcher hears those of others, None while jobctl does not know that
+    ports: Sequence[int]  # those of its processes, where they have some
+    rest: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> Member:
+        """Return the member that an order has."""
+        return cls(**known(cls, {"port": None, "ports": [], **data}))
+
+
+@record
+class AutonomyTerms:
+    """What launchers may do by themselves while no supervisor answers, see plan.generation.Alone."""
+
+    restarts: int
+    rules: Sequence[Json]
+    ports: Tuple[int, int]  # the first and the last port that they may choose
+    failures: Sequence[Json]  # those because of which launchers have begun generations, see NodeFailure
+    rest: Json
+
+
+@record
+class Order:
+    """What a launcher has to do: `run` a generation, `stop` its processes, or `finish` and end itself.
+
+    Launchers hand orders on to each other and to jobctl, so `rest` keeps the keys that this launcher does not know.
+    """
+
+    job: str
+    run_id: str
+    number: int
+    command: str
+    grace: float  # seconds between SIGTERM and SIGKILL for the processes of an earlier generation
+    members: List[Member]
+    rendezvous: Rendezvous
+    began: float  # when the job was brought up from nothing: numbers begin at 1 again then
+    host_timeout: float
+    checkpoint_dir: Optional[str]
+    on_failure: Optional[str]  # `exit`: the launcher ends when its node has failed, as nobody begins a next generation
+    autonomy: Optional[AutonomyTerms]
+    exit_code: Optional[int]  # that of launchers when launchers themselves end the job …
+    why: Optional[str]  # … and the reason
+    rest: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> Order:
+        """Return the order that a control file has. Raises KeyError, TypeError or ValueError if it has none."""
+        alone, rendezvous = data.get("alone"), data["rendezvous"]
+        return cls(
+            job=data["job"],
+            run_id=data["run_id"],
+            number=int(data["number"]),
+            command=data["command"],
+            grace=float(data["grace"]),
+            members=[Member.from_json(member) for member in data["members"]],
+            rendezvous=Rendezvous(rendezvous["address"], rendezvous["port"], rendezvous["id"]),
+            began=float(data.get("began", 0.0)),
+            host_timeout=float(data.get("host_timeout", 30.0)),
+            checkpoint_dir=data.get("checkpoint_dir"),
+            on_failure=data.get("on_failure"),
+            autonomy=AutonomyTerms(**known(AutonomyTerms, alone)) if alone else None,
+            exit_code=data.get("exit_code"),
+            why=data.get("why"),
+            rest={name: value for name, value in data.items() if name not in cls.__annotations__ and name != "alone"},
+        )
+
+    def to_json(self) -> Json:
+        """Return the form that `from_json` reads."""
+        data = flat(self)
+        del data["autonomy"]
+        for name in ("on_failure", "exit_code", "why"):
+            if data[name] is None:
+                del data[name]
+        data.update(
+            members=[flat(member) for member in self.members],
+            rendezvous=dict(vars(self.rendezvous)),
+            alone=flat(self.autonomy) if self.autonomy else None,
+        )
+        return data
+
+    @property
+    def id(self) -> str:
+        """The id of the generation."""
+        return self.rendezvous.id
+
+    @property
+    def age(self) -> Tuple[float, int, str, int]:
+        """What grows with every order."""
+        return age_of(self.began, self.number, self.id, self.command)
+
+    @property
+    def nodes(self) -> List[int]:
+        """The nodes of all members."""
+        return [member.node for member in self.members]
+
+    def of_role(self, role: Optional[str]) -> List[Member]:
+        """Return the members with a role, in the order of their ranks."""
+        return sorted((m for m in self.members if role in m.roles), key=lambda m: m.rank)
+
+    def endpoints(self, role: Optional[str]) -> List[str]:
+        """Return address:port of all processes of a role, in the order of their ranks."""
+        return ["%s:%d" % (m.address, port) for m in self.of_role(role) for port in m.ports or ()]
+
+    def member(self, node: int) -> Optional[Member]:
+        """Return the entry of a node, None if it does not take part."""
+        return next((member for member in self.members if member.node == node), None)
+
+    def at(self, addresses: Dict[str, str]) -> Order:
+        """Return the same order with other addresses for these, of the members and of the rendezvous."""
+        members = [changed(m, address=addresses.get(m.address, m.address)) for m in self.members]
+        address = addresses.get(self.rendezvous.address, self.rendezvous.address)
+        return changed(self, members=members, rendezvous=changed(self.rendezvous, address=address))
+
+    def news(self, most: int) -> Json:
+        """Return what a launcher with an older order needs to know, with at most so many failures: see `with_news`."""
+        data = self.to_json()
+        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why")
+        failures = self.autonomy.failures[-most:] if self.autonomy else ()
+        return {
+            **{name: data[name] for name in known if name in data},
+            "failures": [{**failure, "tail": []} for failure in failures],
+        }
+
+    def with_news(self, news: Json) -> Order:
+        """Return the newer order of another launcher: its members are the same. Raises KeyError and similar errors."""
+        data = self.to_json()
+        rest = {name: value for name, value in news.items() if name != "failures"}
+        return Order.from_json({**data, **rest, "alone": {**data["alone"], "failures": news["failures"]}})
+
+
+def known(cls: type, data: Json) -> Json:
+    """Return the fields of a record from its JSON form, what it does not know as `rest`. Raises KeyError."""
+    fields = {name: data[name] for name in cls.__annotations__ if name != "rest"}
+    return {**fields, "rest": {name: value for name, value in data.items() if name not in fields}}
+
+
+def flat(of: Any) -> Json:
+    """Return the fields of a record as JSON, with its `rest` among them."""
+    data = {**vars(of), **of.rest}
+    del data["rest"]
+    return data

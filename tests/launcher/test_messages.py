@@ -1,0 +1,160 @@
+"""What launchers say to each other and to their own processes: read as it was written, and rejected if nobody wrote it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.launcher.failure import Failure, NodeFailure
+from jobctl.jobspec.launcher.gossip_message import GossipMessage
+from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
+from jobctl.jobspec.launcher.records import changed, record
+from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
+from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.recovery import Failure as PlannedFailure
+from jobctl.jobspec.plan.recovery import Rule
+from jobctl.jobspec.render.payload import control_json
+
+FAILURE = PlannedFailure(1, 5.0, 0, "a", 0, 1, "exit", None, 2.5, "workerlog.0", ("out of luck",), "why", ((0, 1),))
+GENERATION = Generation(
+    job="demo",
+    run_id="demo-1",
+    number=2,
+    command="run",
+    grace=5.0,
+    members=(
+        Member(1, 1, ("trainer",), "b", "10.0.0.2", 2, 4001, (7000, 7001)),
+        Member(0, 0, ("trainer",), "a", "10.0.0.1", 2),
+    ),
+    rendezvous=RendezvousPoint("10.0.0.1", 29500, "demo-2"),
+    checkpoint_dir="/ckpt",
+    began=1.5,
+    alone=Alone(3, (Rule("restart", None, 3),), (20000, 29999), (FAILURE,)),
+)
+SAYS = {
+    "generation": "1.5 2 demo-2",
+    "begun": True,
+    "done": {0, 1},
+    "age": (1.5, 2, "demo-2", 0),
+    "tick": "t",
+    "answer": "a",
+    "knows": "abc",
+}
+GOSSIP = GossipMessage(job="demo", run_id="demo-1", node=1, launcher="abc", address="10.0.0.2", **SAYS)
+
+
+def control_file(generation: Generation = GENERATION, **extra: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(control_json(generation, extra))
+    return data
+
+
+def over_a_wire(message: Any) -> Any:
+    return type(message).from_json(json.loads(json.dumps(message.to_json())))
+
+
+ORDER = Order.from_json(control_file())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ORDER,
+        Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7),
+        NodeFailure(1, 5.0, 0, "a", 0, 1, "exit", None, 2.5, "workerlog.0", ["out of luck"], "why", [(0, 1)]),
+        GOSSIP,
+        changed(GOSSIP, order=ORDER.news(1)),
+        PeerMessage("demo-2", 0, tick="t"),
+        PeerMessage("demo-2", 0, answer="t"),
+        PeerMessage("demo-2", 1, done=True),
+        PeerMessage("demo-2", 1, stacks=StacksMessage(0, 2.5, asks=False)),
+        SessionRequest(proposal=ORDER, after="demo-1"),
+        SessionRequest(leave=True),
+        SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
+        SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=GossipReport([1], {0, 1}, True, {0: "10.0.0.1"})),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_message_is_read_as_it_was_written(message: Any) -> None:
+    assert over_a_wire(message) == message
+
+
+def test_an_order_goes_on_with_every_key_of_the_control_file() -> None:
+    """Also those of a newer jobctl: launchers put orders into etcd, and jobctl reads them there."""
+    data = control_file(colour="blue")
+    data["members"][0]["rack"] = "r1"
+    data["alone"]["patience"] = 9
+    assert json.loads(json.dumps(Order.from_json(data).to_json())) == data
+
+
+def test_a_launcher_with_an_older_order_takes_over_the_newer_one() -> None:
+    finished = changed(ORDER, command="finish", exit_code=1, why="in the end")
+    known = ORDER.with_news(json.loads(json.dumps(finished.news(50))))
+    assert ORDER.autonomy is not None
+    tailless = [{**failure, "tail": []} for failure in ORDER.autonomy.failures]
+    assert known == changed(finished, autonomy=changed(ORDER.autonomy, failures=tailless))
+    assert known.age > ORDER.age
+
+
+def test_members_follow_their_ranks_and_move_with_their_addresses() -> None:
+    moved = ORDER.at({"10.0.0.1": "10.1.1.1"})
+    assert [m.node for m in ORDER.of_role("trainer")] == [0, 1]
+    assert moved.endpoints("trainer") == ["10.0.0.2:7000", "10.0.0.2:7001"]
+    assert (moved.rendezvous.place, [m.address for m in moved.members]) == (
+        "10.1.1.1:29500",
+        ["10.0.0.2", "10.1.1.1"],
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"age": ["late", 2, "demo-2", 0]},
+        {"age": [1.5]},
+        {"node": None},
+        {"done": 3},
+        {"done": ["x"]},
+        {"address": ...},
+    ],
+)
+def test_a_datagram_that_no_launcher_has_sent_is_rejected(change: dict[str, Any]) -> None:
+    data = {**GOSSIP.to_json(), **change}
+    data = {name: value for name, value in data.items() if value is not ...}
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        GossipMessage.from_json(data)
+
+
+def test_a_heartbeat_is_what_jobctl_reads() -> None:
+    assert Heartbeat(0, "t", "demo-2", "12.3", 7, None, {1: 2.00049}).to_json() == {
+        "node": 0,
+        "tick": "t",
+        "generation": "demo-2",
+        "report": "12.3",
+        "progress": 7,
+        "echo": None,
+        "unheard": {"1": 2.0},
+    }
+
+
+def test_an_order_of_a_generation_without_autonomy_has_none() -> None:
+    assert Order.from_json(control_file(replace(GENERATION, alone=None))).autonomy is None
+
+
+@record
+class Point:
+    """A record for the test below."""
+
+    x: int
+    y: int = 0
+
+
+def test_a_record_has_fields_and_is_equal_by_them() -> None:
+    assert (Point(1), repr(Point(1, y=2))) == (Point(1, 0), "Point(x=1, y=2)")
+    assert changed(Point(1), y=3) == Point(1, 3)
+    assert Point(1) != Point(2)
+    for wrong in ({"x": 1, "z": 3}, {"y": 3}):
+        with pytest.raises(TypeError):
+            Point(**wrong)
