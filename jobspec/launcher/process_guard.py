@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import log_of
 from jobctl.jobspec.launcher.failure import Problem, start_failure
-from jobctl.jobspec.launcher.files import note, read_json, write_json
+from jobctl.jobspec.launcher.files import note, write_json
 from jobctl.jobspec.launcher.log_files import LogFile, LogForwarder, drain
+from jobctl.jobspec.launcher.process_record import ProcessRecord, read_record
 from jobctl.jobspec.launcher.processes import (
     PR_SET_PDEATHSIG,
     SIGNALS,
@@ -67,17 +68,11 @@ def load_for_later() -> None:
     del glob, shutil, tempfile
 
 
-def kill_user_processes(processes: Sequence[Json]) -> None:
+def kill_user_processes(processes: Sequence[ProcessRecord]) -> None:
     """SIGKILL the users' processes, so that their guards can still say how they ended."""
     for process in processes:
-        if process["state"] == "running" and start_ticks(process["pid"]) == process["start_ticks"]:
-            forward(process["pid"], signal.SIGKILL)
-
-
-def process_guard_lives(record: Json) -> bool:
-    """Say whether the guard that wrote `record` lives, and so will write down the end."""
-    pid = record.get("guard_pid")
-    return pid is not None and start_ticks(pid) == record.get("guard_ticks")
+        if process.pid is not None and process.is_alive():
+            forward(process.pid, signal.SIGKILL)
 
 
 def spawn(
@@ -191,7 +186,7 @@ def process_guard(task: Json, environ: Dict[str, str], waiting: Optional[Waiting
     rank, local = (environ.get(name, "") for name in task["ranks"])
     local = local or "0"
     log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), LogForwarder.of(task, rank))
-    record = Record(os.path.join(task["records"], "%s.json" % local), local, rank)
+    record = Recorder(os.path.join(task["records"], "%s.json" % local), local, rank)
     own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
     code = run_process(task["command"], {**environ, **own}, log, record, waiting)
     if log.forwarder is not None:
@@ -207,7 +202,7 @@ def abandon() -> NoReturn:
 
 
 def run_process(
-    argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Record", waiting: Optional[Waiting] = None
+    argv: List[str], environ: Dict[str, str], log: "LogFile", record: "Recorder", waiting: Optional[Waiting] = None
 ) -> int:
     """Run `argv` until it ends; return its exit code (128 + n for signal n)."""
     why = None if waiting is None else waiting.take(argv, environ, record.cold)
@@ -295,45 +290,32 @@ def wake_at_ends(poller: Any) -> int:
     return reading
 
 
-class Record:
-    """What the guard of a process writes down for the launcher."""
+class Recorder:
+    """Writes the record of a process for the launcher."""
 
     def __init__(self, path: str, local: str, rank: str) -> None:
         self.path = path
         self.cold = path[: -len("json")] + "cold"  # what a process writes that goes on cold although it had waited
-        pid, before = os.getpid(), read_json(path) or {}
-        self.fields: Json = {
-            "local_rank": int(local),
-            "guard_pid": pid,
-            "guard_ticks": start_ticks(pid),
-            "starts": int(before.get("starts", 0)) + 1,
-            "guard_before": ending_of(before) if before else None,
-        }
-        if rank.isdigit():
-            self.fields["rank"] = int(rank)
+        pid, before = os.getpid(), read_record(path)
+        self.record = ProcessRecord(
+            int(local),
+            int(rank) if rank.isdigit() else None,
+            starts=before.starts + 1 if before else 1,
+            guard_pid=pid,
+            guard_ticks=start_ticks(pid),
+            guard_before=before.ending() if before else None,
+        )
 
     def began(self, pid: int, from_standby: bool, cold_because: Optional[str]) -> None:
-        """The process runs; `cold_because` the one that waited was not fit for it."""
-        self.fields.update(state="running", pid=pid, start_ticks=start_ticks(pid), started_at=time.time())
-        self.fields.update(guard_standby=from_standby, guard_cold=cold_because)
-        write_json(self.path, self.fields)
+        """Write down that the process runs; `cold_because` is why the one that waited was not fit for it."""
+        record = self.record
+        record.state, record.pid, record.start_ticks, record.started_at = "running", pid, start_ticks(pid), time.time()
+        record.guard_standby, record.guard_cold = from_standby, cold_because
+        write_json(self.path, record.to_json())
 
     def ended(self, code: int, why: Optional[str] = None) -> None:
-        """The process is gone; `why` it could not even be started."""
-        self.fields.update(
-            guard_why=why,
-            state="failed" if code else "exited",
-            exit_code=code,
-            signal=signal_of(code),
-            finished_at=time.time(),
-        )
-        write_json(self.path, self.fields)
-
-
-def ending_of(record: Json) -> Json:
-    """Return how a process ended that was started again: its rank, exit code, and when (seconds since the epoch).
-
-    A record that still says `running` is of a process whose guard was killed with it.
-    """
-    code = 137 if record.get("exit_code") is None else record["exit_code"]
-    return {"rank": record.get("rank"), "exit_code": code, "finished_at": record.get("finished_at") or time.time()}
+        """Write down that the process has ended; `why` it could not even be started."""
+        record = self.record
+        record.state, record.exit_code = "failed" if code else "exited", code
+        record.signal, record.guard_why, record.finished_at = signal_of(code), why, time.time()
+        write_json(self.path, record.to_json())

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.control import overview
 from jobctl.jobspec.launcher.environment import Environment, Folders
 from jobctl.jobspec.launcher.failure import Failure
-from jobctl.jobspec.launcher.files import note, read_json
+from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.network import answers
 from jobctl.jobspec.launcher.process_guard import (
     cannot_start,
     fork_guard,
     kill_user_processes,
-    process_guard_lives,
     spawn,
 )
-from jobctl.jobspec.launcher.processes import forward, reap, signal_group, start_ticks
+from jobctl.jobspec.launcher.process_record import ProcessRecord, read_record
+from jobctl.jobspec.launcher.processes import forward, reap, signal_group
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.scratch import remove_tree
 from jobctl.jobspec.launcher.stacks import Stacks, frames, innermost
@@ -53,7 +53,7 @@ class Run:
         self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
         self.began = time.monotonic()
-        self.processes: List[Json] = []
+        self.processes: List[ProcessRecord] = []
         self.hang = Hang(self.launch["hang_timeout"])
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
         self.stacks: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
@@ -139,35 +139,22 @@ class Run:
         if self.restarts() > before:
             self.hang.at = self.progress_at = None
         for process in processes:
-            process["step"] = self.hang.steps_of.get(process["local_rank"])
+            process.step = self.hang.steps_of.get(process.local_rank)
         return progress or changed
 
-    def process(self, local: int) -> Json:
+    def process(self, local: int) -> ProcessRecord:
         """Return the state of one process, as its guard wrote it down."""
-        record = read_json(os.path.join(self.folders.records, "%d.json" % local))
-        blank = {
-            "rank": self.environment.first_rank + local,
-            "local_rank": local,
-            "state": "pending",
-            "pid": None,
-            "start_ticks": None,
-            "exit_code": None,
-            "device": self.launch["devices"][local] if local < len(self.launch["devices"]) else None,
-            "started_at": None,
-            "finished_at": None,
-            "signal": None,
-            "step": self.hang.steps_of.get(local),  # as of the last look
-            "where": innermost(self.stacks.get(local, "")),
-            "stack": frames(self.stacks.get(local, "")),
-        }
-        if record is None:
-            return blank
-        process = {**blank, **record}
-        if process["state"] == "running" and start_ticks(process["pid"]) != process["start_ticks"]:
-            if process_guard_lives(record):
-                return process
+        process = read_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
+        if process.rank is None:
+            process.rank = self.environment.first_rank + local
+        process.device = self.launch["devices"][local] if local < len(self.launch["devices"]) else None
+        process.step = self.hang.steps_of.get(local)  # as of the last look
+        stack = self.stacks.get(local, "")
+        process.where, process.stack = innermost(stack), frames(stack)
+        if process.state == "running" and not process.is_alive() and not process.has_guard():
             # Its guard was killed with it and could not say how it ended.
-            process.update(state="failed", exit_code=137, signal=9, finished_at=process["finished_at"] or time.time())
+            process.state, process.exit_code, process.signal = "failed", 137, 9
+            process.finished_at = process.finished_at or time.time()
         return process
 
     def keep_files(self) -> None:
@@ -184,11 +171,11 @@ class Run:
 
     def restarts(self) -> int:
         """Return how often the framework's launcher has started processes again."""
-        return sum(max(0, int(process.get("starts", 1)) - 1) for process in self.processes)
+        return sum(max(0, process.starts - 1) for process in self.processes)
 
     def records(self) -> List[Json]:
         """Return the processes for the report."""
-        return [{key: value for key, value in p.items() if not key.startswith("guard")} for p in self.processes]
+        return [process.for_report() for process in self.processes]
 
     def progress_fields(self) -> Json:
         """Return progress for the report."""
@@ -228,14 +215,14 @@ class Run:
     def trains(self) -> bool:
         """Say whether all processes run, and load nothing any more as far as that can be told."""
         settled = time.monotonic() - self.began > SETTLED
-        running = bool(self.processes) and all(process["state"] == "running" for process in self.processes)
+        running = bool(self.processes) and all(process.state == "running" for process in self.processes)
         return running and (self.hang.progress is not None or settled)
 
     def start_way(self) -> Optional[Json]:
         """Say whether all processes were started from standby, and if not, why; None before all have been started."""
-        if not self.processes or any(process["state"] == "pending" for process in self.processes):
+        if not self.processes or any(process.state == "pending" for process in self.processes):
             return None
-        whys = [process.get("guard_cold") for process in self.processes if not process.get("guard_standby")]
+        whys = [process.guard_cold for process in self.processes if not process.guard_standby]
         because = next(filter(None, whys), self.standby.cold_because or OWN_WAY) if whys else None
         return {"standby": not whys, "cold_because": because}
 
@@ -271,7 +258,7 @@ class Run:
         for child in living:
             forward(child, signal.SIGSTOP)
         self.look()  # one may have begun since
-        return [int(p["guard_pid"]) for p in self.processes if p["state"] == "running" and process_guard_lives(p)]
+        return [p.guard_pid for p in self.processes if p.state == "running" and p.guard_pid and p.has_guard()]
 
     def tidy_up(self) -> None:
         """Remove what all nodes of the generation shared."""
@@ -280,13 +267,13 @@ class Run:
 
     def all_ended(self) -> bool:
         """Say whether all of the users' processes have ended, by their guards' records."""
-        return bool(self.processes) and all(p["state"] in ("exited", "failed") for p in self.processes)
+        return bool(self.processes) and all(p.state in ("exited", "failed") for p in self.processes)
 
     def wait_for_records(self, pause: Callable[[float], bool]) -> None:
         """Give the guards a moment to write down how their processes ended."""
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline:
             self.look()
-            if not any(p["state"] == "running" for p in self.processes):
+            if not any(p.state == "running" for p in self.processes):
                 return
             pause(0.01)

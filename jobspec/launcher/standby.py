@@ -13,9 +13,10 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import files_in, note, read_json
+from jobctl.jobspec.launcher.files import files_in, note
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.process_guard import spawn
+from jobctl.jobspec.launcher.process_record import read_record
 from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import differing, write_hook
 
@@ -105,8 +106,8 @@ def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
     """Return the environment that the framework's launcher gave each guard, and whether it leads a session. Raises OSError."""
     found, leads = [], False
     for local in range(run.launch["nproc"]):
-        record = read_json(os.path.join(run.folders.records, "%d.json" % local)) or {}
-        pid = int(record.get("guard_pid") or 0)
+        record = read_record(os.path.join(run.folders.records, "%d.json" % local))
+        pid = record.guard_pid or 0 if record else 0
         with open("/proc/%d/environ" % pid, "rb") as file:
             pairs = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if b"=" in entry]
         environ = {name: value for name, _, value in pairs if name != "JOBCTL_STANDBY"}

@@ -16,7 +16,7 @@ from jobctl.jobspec.launcher.restart_policy import FROM_OUTSIDE
 if TYPE_CHECKING:
     from typing import List, Optional
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.process_record import ProcessRecord
     from jobctl.jobspec.launcher.run import Run
 RECORDS_WRITTEN = 0.5  # seconds after which a framework launcher's end is believed before its processes' own records
 
@@ -55,8 +55,8 @@ class Verdict:
 
     def failure(self) -> Optional[Failure]:
         """Return what failed first, None while nothing has."""
-        failed = [p for p in self.run.processes if p["exit_code"] not in (None, 0)]
-        first = self.process_failure(min(failed, key=lambda p: p["finished_at"] or 0.0)) if failed else None
+        failed = [p for p in self.run.processes if p.exit_code]
+        first = self.process_failure(min(failed, key=lambda p: p.finished_at or 0.0)) if failed else None
         if first is not None and self.run.launch.get("regroups"):
             codes = [self.run.ended[child][0] for child in self.run.children if child in self.run.ended]
             return first if any(codes) else self.lost()
@@ -74,34 +74,34 @@ class Verdict:
 
         The guards of the new processes know how their predecessors ended. The time between may be too short to see it.
         """
-        newest = max((int(p.get("starts", 1)) for p in self.run.processes), default=1)
-        endings = [p.get("guard_before") for p in self.run.processes if p.get("starts") == newest]
-        failed = [ending for ending in endings if ending and ending["exit_code"]]
+        newest = max((p.starts for p in self.run.processes), default=1)
+        endings = [p.guard_before for p in self.run.processes if p.starts == newest]
+        failed = [ending for ending in endings if ending and ending.exit_code]
         if not failed:
             return "the framework's launcher ended its processes"
-        first = min(failed, key=lambda ending: ending["finished_at"])
-        kind = "signal" if signal_of(first["exit_code"]) else "exit"
-        return self.reason(Failure(kind, first["rank"], None, first["exit_code"], None, first["finished_at"]))
+        first = min(failed, key=lambda ending: ending.finished_at)
+        kind = "signal" if signal_of(first.exit_code) else "exit"
+        return self.reason(Failure(kind, first.rank, None, first.exit_code, None, first.finished_at))
 
     def lost(self) -> Optional[Failure]:
         """Return that the framework's launcher cannot go on although it lives, None while it can."""
         line = self.log_watcher.look(time.monotonic())
         return Failure("lost", None, None, None, "launch.log", time.time(), [line]) if line else None
 
-    def process_failure(self, process: Json) -> Failure:
+    def process_failure(self, process: ProcessRecord) -> Failure:
         """Return the failure of one process, with its last words (or the framework launcher's, if it had none)."""
-        log = log_of(self.run.launch["log_name"], process["local_rank"])
+        log = log_of(self.run.launch["log_name"], process.local_rank)
         tail = last_lines(os.path.join(self.run.folders.logs, log))
         if not tail:
             log, tail = "launch.log", self.launcher_lines()
-        kind = "start" if process.get("guard_why") else "signal" if process["signal"] else "exit"
-        code, at = process["exit_code"], process["finished_at"] or time.time()
-        return Failure(kind, process["rank"], process["local_rank"], code, log, at, tail)
+        kind = "start" if process.guard_why else "signal" if process.signal else "exit"
+        code, at = process.exit_code, process.finished_at or time.time()
+        return Failure(kind, process.rank, process.local_rank, code, log, at, tail)
 
     def launcher_failure(self, code: int, at: float) -> Failure:
         """Return the failure of the framework's launcher: before its processes began, or of its own."""
         tail = self.launcher_lines()
-        began = any(p["pid"] for p in self.run.processes)
+        began = any(p.pid for p in self.run.processes)
         kind = "signal" if signal_of(code) else "exit" if began else "start"
         return Failure(kind, None, None, code, "launch.log", at, tail)
 
@@ -115,7 +115,7 @@ class Verdict:
             return "no progress for %.0f s (hang_timeout)" % min(self.run.hang.limit(), self.run.hang.told)
         if failure.kind == "lost":
             return "the framework's launcher %s: %s" % (self.log_watcher.why, failure.tail[0])
-        whys = [p["guard_why"] for p in self.run.processes if p.get("guard_why")]
+        whys = [p.guard_why for p in self.run.processes if p.guard_why]
         if failure.kind == "start" and whys:
             return str(whys[0])
         if failure.kind == "start":

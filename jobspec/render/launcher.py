@@ -23,6 +23,7 @@ ORDER = (
     "scratch",
     "network",
     "log_files",
+    "process_record",
     "process_guard",
     "standby_imports",
     "standby_rank",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.environment import Folders
+from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.run import Run
 
@@ -86,7 +87,7 @@ def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
     run.hang, run.progress_at, run.processes = Hang(1.0), None, []
     for starts, since in ((1, True), (2, False)):
         Path(run.folders.progress, "0").write_text(str(6 + starts))
-        run.process = lambda local, starts=starts: {"local_rank": local, "starts": starts}
+        run.process = lambda local, starts=starts: ProcessRecord(local, starts=starts)
         run.look()
         assert (run.hang.progress, run.hang.at is not None) == (6 + starts, since)
 

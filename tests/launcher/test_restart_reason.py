@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,20 +9,21 @@ from typing import Any
 
 import pytest
 
-from jobctl.jobspec.launcher.process_guard import Record
+from jobctl.jobspec.launcher.process_guard import Recorder
+from jobctl.jobspec.launcher.process_record import read_record
 from jobctl.jobspec.launcher.verdict import Verdict
 
 
 def reason(folder: Path) -> str:
     """Return what the launcher says of the processes whose guards wrote their records into `folder`."""
     launch = {"role": "trainer", "fatal_lines": [], "stuck_lines": [], "stuck_after": None}
-    processes = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    processes = [read_record(str(path)) for path in sorted(folder.glob("*.json"))]
     run: Any = SimpleNamespace(launch=launch, processes=processes, folders=SimpleNamespace(logs=str(folder)))
     return Verdict(run, 0).restart_reason()
 
 
-def start(folder: Path, local: int) -> Record:
-    record = Record(str(folder / f"{local}.json"), str(local), str(local + 2))
+def start(folder: Path, local: int) -> Recorder:
+    record = Recorder(str(folder / f"{local}.json"), str(local), str(local + 2))
     record.began(os.getpid(), False, None)
     return record
 
@@ -42,7 +42,7 @@ def test_it_is_the_failure_that_came_first(tmp_path: Path, monkeypatch: pytest.M
     assert reason(tmp_path) == "rank 2 exited with code 7"
     for record in third:
         record.ended(0)
-        start(tmp_path, int(record.fields["local_rank"]))
+        start(tmp_path, record.record.local_rank)
     assert reason(tmp_path) == "the framework's launcher ended its processes"
 
 
