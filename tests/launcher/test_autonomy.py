@@ -1,4 +1,4 @@
-"""What launchers with etcd decide by themselves about a failure, and in which order members are: without any process."""
+"""What launchers decide by themselves about a failure, and in which order members are: without any process."""
 
 from __future__ import annotations
 
