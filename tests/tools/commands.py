@@ -1,12 +1,14 @@
 """Run `jobctl` as a process of its own, without its imports: half a second of CPU a command, which tests run by the thousand.
 
-A process that has imported all of jobctl forks one for each command. That one has its own environment, directory and standard
-streams, and ends as any interpreter does. Tests of how long imports take, and of signals, start real ones.
+A process that has imported all of jobctl, and compiled a job once, forks one for each command, and for the supervisor that
+a command leaves behind. That one has its own environment, directory and standard streams, and ends as any interpreter does.
+Tests of how long imports take, and of signals, start real ones.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -50,16 +52,23 @@ def _run(
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
         null = stdin or stack.enter_context(open(os.devnull, "rb"))
-        link = stack.enter_context(socket.socket(socket.AF_UNIX))
-        link.connect(str(_server()))
-        order = json.dumps({"argv": argv, "cwd": str(cwd), "environ": dict(environ)}).encode()
-        socket.send_fds(link, [b"%16d" % len(order)], [file.fileno() for file in (null, *files)])
-        link.sendall(order)
+        order = {"argv": argv, "cwd": str(cwd), "environ": dict(environ)}
+        link = stack.enter_context(_send(_server(), order, [file.fileno() for file in (null, *files)]))
         code = _answer(link, time.monotonic() + timeout)
         out, err = (read(file) for file in files)
     if code is None:
         raise subprocess.TimeoutExpired(argv, timeout, out, err)
     return subprocess.CompletedProcess(argv, code, out, err)
+
+
+def _send(server: Path, order: Mapping[str, Any], files: list[int]) -> socket.socket:
+    """Have the server fork a process, and return the socket on which it tells its pid and, at its end, its exit code."""
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(str(server))
+    text = json.dumps(order).encode()
+    socket.send_fds(link, [b"%16d" % len(text)], files)
+    link.sendall(text)
+    return link
 
 
 def _answer(link: socket.socket, deadline: float) -> int | None:
@@ -107,6 +116,7 @@ def _serve(path: Path) -> Callable[[], None]:
     _import_all(jobctl)
     for name in HEAVY:
         importlib.import_module(name)
+    _compile_once()
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen(64)
@@ -137,7 +147,7 @@ def _serve(path: Path) -> Callable[[], None]:
                     os.close(descriptor)
                 for other in (server, link, *(other for _, other in running.values())):
                     other.close()
-                return functools.partial(_become, order, files)
+                return functools.partial(_become, order, files, path)
             for file in files:
                 os.close(file)
             link.sendall(b"%d\n" % pid)
@@ -153,10 +163,61 @@ def _import_all(package: Any) -> None:
             importlib.import_module(module.name)
 
 
-def _become(order: dict[str, Any], files: list[int]) -> None:
+def _compile_once() -> None:
+    """Plan and render a job, and read it back: what is built at the first use takes as long as the rest of a command."""
+    from dataclasses import asdict
+
+    from jobctl.jobspec import load, plan, render
+    from jobctl.jobspec.deploy.model import control, inventory
+    from jobctl.jobspec.operations import Where
+    from jobctl.jobspec.plan import generation, serial
+    from jobctl.jobspec.spec.hosts import Host
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec, hosts = Path(folder) / "job.yaml", Path(folder) / "hosts.txt"
+        spec.write_text("name: warm\nframework: torch\nimage: none:1\ncommand: [python3]\nper: node\nnodes: 2\n")
+        hosts.write_text("h1 addr=10.0.0.1\nh2 addr=10.0.0.2\n")
+        for target in ("compose", "ssh"):
+            made = plan(load(spec, Where(target=target, hosts=hosts)))
+            list(render(made))
+    serial.load_plan(serial.dump_plan(made))
+    first = json.loads(json.dumps(asdict(generation.first_generation(made))))
+    control.parse_control(first, json.loads(control.ledger_json(control.Ledger(0.0))))
+    kept = inventory.Inventory((Host("h1"),), inventory.SshOptions())
+    inventory.load_inventory(json.loads(json.dumps(inventory.dump_inventory(kept))))
+
+
+class _Supervisor:
+    """A supervisor that the server forks, as a command sees the process that it leaves behind."""
+
+    returncode: int | None = None
+
+    def __init__(self, server: Path, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, **streams: Any) -> None:
+        assert list(argv[:3]) == [sys.executable, "-m", "jobctl"], argv
+        assert streams.pop("start_new_session")
+        order = {"argv": argv[3:], "cwd": cwd, "environ": dict(env), "session": True}
+        with open(os.devnull, "rb") as null:
+            files = [null.fileno(), streams["stdout"].fileno(), streams["stderr"].fileno()]
+            self.link = _send(server, order, files)
+        self.lines = self.link.makefile("r")
+        self.pid = int(self.lines.readline())
+
+    def poll(self) -> int | None:
+        """Return its exit code once it has ended."""
+        if self.returncode is None and select.select([self.link], [], [], 0)[0]:
+            self.returncode = int(self.lines.readline())
+        return self.returncode
+
+
+def _become(order: dict[str, Any], files: list[int], server: Path) -> None:
     """Become the command."""
+    import types
+
+    from jobctl.jobspec.deploy.targets import background
     from jobctl.main import main
 
+    popen = functools.partial(_Supervisor, server)
+    background.subprocess = types.SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -171,7 +232,29 @@ def _become(order: dict[str, Any], files: list[int]) -> None:
     os.environ.update(order["environ"])
     time.tzset()
     sys.argv = ["jobctl", *order["argv"]]
+    if order.get("session"):
+        os.setsid()
+        _show([sys.executable, "-m", *sys.argv])
     main()
+
+
+PR_SET_MM, ARGUMENTS, ENVIRONMENT = 35, (8, 9), (10, 11)  # of prctl(2): where each begins and ends
+
+
+def _show(argv: list[str]) -> None:
+    """Have /proc show this process as what it is; a supervisor is found by what stands there. Only root may: others start a real one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    variables = [f"{name}={value}" for name, value in os.environ.items()]
+    for places, words in ((ARGUMENTS, argv), (ENVIRONMENT, variables)):
+        text = b"".join(os.fsencode(word) + b"\0" for word in words)
+        shown.append(ctypes.create_string_buffer(text, len(text)))
+        begin = ctypes.addressof(shown[-1])
+        for place, address in zip(places, (begin, begin + len(text)), strict=True):
+            if libc.prctl(PR_SET_MM, place, ctypes.c_ulong(address), 0, 0):
+                os.execv(sys.executable, argv)
+
+
+shown: list[Any] = []  # stays as long as the process
 
 
 if __name__ == "__main__":
