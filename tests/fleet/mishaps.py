@@ -61,14 +61,8 @@ class Mishaps(Jobs):
 
     def homes(self, *, trainers: bool = False) -> list[tuple[Host, int]]:
         """Where the nodes of the newest generation are, or only those that train."""
-        generations = [
-            json.loads(path.read_text())
-            for host in self.fleet.hosts
-            for path in (host.home / ".jobctl").glob("*/counter/run/control.json")
-        ]
-        newest = max(generations, key=lambda generation: generation["number"])
         hosts = {host.name: host for host in self.fleet.hosts}
-        every = [m for m in newest["members"] if not trainers or "trainer" in m["roles"]]
+        every = [m for m in self.order()["members"] if not trainers or "trainer" in m["roles"]]
         return [(hosts[member["host"]], member["node"]) for member in every]
 
     def moved_on(self, since: int) -> bool:
@@ -77,16 +71,11 @@ class Mishaps(Jobs):
 
     def failures(self) -> int:
         """How many failures were told of."""
-        events = self.directory / "state/jobs/counter/events.jsonl"
-        return sum(json.loads(line)["event"] == "failure" for line in events.read_text().splitlines())
+        return len(self.happened("failure"))
 
     def generation(self) -> int:
         """The number of the newest generation."""
-        return max(
-            int(json.loads(path.read_text())["number"])
-            for host in self.fleet.hosts
-            for path in (host.home / ".jobctl").glob("*/counter/run/control.json")
-        )
+        return int(self.order()["number"])
 
     # One at a time.
 

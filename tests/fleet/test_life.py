@@ -56,7 +56,7 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
     assert [f"{node['container']}\n" for node in status["nodes"]] == before
     # A failing process costs no container, and the job goes on from its checkpoint.
     (jobs.checkpoints / "fail-1").touch()
-    eventually(lambda: jobs.status()["generation"] == 2 and jobs.phase() == "running")
+    jobs.trains(generation=2)
     assert [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts] == before
     jobs.end()
     assert jobs.run("wait", "--timeout", "60s").returncode == 0
@@ -230,7 +230,7 @@ def ids(jobs: Jobs, host: int) -> str:
 def test_a_drill(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
     for generation, options in ((1, ()), (2, ("--container",))):
-        eventually(lambda: all((node["progress"] or 0) > 100 for node in jobs.status()["nodes"]))
+        jobs.trains(101)
         done = jobs.run("drill", "--yes", "--node", "1", *options, "-o", "json")
         report = json.loads(done.stdout)
         assert (done.returncode, report["host"], report["generation"]) == (0, "h2", generation), done.stderr

@@ -226,9 +226,10 @@ def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run])
     added = "prepare h3: a spare that has not got what a node needs"
     assert (up.returncode, up.stderr.splitlines()[0], job.status()["generation"]) == (0, added, 1)
     (job.checkpoints / "end-0").touch()  # so that none is left to tell that it does not answer node 1
+    eventually(lambda: job.reports() and job.reports()[0]["state"] == "succeeded")
     eventually(lambda: job.status()["nodes"][0]["state"] == "exited")
     job.fleet[1].power_off()
-    eventually(lambda: any(event["event"] == "moved" for event in job.events()))
+    eventually(lambda: job.happened("moved"))
     state = job.ends_well()
     assert (state["nodes"][1]["host"], state["generation"], job.resumed()[-1] >= 2 * EVERY) == ("h3", 2, True)
     moved = next(e for e in job.events() if e["event"] == "moved")
@@ -241,11 +242,11 @@ def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Calla
     job = run()
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: any(e["event"] == "moved" for e in job.events()))
+    eventually(lambda: job.happened("moved"))
     fenced = job.fleet[1].home / ".jobctl" / "h2" / "counter" / "node-1" / "report.json"
     eventually(lambda: json.loads(fenced.read_text())["state"] == "fenced")
     job.fleet[1].plug_cable()
-    eventually(lambda: "remove node 1 on h2: it runs on h3" in job.run("events").stdout)
+    job.tells("remove node 1 on h2: it runs on h3")
     assert job.ends_well()["nodes"][1]["host"] == "h3"
 
 
@@ -272,7 +273,7 @@ def test_without_a_spare_it_waits_until_the_host_is_back(run: Callable[..., Run]
     job = run(spare=False)
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: "there is no other host for it" in job.run("events").stdout)
+    job.tells("there is no other host for it")
     job.fleet[1].plug_cable()
     state = job.ends_well()
     assert [node["host"] for node in state["nodes"]] == ["h1", "h2"]
@@ -282,17 +283,19 @@ def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None
     job = run(spare=False, change=("nodes: 2", "nodes: '1:2'"))
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: "of 1 from" in job.run("logs", "--node", "0").stdout)
-    eventually(lambda: running(job) == [0])
+    eventually(lambda: len(job.order()["members"]) == 1)
+    state = job.trains(1)
+    assert ([node["node"] for node in state["nodes"] if node["state"] == "running"], state["replicas"]) == (
+        [0],
+        "1[1:2]",
+    )
+    assert "of 1 from" in job.run("logs", "--node", "0").stdout
     job.fleet[1].plug_cable()
-    eventually(lambda: running(job) == [0, 1])
+    eventually(lambda: len(job.order()["members"]) == 2)
+    state = job.trains(1)
+    assert [node["node"] for node in state["nodes"] if node["state"] == "running"] == [0, 1]
     job.ends_well()
     assert job.resumed()[-1] >= 2 * EVERY
-
-
-def running(job: Run) -> list[int]:
-    """Return the nodes that train."""
-    return [node["node"] for node in job.status()["nodes"] if node["state"] == "running"]
 
 
 def test_the_supervisor_is_killed(run: Callable[..., Run]) -> None:
@@ -350,7 +353,7 @@ def test_the_disk_of_the_checkpoints_is_full_for_a_while(run: Callable[..., Run]
         while True:
             file.write(b"\0" * 512)
     (job.checkpoints / "hold").unlink()  # before its last checkpoint it would not save
-    eventually(lambda: sum(event["event"] == "failure" for event in job.events()) >= 2)
+    eventually(lambda: len(job.happened("failure")) >= 2)
     (small / "filler").unlink()
     assert job.ends_well()["generation"] >= 3
 
@@ -360,6 +363,6 @@ def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
     job.begin()
     (job.checkpoints / "stop-1").touch()
     (job.checkpoints / "hold").unlink()  # who stands still at the end stands still too
-    eventually(lambda: "no progress for 3 s" in job.run("events").stdout)
+    job.tells("no progress for 3 s")
     (job.checkpoints / "stop-1").unlink()
     job.ends_well()
