@@ -217,7 +217,12 @@ env: {{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}
     job = Job(hosts, "compose", text)
     try:
         job.up()
-        eventually(lambda: job.are("succeeded"), 400)
+        reports = [
+            host.home / f".jobctl/{host.name}/resnet/node-{node}/report.json" for node, host in enumerate(hosts.hosts)
+        ]
+        over = ("succeeded", "failed")
+        eventually(lambda: all(json.loads(path.read_text())["state"] in over for path in reports), 400)
+        assert job.are("succeeded")
         work = hosts[0].home / ".jobctl" / "h1" / "resnet"
         log = (work / "node-0" / "logs" / "1" / "workerlog.0").read_text()
         assert "final step=22 " in log

@@ -40,6 +40,7 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
         "generation 1: the job is new",
         RUNS,
     ]
+    lies_there_as_rendered(jobs, target)
     before = [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts]
     assert jobs.ok("exec", "--node", "1", "--", "df", "-k", "/dev/shm").split()[8] == str(64 << 20)
     again = jobs.run("up")  # hosts, target and SSH configuration are remembered
@@ -76,14 +77,14 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
     assert jobs.run("down").returncode == 0
 
 
-def test_what_lies_on_hosts_is_what_render_prints(jobs: Jobs, target: str) -> None:
-    assert jobs.up("--target", target).returncode == 0
-    jobs.ok("render", "--hosts", "hosts.txt", "--target", target, "--out", "rendered")
+def lies_there_as_rendered(jobs: Jobs, target: str) -> None:
+    """What lies on the hosts is what `render` prints."""
+    jobs.ok("render", "--hosts", "hosts.txt", "--target", target, "--out", str(jobs.directory / "rendered"))
     for number, host in enumerate(jobs.fleet.hosts):
         work = host.home / ".jobctl" / host.name / "counter"
         name = "compose.yaml" if target == "compose" else f"node-{number}.sh"
-        assert (work / name).read_bytes() == (jobs.code / "rendered" / host.name / name).read_bytes()
-        assert (work / "launcher.py").read_bytes() == (jobs.code / "rendered" / "launcher.py").read_bytes()
+        assert (work / name).read_bytes() == (jobs.directory / "rendered" / host.name / name).read_bytes()
+        assert (work / "launcher.py").read_bytes() == (jobs.directory / "rendered" / "launcher.py").read_bytes()
 
 
 def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
