@@ -96,7 +96,7 @@ class Jobs:
         (self.code / "job.yaml").write_text(text.format(checkpoints=self.checkpoints))
 
     def popen(self, *args: str, **how: Any) -> subprocess.Popen[str]:
-        """Start `jobctl` and return at once."""
+        """Start `jobctl` with pipes, or with other streams, and return at once."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         argv = [sys.executable, "-m", "jobctl", *args]
         return subprocess.Popen(argv, cwd=self.code, env=self.environ, **{**pipes, **how})
@@ -115,9 +115,13 @@ class Jobs:
         """Bring the job up on the fleet; `check`: after the preflight, which takes as long again."""
         return self.run("up", *self.where, *([] if check else ["--skip-check"]), *args)
 
-    def begin_up(self, **how: Any) -> subprocess.Popen[str]:
+    def start(self, *args: str) -> commands.Command:
+        """Start `jobctl`, which nobody talks to, and return at once."""
+        return commands.Command(args, self.code, self.environ)
+
+    def begin_up(self) -> commands.Command:
         """Start `jobctl up` on the fleet, without the preflight, and return at once."""
-        return self.popen("up", *self.where, "--skip-check", **how)
+        return self.start("up", *self.where, "--skip-check")
 
     @property
     def where(self) -> tuple[str, ...]:

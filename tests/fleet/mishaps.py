@@ -10,7 +10,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+
+from tests.tools.commands import Command
 
 from .host import Host
 from .jobs import Jobs, eventually
@@ -25,7 +26,7 @@ class Mishaps(Jobs):
     timeout: int  # `host_timeout`, in seconds
     elastic: bool
     change = 0  # how often the spec was edited
-    supervisor: subprocess.Popen[str] | None = None
+    supervisor: Command | None = None
 
     def kinds(self, *, etcd: bool) -> list[Mishap]:
         """Return all that can happen to this job."""
@@ -128,8 +129,7 @@ class Mishaps(Jobs):
         holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
         os.kill(int(holder["pid"]), signal.SIGKILL)
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
-        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.supervisor = self.popen("supervise", **quiet)
+        self.supervisor = self.start("supervise")
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
@@ -262,8 +262,7 @@ class Mishaps(Jobs):
         self.edit()
         host.stop_engine()
         time.sleep(self.chance.uniform(0.0, 3.0))
-        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        up = self.begin_up(**quiet)
+        up = self.begin_up()
         time.sleep(self.chance.uniform(2.0, 12.0))
         host.start_engine()
         host.wait_for_engine()

@@ -102,7 +102,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     eventually(lambda: job.all_run(2))
     os.kill(init_of(job.fleet[0], "jobctl-counter-0"), signal.SIGKILL)
     eventually(lambda: job.all_run(3))
-    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    supervisor = job.start("supervise")
     state = job.ends_well()
     assert supervisor.wait(120) == 0
     assert (state["generation"], state["nodes"][0]["restarts"], len(job.resumed())) == (3, 2, 3)
@@ -127,7 +127,7 @@ def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., Wi
         host.docker("stop", name)
     time.sleep(28)
     assert job.all_run(1)
-    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    supervisor = job.start("supervise")
     eventually(lambda: [node["state"] for node in job.status()["nodes"]] == ["running"] * 5)
     assert job.ends_well()["generation"] == 1
     assert supervisor.wait(120) == 0

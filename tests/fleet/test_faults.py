@@ -54,7 +54,7 @@ def test_up_killed_at_any_moment(jobs: Jobs) -> None:
         if number % 4 == 3:
             jobs.run("down")
         (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
-        process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = jobs.begin_up()
         delay = chance.uniform(0.2, 5.0)
         with_time = time.monotonic() + delay
         while process.poll() is None and time.monotonic() < with_time:
@@ -71,7 +71,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
             jobs.run("down")
         (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
         victim = chance.choice(jobs.fleet.hosts)
-        process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = jobs.begin_up()
         time.sleep(chance.uniform(0.3, 4.0))
         victim.pull_cable()
         try:
@@ -82,7 +82,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
 
 
 def test_engine_killed_during_up(jobs: Jobs) -> None:
-    process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = jobs.begin_up()
     victim = jobs.fleet[1]
     eventually(lambda: victim.containers() or process.poll() is not None)
     victim.kill_engine()
@@ -136,7 +136,8 @@ def test_a_change_while_an_engine_restarts(jobs: Jobs) -> None:
         up = jobs.begin_up()
         time.sleep(chance.uniform(2.0, 10.0))
         restart_engine(victim)
-        out, err = up.communicate(timeout=400)
+        up.wait(400)
+        out, err = up.printed()
         assert up.returncode in (0, 4), err
         if up.returncode == 4:
             assert victim.name in err

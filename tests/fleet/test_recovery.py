@@ -313,7 +313,7 @@ def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> Non
     os.kill(job.supervisor(), signal.SIGKILL)
     time.sleep(TIMEOUT + 1)
     assert (job.status()["generation"], job.phase()) == (1, "running")
-    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    supervisor = job.start("supervise")
     eventually(lambda: job.status()["supervised"])
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)
     assert job.ends_well()["generation"] == 2

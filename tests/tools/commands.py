@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -49,37 +50,68 @@ def _run(
     read: Callable[[IO[bytes]], T],
     stdin: IO[bytes] | None,
 ) -> subprocess.CompletedProcess[T]:
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-        null = stdin or stack.enter_context(open(os.devnull, "rb"))
-        order = {"argv": argv, "cwd": str(cwd), "environ": dict(environ)}
-        link = stack.enter_context(_send(_server(), order, [file.fileno() for file in (null, *files)]))
-        code = _answer(link, time.monotonic() + timeout)
-        out, err = (read(file) for file in files)
-    if code is None:
-        raise subprocess.TimeoutExpired(argv, timeout, out, err)
-    return subprocess.CompletedProcess(argv, code, out, err)
+    command = Command(argv, cwd, environ, stdin)
+    try:
+        command.wait(timeout)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        command.wait()
+        raise subprocess.TimeoutExpired(argv, timeout, read(command.out), read(command.err)) from None
+    return subprocess.CompletedProcess(argv, command.wait(), read(command.out), read(command.err))
 
 
-def _send(server: Path, order: Mapping[str, Any], files: list[int]) -> socket.socket:
-    """Have the server fork a process, and return the socket on which it tells its pid and, at its end, its exit code."""
-    link = socket.socket(socket.AF_UNIX)
-    link.connect(str(server))
-    text = json.dumps(order).encode()
-    socket.send_fds(link, [b"%16d" % len(text)], files)
-    link.sendall(text)
-    return link
+class _Forked:
+    """A process that the server forks, as its parent sees it."""
+
+    returncode: int | None = None
+
+    def __init__(self, server: Path, order: Mapping[str, Any], files: Sequence[IO[bytes]]) -> None:
+        self.open = contextlib.ExitStack()
+        weakref.finalize(self, self.open.close)
+        self.link = self.open.enter_context(socket.socket(socket.AF_UNIX))
+        self.link.connect(str(server))
+        text = json.dumps(order).encode()
+        socket.send_fds(self.link, [b"%16d" % len(text)], [file.fileno() for file in files])
+        self.link.sendall(text)
+        self.lines = self.open.enter_context(self.link.makefile("r"))
+        self.pid = int(self.lines.readline())
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code when it has ended. Raises TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self.link], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            self.returncode = int(self.lines.readline())
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return its exit code once it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def kill(self) -> None:
+        """Send it SIGKILL, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
 
 
-def _answer(link: socket.socket, deadline: float) -> int | None:
-    """Return the exit code that the server tells, None if the command had to be killed."""
-    with link.makefile("r") as lines:
-        pid = int(lines.readline())
-        if select.select([link], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return int(lines.readline())
-        os.kill(pid, signal.SIGKILL)
-        lines.readline()
-    return None
+class Command(_Forked):
+    """`jobctl` with `argv`, on what `stdin` has."""
+
+    def __init__(
+        self, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str], stdin: IO[bytes] | None = None
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            self.out, self.err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            null = stdin or stack.enter_context(open(os.devnull, "rb"))
+            order = {"argv": argv, "cwd": str(cwd), "environ": dict(environ)}
+            super().__init__(_server(), order, (null, self.out, self.err))
+            self.open.enter_context(stack.pop_all())
+
+    def printed(self) -> tuple[str, str]:
+        """Return what it has printed to stdout, and to stderr."""
+        return _text(self.out), _text(self.err)
 
 
 def _text(file: IO[bytes]) -> str:
@@ -187,26 +219,15 @@ def _compile_once() -> None:
     inventory.load_inventory(json.loads(json.dumps(inventory.dump_inventory(kept))))
 
 
-class _Supervisor:
-    """A supervisor that the server forks, as a command sees the process that it leaves behind."""
-
-    returncode: int | None = None
-
-    def __init__(self, server: Path, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, **streams: Any) -> None:
-        assert list(argv[:3]) == [sys.executable, "-m", "jobctl"], argv
-        assert streams.pop("start_new_session")
+def _leave_behind(
+    server: Path, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, stdout: IO[bytes], **others: Any
+) -> _Forked:
+    """Have the server fork the supervisor that a command leaves behind, in a session of its own."""
+    assert list(argv[:3]) == [sys.executable, "-m", "jobctl"], argv
+    assert others == {"stdin": subprocess.DEVNULL, "stderr": stdout, "start_new_session": True}
+    with open(os.devnull, "rb") as null:
         order = {"argv": argv[3:], "cwd": cwd, "environ": dict(env), "session": True}
-        with open(os.devnull, "rb") as null:
-            files = [null.fileno(), streams["stdout"].fileno(), streams["stderr"].fileno()]
-            self.link = _send(server, order, files)
-        self.lines = self.link.makefile("r")
-        self.pid = int(self.lines.readline())
-
-    def poll(self) -> int | None:
-        """Return its exit code once it has ended."""
-        if self.returncode is None and select.select([self.link], [], [], 0)[0]:
-            self.returncode = int(self.lines.readline())
-        return self.returncode
+        return _Forked(server, order, (null, stdout, stdout))
 
 
 def _become(order: dict[str, Any], files: list[int], server: Path) -> None:
@@ -216,7 +237,7 @@ def _become(order: dict[str, Any], files: list[int], server: Path) -> None:
     from jobctl.jobspec.deploy.targets import background
     from jobctl.main import main
 
-    popen = functools.partial(_Supervisor, server)
+    popen = functools.partial(_leave_behind, server)
     background.subprocess = types.SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     for number, file in enumerate(files):
         os.dup2(file, number)
