@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -259,23 +260,27 @@ def _become(order: dict[str, Any], files: list[int], server: Path) -> None:
     main()
 
 
-PR_SET_MM, ARGUMENTS, ENVIRONMENT = 35, (8, 9), (10, 11)  # of prctl(2): where each begins and ends
+PR_SET_MM, PR_SET_MM_MAP = 35, 14  # of prctl(2)
+NO_FILE = 2**32 - 1
+shown: list[Any] = []  # stays as long as the process
 
 
 def _show(argv: list[str]) -> None:
-    """Have /proc show this process as what it is; a supervisor is found by what stands there. Only root may: others start a real one."""
+    """Have /proc show this process as what it is: a supervisor is found by what stands there. Where that fails, start a real one."""
     libc = ctypes.CDLL(None, use_errno=True)
-    variables = [f"{name}={value}" for name, value in os.environ.items()]
-    for places, words in ((ARGUMENTS, argv), (ENVIRONMENT, variables)):
+    libc.sbrk.restype = ctypes.c_void_p
+    places = []
+    for words in (argv, [f"{name}={value}" for name, value in os.environ.items()]):
         text = b"".join(os.fsencode(word) + b"\0" for word in words)
         shown.append(ctypes.create_string_buffer(text, len(text)))
-        begin = ctypes.addressof(shown[-1])
-        for place, address in zip(places, (begin, begin + len(text)), strict=True):
-            if libc.prctl(PR_SET_MM, place, ctypes.c_ulong(address), 0, 0):
-                os.execv(sys.executable, argv)
-
-
-shown: list[Any] = []  # stays as long as the process
+        places += [ctypes.addressof(shown[-1]), ctypes.addressof(shown[-1]) + len(text)]
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    # Where code begins and ends, data begins and ends, and the heap begins, as they are: fields 26, 27 and 45 to 47.
+    kept = [int(fields[number - 3]) for number in (26, 27, 45, 46, 47)]
+    stack = int(fields[28 - 3])
+    order = struct.pack("11QQII", *kept, libc.sbrk(0), stack, *places, 0, 0, NO_FILE)
+    if libc.prctl(PR_SET_MM, PR_SET_MM_MAP, order, ctypes.c_ulong(len(order)), ctypes.c_ulong(0)):
+        os.execv(sys.executable, argv)
 
 
 if __name__ == "__main__":
