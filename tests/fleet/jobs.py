@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -59,9 +60,16 @@ def eventually(look: Callable[[], T], seconds: float = 240.0) -> T:
     while not (value := look()):
         now = time.monotonic()
         assert now < deadline, f"not within {seconds} s"
-        time.sleep(min(1.5, max(0.1, 2 * (now - asked))))  # a command of jobctl's costs what is waited for its time
+        time.sleep(min(2.0, max(0.05, 3 * (now - asked))))  # a command of jobctl's costs what is waited for its time
         asked = time.monotonic()
     return value
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON in a file, in a list that is empty if there is none: some are removed while one looks."""
+    with contextlib.suppress(FileNotFoundError):
+        return [json.loads(path.read_text())]
+    return []
 
 
 class Jobs:
@@ -88,7 +96,7 @@ class Jobs:
         (self.code / "job.yaml").write_text(text.format(checkpoints=self.checkpoints))
 
     def popen(self, *args: str, **how: Any) -> subprocess.Popen[str]:
-        """Start `jobctl` and return at once."""
+        """Start `jobctl` with pipes, or with other streams, and return at once."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         argv = [sys.executable, "-m", "jobctl", *args]
         return subprocess.Popen(argv, cwd=self.code, env=self.environ, **{**pipes, **how})
@@ -107,14 +115,82 @@ class Jobs:
         """Bring the job up on the fleet; `check`: after the preflight, which takes as long again."""
         return self.run("up", *self.where, *([] if check else ["--skip-check"]), *args)
 
-    def begin_up(self, **how: Any) -> subprocess.Popen[str]:
+    def start(self, *args: str) -> commands.Command:
+        """Start `jobctl`, which nobody talks to, and return at once."""
+        return commands.Command(args, self.code, self.environ)
+
+    def begin_up(self) -> commands.Command:
         """Start `jobctl up` on the fleet, without the preflight, and return at once."""
-        return self.popen("up", *self.where, "--skip-check", **how)
+        return self.start("up", *self.where, "--skip-check")
 
     @property
     def where(self) -> tuple[str, ...]:
         """The options that name the hosts."""
         return "--hosts", "hosts.txt", "--ssh-config", str(self.fleet.ssh_config)
+
+    # Looking from outside takes a thousandth of the time of a command that connects to all hosts.
+
+    @property
+    def name(self) -> str:
+        """The job's name, as its spec has it."""
+        lines = (self.code / "job.yaml").read_text().splitlines()
+        return next(line.split()[1] for line in lines if line.startswith("name:"))
+
+    def order(self) -> dict[str, Any]:
+        """Return the newest generation that lies on a host."""
+        paths = [
+            p for host in self.fleet.hosts for p in (host.home / ".jobctl").glob(f"*/{self.name}/run/control.json")
+        ]
+        every = [found for path in paths for found in read(path)]
+        return max(every, key=lambda one: int(one["number"]), default={"number": 0, "members": []})
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Return what the launchers of the newest generation report, each on the host where its node is, once all do."""
+        homes = {host.name: host.home for host in self.fleet.hosts}
+        paths = [
+            homes[member["host"]] / f".jobctl/{member['host']}/{self.name}/node-{member['node']}/report.json"
+            for member in self.order()["members"]
+        ]
+        found = [report for path in paths for report in read(path)]
+        return found if len(found) == len(paths) else []
+
+    def all_train(self, step: int = 0, generation: int | None = None, after: int = 0) -> bool:
+        """Say whether all nodes run a generation (that one, or one after `after`), and trainers have got to `step`."""
+        number, reports = self.order()["number"], self.reports()
+        return (
+            number > after
+            and generation in (None, number)
+            and reports != []
+            and all((r["state"], r.get("generation")) == ("running", number) for r in reports)
+            and all((r["progress"] or 0) >= step for r in reports if r["role"] == "trainer")
+        )
+
+    def trains(self, step: int = 0, generation: int | None = None, after: int = 0) -> dict[str, Any]:
+        """Wait until `all_train`, and return the status, by which the job runs."""
+
+        def state() -> dict[str, Any] | None:
+            found = self.status()
+            right = found["generation"] > after and generation in (None, found["generation"])
+            return found if right and found["phase"] == "running" else None
+
+        try:
+            eventually(lambda: self.all_train(step, generation, after), 400)
+            return eventually(state) or {}
+        except AssertionError:
+            story = [self.run(*command).stdout for command in (("events",), ("logs", "--tail", "20"))]
+            raise AssertionError("\n".join([str(self.status()), *story])) from None
+
+    def happened(self, event: str) -> list[dict[str, Any]]:
+        """Return the events of a kind, as they are written down."""
+        path = self.directory / "state/jobs" / self.name / "events.jsonl"
+        every = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [one for one in every if one["event"] == event]
+
+    def tells(self, words: str) -> None:
+        """Wait until an event says so, and see that `jobctl events` prints it."""
+        path = self.directory / "state/jobs" / self.name / "events.jsonl"
+        eventually(lambda: path.exists() and words in path.read_text())
+        assert words in self.run("events").stdout
 
     def status(self) -> dict[str, Any]:
         """Return `status -o json`, whatever it exits with."""

@@ -10,7 +10,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+
+from tests.tools.commands import Command
 
 from .host import Host
 from .jobs import Jobs, eventually
@@ -25,7 +26,7 @@ class Mishaps(Jobs):
     timeout: int  # `host_timeout`, in seconds
     elastic: bool
     change = 0  # how often the spec was edited
-    supervisor: subprocess.Popen[str] | None = None
+    supervisor: Command | None = None
 
     def kinds(self, *, etcd: bool) -> list[Mishap]:
         """Return all that can happen to this job."""
@@ -61,14 +62,8 @@ class Mishaps(Jobs):
 
     def homes(self, *, trainers: bool = False) -> list[tuple[Host, int]]:
         """Where the nodes of the newest generation are, or only those that train."""
-        generations = [
-            json.loads(path.read_text())
-            for host in self.fleet.hosts
-            for path in (host.home / ".jobctl").glob("*/counter/run/control.json")
-        ]
-        newest = max(generations, key=lambda generation: generation["number"])
         hosts = {host.name: host for host in self.fleet.hosts}
-        every = [m for m in newest["members"] if not trainers or "trainer" in m["roles"]]
+        every = [m for m in self.order()["members"] if not trainers or "trainer" in m["roles"]]
         return [(hosts[member["host"]], member["node"]) for member in every]
 
     def moved_on(self, since: int) -> bool:
@@ -77,16 +72,11 @@ class Mishaps(Jobs):
 
     def failures(self) -> int:
         """How many failures were told of."""
-        events = self.directory / "state/jobs/counter/events.jsonl"
-        return sum(json.loads(line)["event"] == "failure" for line in events.read_text().splitlines())
+        return len(self.happened("failure"))
 
     def generation(self) -> int:
         """The number of the newest generation."""
-        return max(
-            int(json.loads(path.read_text())["number"])
-            for host in self.fleet.hosts
-            for path in (host.home / ".jobctl").glob("*/counter/run/control.json")
-        )
+        return int(self.order()["number"])
 
     # One at a time.
 
@@ -139,8 +129,7 @@ class Mishaps(Jobs):
         holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
         os.kill(int(holder["pid"]), signal.SIGKILL)
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
-        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.supervisor = self.popen("supervise", **quiet)
+        self.supervisor = self.start("supervise")
 
     def is_supervised(self) -> bool:
         """Say whether a supervisor runs."""
@@ -273,8 +262,7 @@ class Mishaps(Jobs):
         self.edit()
         host.stop_engine()
         time.sleep(self.chance.uniform(0.0, 3.0))
-        quiet: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        up = self.begin_up(**quiet)
+        up = self.begin_up()
         time.sleep(self.chance.uniform(2.0, 12.0))
         host.start_engine()
         host.wait_for_engine()

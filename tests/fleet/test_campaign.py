@@ -8,7 +8,7 @@ import pytest
 
 from .campaign import campaign
 
-FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "5")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
+FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 
 
 @pytest.mark.parametrize("etcd", [False, True], ids=["alone", "etcd"])

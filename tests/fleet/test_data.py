@@ -205,7 +205,7 @@ def test_restarts_use_the_image_that_up_found(jobs: Jobs, target: str) -> None:
     host.docker("commit", "--change", "LABEL newer=1", container, name)
     assert host.docker("image", "inspect", "--format", "{{.Id}}", name) != meant
     host.docker("kill", container)
-    eventually(lambda: jobs.status()["generation"] == 2 and jobs.phase() == "running")
+    jobs.trains(generation=2)
     assert host.docker("inspect", "--format", "{{.Image}}", container) == meant
     assert jobs.steps() == []
     assert jobs.run("restart", "--node", "1").returncode == 0

@@ -81,8 +81,7 @@ def init_of(host: Host, container: str) -> int:
 def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., WithEtcd]) -> None:
     job = run()
     job.begin()
-    eventually(lambda: job.phase() == "running")
-    services = [node for node in job.status()["nodes"] if node["role"] == "etcd"]
+    services = [node for node in job.trains()["nodes"] if node["role"] == "etcd"]
     assert [(s["node"], s["name"], s["host"], s["state"]) for s in services] == [
         (None, "etcd-0", "h3", "running"),
         (None, "etcd-1", "h1", "running"),
@@ -103,7 +102,7 @@ def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., Wi
     eventually(lambda: job.all_run(2))
     os.kill(init_of(job.fleet[0], "jobctl-counter-0"), signal.SIGKILL)
     eventually(lambda: job.all_run(3))
-    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    supervisor = job.start("supervise")
     state = job.ends_well()
     assert supervisor.wait(120) == 0
     assert (state["generation"], state["nodes"][0]["restarts"], len(job.resumed())) == (3, 2, 3)
@@ -128,7 +127,7 @@ def test_a_member_is_killed_and_a_lost_quorum_ends_nothing(run: Callable[..., Wi
         host.docker("stop", name)
     time.sleep(28)
     assert job.all_run(1)
-    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
+    supervisor = job.start("supervise")
     eventually(lambda: [node["state"] for node in job.status()["nodes"]] == ["running"] * 5)
     assert job.ends_well()["generation"] == 1
     assert supervisor.wait(120) == 0
@@ -144,7 +143,9 @@ def test_the_only_node_of_a_job_moves(run: Callable[..., WithEtcd]) -> None:
     eventually(path.exists)
     home = job.status()["nodes"][0]["host"]
     job.fleet[0].power_off()
-    eventually(lambda: (job.status()["nodes"][0]["host"], job.status()["nodes"][0]["state"]) == ("h4", "running"))
+    eventually(lambda: job.order()["members"][0]["host"] == "h4" and job.all_train())
+    node = eventually(lambda: (found := job.status()["nodes"][0])["state"] == "running" and found)
+    assert node["host"] == "h4"
     assert home == "h1"
     (job.checkpoints / "hold").unlink()
     done = job.run("wait", "--timeout", "120s")
@@ -157,11 +158,12 @@ def test_a_host_is_cut_off_and_its_node_moves(run: Callable[..., WithEtcd]) -> N
     job = run()
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: any(event["event"] == "moved" for event in job.events()))
-    eventually(lambda: job.status()["nodes"][1]["state"] == "running")
+    eventually(lambda: job.happened("moved"))
+    eventually(job.all_train)
     eventually(lambda: job.report(1, "h2")["state"] == "fenced")
+    assert job.status()["nodes"][1]["state"] == "running"
     job.fleet[1].plug_cable()
-    eventually(lambda: "remove node 1 on h2: it runs on h4" in job.run("events").stdout)
+    job.tells("remove node 1 on h2: it runs on h4")
     state = job.ends_well()
     assert (state["nodes"][1]["host"], job.resumed()[-1] >= 2 * EVERY) == ("h4", True)
 
@@ -173,7 +175,7 @@ def test_a_controller_that_is_cut_off_changes_nothing(run: Callable[..., WithEtc
     block = ("ip", "route", "replace", "blackhole", f"{job.fleet[1].address}/32")
     subprocess.run(block, check=True)
     try:
-        eventually(lambda: "h2 is not heard" in job.run("events").stdout)
+        job.tells("h2 is not heard")
         time.sleep(TIMEOUT + 6)
         assert (job.report(1, "h2")["state"], job.report(1, "h2")["generation"]) == ("running", 1)
     finally:

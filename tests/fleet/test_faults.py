@@ -42,11 +42,10 @@ def is_as_wanted(jobs: Jobs) -> None:
     """One more `up`, and the job runs: a container of each node, each once, and no launcher that knows another run."""
     up = jobs.up("-o", "json")
     assert up.returncode == 0, up.stderr
-    eventually(lambda: jobs.phase() == "running")
+    state = jobs.trains()
     assert jobs.containers() == [["jobctl-counter-0"], ["jobctl-counter-1"]]
     assert jobs.run("plan").returncode == 0
-    generations = {(node["node"], len(node["processes"])) for node in jobs.status()["nodes"]}
-    assert generations == {(0, 1), (1, 1)}
+    assert {(node["node"], len(node["processes"])) for node in state["nodes"]} == {(0, 1), (1, 1)}
 
 
 def test_up_killed_at_any_moment(jobs: Jobs) -> None:
@@ -55,7 +54,7 @@ def test_up_killed_at_any_moment(jobs: Jobs) -> None:
         if number % 4 == 3:
             jobs.run("down")
         (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
-        process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = jobs.begin_up()
         delay = chance.uniform(0.2, 5.0)
         with_time = time.monotonic() + delay
         while process.poll() is None and time.monotonic() < with_time:
@@ -72,7 +71,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
             jobs.run("down")
         (jobs.code / "counter.py").write_text((jobs.code / "counter.py").read_text() + f"# {number}\n")
         victim = chance.choice(jobs.fleet.hosts)
-        process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = jobs.begin_up()
         time.sleep(chance.uniform(0.3, 4.0))
         victim.pull_cable()
         try:
@@ -83,7 +82,7 @@ def test_cable_pulled_during_up(jobs: Jobs) -> None:
 
 
 def test_engine_killed_during_up(jobs: Jobs) -> None:
-    process = jobs.begin_up(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = jobs.begin_up()
     victim = jobs.fleet[1]
     eventually(lambda: victim.containers() or process.poll() is not None)
     victim.kill_engine()
@@ -96,21 +95,19 @@ def test_a_generation_reaches_a_host_that_was_cut_off_when_it_began(jobs: Jobs) 
     jobs.spec(SPEC + "recovery: {{host_timeout: 8s, max_restarts: 1000}}\n")
     chance = random.Random(os.environ.get("JOBCTL_TEST_SEED", "3"))
     for _ in range(SCHEDULES):
-        is_up(jobs)
-        before = jobs.status()["generation"]
+        before = is_up(jobs)
         first, *_, last = jobs.fleet.hosts
         first.docker("rm", "-f", "jobctl-counter-0")
         time.sleep(chance.uniform(0.2, 0.8))
         last.pull_cable()
         time.sleep(chance.uniform(9.0, 13.0))
         last.plug_cable()
-        eventually(lambda before=before: runs_after(jobs, before))
+        assert jobs.trains(after=before)["supervised"]
 
 
 def test_a_generation_reaches_a_host_that_could_not_write_when_it_began(jobs: Jobs) -> None:
     jobs.spec(SPEC + "recovery: {{host_timeout: 8s, max_restarts: 1000}}\n")
-    is_up(jobs)
-    before = jobs.status()["generation"]
+    before = is_up(jobs)
     first, *_, last = jobs.fleet.hosts
     run = next((last.home / ".jobctl").glob("*/counter/run"))
     subprocess.run(["chattr", "+i", str(run)], check=True)
@@ -121,7 +118,7 @@ def test_a_generation_reaches_a_host_that_could_not_write_when_it_began(jobs: Jo
         assert "generation 2; it is sent again until it arrives" in reason
     finally:
         subprocess.run(["chattr", "-i", str(run)], check=True)
-    eventually(lambda: runs_after(jobs, before))
+    assert jobs.trains(after=before)["supervised"]
     handed = [line for line in jobs.run("events").stdout.splitlines() if "hand-over" in line]
     assert len(handed) == 1, handed
 
@@ -130,9 +127,8 @@ def test_a_change_while_an_engine_restarts(jobs: Jobs) -> None:
     """The engine is told to stop, as systemd does, and is back after some seconds; meanwhile the job is changed."""
     chance = random.Random(os.environ.get("JOBCTL_TEST_SEED", "4"))
     jobs.spec(SPEC + "recovery: {{host_timeout: 8s, max_restarts: 1000}}\n")
-    is_up(jobs)
+    before = is_up(jobs)
     for number in range(SCHEDULES):
-        before = jobs.status()["generation"]
         jobs.spec(SPEC + f"recovery: {{{{host_timeout: 8s, max_restarts: 1000}}}}\nenv: {{{{CHANGE: '{number}'}}}}\n")
         victim = jobs.fleet.hosts[-1]
         victim.stop_engine()
@@ -140,12 +136,14 @@ def test_a_change_while_an_engine_restarts(jobs: Jobs) -> None:
         up = jobs.begin_up()
         time.sleep(chance.uniform(2.0, 10.0))
         restart_engine(victim)
-        out, err = up.communicate(timeout=400)
+        up.wait(400)
+        out, err = up.printed()
         assert up.returncode in (0, 4), err
         if up.returncode == 4:
             assert victim.name in err
-        eventually(lambda before=before: runs_after(jobs, before))
+        assert jobs.trains(after=before)["supervised"]
         eventually(lambda: jobs.run("plan").returncode == 0)
+        before = jobs.order()["number"]
         shown = [h.docker("exec", f"jobctl-counter-{n}", "env") for n, h in enumerate(jobs.fleet.hosts)]
         assert all(f"CHANGE={number}" in one for one in shown), (out, err)
 
@@ -168,17 +166,11 @@ def test_a_job_goes_on_as_it_was_while_a_change_waits(jobs: Jobs) -> None:
     eventually(lambda: jobs.phase() == "running")
 
 
-def is_up(jobs: Jobs) -> None:
-    """Bring the job up, and wait until it runs."""
+def is_up(jobs: Jobs) -> int:
+    """Bring the job up, wait until it runs, and return its generation."""
     up = jobs.up()
     assert up.returncode == 0, up.stderr
-    eventually(lambda: jobs.phase() == "running")
-
-
-def runs_after(jobs: Jobs, generation: int) -> bool:
-    """Say whether all nodes run in a generation after `generation`."""
-    state = jobs.status()
-    return state["phase"] == "running" and state["generation"] > generation and state["supervised"]
+    return int(jobs.trains()["generation"])
 
 
 def restart_engine(host: Host) -> None:

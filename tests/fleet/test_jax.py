@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ from tests.tools.frameworks import need_image_python, site_packages
 from tests.tools.pace import keep_pace, limit
 
 from .fleet import EXAMPLES, Fleet, fleet
-from .jobs import Jobs, eventually
+from .jobs import Jobs
 from .machine import IMAGE
 
 SPEC = f"""\
@@ -46,14 +45,10 @@ def test_digits_go_on_after_the_coordinator_is_killed(tmp_path: Path, hosts: Fle
     keep_pace(EXAMPLES / "jax-digits", job.code)
     limit(job.checkpoints, 25)
 
-    def there() -> dict[str, Any] | None:
-        state = job.status()
-        return state if all((node["progress"] or 0) >= 25 for node in state["nodes"]) else None
-
     try:
         up = job.up()
         assert up.returncode == 0, up.stderr
-        state = eventually(there, 400) or {}
+        state = job.trains(25)
         (process,) = state["nodes"][0]["processes"]
         job.ok("exec", "--node", "0", "--", "python3", "-c", f"import os; os.kill({process['pid']}, 9)")
         limit(job.checkpoints, None)

@@ -40,6 +40,7 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
         "generation 1: the job is new",
         RUNS,
     ]
+    lies_there_as_rendered(jobs, target)
     before = [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts]
     assert jobs.ok("exec", "--node", "1", "--", "df", "-k", "/dev/shm").split()[8] == str(64 << 20)
     again = jobs.run("up")  # hosts, target and SSH configuration are remembered
@@ -56,7 +57,7 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
     assert [f"{node['container']}\n" for node in status["nodes"]] == before
     # A failing process costs no container, and the job goes on from its checkpoint.
     (jobs.checkpoints / "fail-1").touch()
-    eventually(lambda: jobs.status()["generation"] == 2 and jobs.phase() == "running")
+    jobs.trains(generation=2)
     assert [host.docker("ps", "-q", "--no-trunc") for host in jobs.fleet.hosts] == before
     jobs.end()
     assert jobs.run("wait", "--timeout", "60s").returncode == 0
@@ -76,14 +77,14 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
     assert jobs.run("down").returncode == 0
 
 
-def test_what_lies_on_hosts_is_what_render_prints(jobs: Jobs, target: str) -> None:
-    assert jobs.up("--target", target).returncode == 0
-    jobs.ok("render", "--hosts", "hosts.txt", "--target", target, "--out", "rendered")
+def lies_there_as_rendered(jobs: Jobs, target: str) -> None:
+    """What lies on the hosts is what `render` prints."""
+    jobs.ok("render", "--hosts", "hosts.txt", "--target", target, "--out", str(jobs.directory / "rendered"))
     for number, host in enumerate(jobs.fleet.hosts):
         work = host.home / ".jobctl" / host.name / "counter"
         name = "compose.yaml" if target == "compose" else f"node-{number}.sh"
-        assert (work / name).read_bytes() == (jobs.code / "rendered" / host.name / name).read_bytes()
-        assert (work / "launcher.py").read_bytes() == (jobs.code / "rendered" / "launcher.py").read_bytes()
+        assert (work / name).read_bytes() == (jobs.directory / "rendered" / host.name / name).read_bytes()
+        assert (work / "launcher.py").read_bytes() == (jobs.directory / "rendered" / "launcher.py").read_bytes()
 
 
 def test_changes_restart_what_depends_on_them(jobs: Jobs) -> None:
@@ -230,7 +231,7 @@ def ids(jobs: Jobs, host: int) -> str:
 def test_a_drill(jobs: Jobs) -> None:
     assert jobs.up().returncode == 0
     for generation, options in ((1, ()), (2, ("--container",))):
-        eventually(lambda: all((node["progress"] or 0) > 100 for node in jobs.status()["nodes"]))
+        jobs.trains(101)
         done = jobs.run("drill", "--yes", "--node", "1", *options, "-o", "json")
         report = json.loads(done.stdout)
         assert (done.returncode, report["host"], report["generation"]) == (0, "h2", generation), done.stderr

@@ -43,20 +43,6 @@ def hosts(can_have_fleet: None) -> Iterator[Fleet]:
         yield made
 
 
-def trains(job: Jobs, step: int) -> dict[str, Any]:
-    """Wait until all workers have got that far, and return the status."""
-
-    def there() -> dict[str, Any] | None:
-        state = job.status()
-        far = all((node["progress"] or 0) >= step for node in state["nodes"] if node["role"] == "trainer")
-        return state if far and state["phase"] == "running" else None
-
-    try:
-        return eventually(there, 400) or {}
-    except AssertionError:
-        raise AssertionError(f"{job.status()}\n{job.ok('events')}\n{job.ok('logs', '--tail', '20')}") from None
-
-
 def test_lenet_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, hosts: Fleet) -> None:
     """The scheduler's container dies, then the first host, which has it and a worker, and for which there is a spare.
 
@@ -70,12 +56,12 @@ def test_lenet_moves_with_its_scheduler_beside_a_job_of_msrun(tmp_path: Path, ho
         up = job.up("--target", "ssh")  # the other job here goes through Compose
         assert up.returncode == 0, up.stderr
         ends_well_with_msrun(tmp_path / "msrun", hosts)
-        state = trains(job, 25)
+        state = job.trains(25)
         assert homes(state) == [(0, "h1"), (1, "h2"), ("scheduler", "h1")]
         hosts[0].docker("kill", "jobctl-lenet-2")
         eventually(lambda: job.status()["nodes"][2]["restarts"] > state["nodes"][2]["restarts"])
         limit(job.checkpoints, 100)
-        number = trains(job, 75)["generation"]
+        number = job.trains(75)["generation"]
         assert number == state["generation"]  # workers did not notice
         hosts[0].power_off()
         limit(job.checkpoints, None)

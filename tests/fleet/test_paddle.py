@@ -65,27 +65,12 @@ class Learner(Jobs):
         for word, lent in (("PACKAGES", paddle), ("STANDINS", "standins")):
             text = text.replace(word, str(made.lent(lent)))
         (self.code / "job.yaml").write_text(text + more)
-        self.name = name
 
     def lacks(self, *options: str) -> list[tuple[str, str, str]]:
         """What `check` says of the framework in the image."""
         fleet = self.where
         found = json.loads(self.run("check", "job.yaml", *fleet, "-o", "json", *options).stdout)
         return [(f["verdict"], f["code"], f["message"]) for f in found["findings"] if f["check"] == "framework"]
-
-    def trains(self, generation: int, step: int) -> dict[str, Any]:
-        """Wait until all trainers have got that far in a generation, and return the status."""
-
-        def there() -> dict[str, Any] | None:
-            state = self.status()
-            trainers = [node for node in state["nodes"] if node["role"] == "trainer"]
-            far = all((node["progress"] or 0) >= step for node in trainers)
-            return state if (state["generation"], state["phase"], far) == (generation, "running", True) else None
-
-        try:
-            return eventually(there, 400) or {}
-        except AssertionError:
-            raise AssertionError(f"{self.status()}\n{self.ok('events')}\n{self.ok('logs', '--tail', '20')}") from None
 
     def home(self, node: int) -> Host:
         """The host of a node."""
@@ -151,7 +136,7 @@ def test_collective(learner: Any) -> None:
     job.environ["TOKEN"] = "s3cret-of-the-test"
     up = job.up("--target", "ssh")  # the other tests here go through Compose
     assert up.returncode == 0, up.stderr
-    job.trains(1, 5)
+    job.trains(5, 1)
     h1, h10, h11 = job.fleet.hosts
     for host in (h1, h10):
         found = subprocess.run(
@@ -185,7 +170,7 @@ def test_parameter_servers(learner: Any) -> None:
         assert up.returncode == 0, up.stderr
     finally:
         taken.processes.pop("listener").kill()
-    state = job.trains(1, 5)
+    state = job.trains(5, 1)
     assert [(n["node"], n["role"], n["host"], len(n["processes"])) for n in state["nodes"]] == [
         (0, "trainer", "h1", 2),
         (1, "trainer", "h10", 1),
@@ -195,12 +180,12 @@ def test_parameter_servers(learner: Any) -> None:
     assert job.table(2) == told([host.address for host in job.fleet.hosts], port)
     job.home(1).docker("kill", "jobctl-wide-1")  # a trainer's container
     eventually(lambda: job.status()["nodes"][1]["restarts"] == 1)
-    job.trains(1, 20)
+    job.trains(20, 1)
     lost = job.home(3)
     lost.power_off()
     eventually(lambda: job.phase() == "degraded")
     lost.power_on()
-    state = job.trains(2, 10)
+    state = job.trains(10, 2)
     assert [node["host"] for node in state["nodes"]] == ["h1", "h10", "h1", "h10"]
     (job.checkpoints / "end").touch()
     done = job.run("wait", "--timeout", "300s", timeout=330.0)
@@ -234,9 +219,7 @@ class Elastic(Learner):
         """Wait until that many nodes have gone 20 steps further than `since`; return how far they are."""
 
         def there() -> int | None:
-            state = self.status()
-            nodes = [n for n in state["nodes"] if n["role"] == "trainer" and n["state"] == "running"]
-            steps = [n["progress"] or 0 for n in nodes]
+            steps = [report["progress"] or 0 for report in self.reports() if report["state"] == "running"]
             far = len(steps) == count and min(steps) > since + 20 and max(steps) - min(steps) < 20
             return max(steps) if far else None
 
@@ -293,9 +276,9 @@ def test_elastic(tmp_path: Path, hosts: Fleet) -> None:
         names = [host.run("getent", "hosts", host.name).split()[0] for host in hosts.hosts]
         proxies = [job.home(n).docker("exec", f"jobctl-elastic-{n}", "printenv", "http_proxy") for n in (0, 1)]
         assert (names, [proxy.strip() for proxy in proxies]) == (["127.0.1.1"] * 3, ["http://10.9.9.9:1"] * 2)
-        away, before = job.home(1), job.status()["generation"]
+        away, before = job.home(1), job.order()["number"]
         away.pull_cable()
-        eventually(lambda: job.status()["generation"] > before)  # it is left out: before, all may look as it was
+        eventually(lambda: job.order()["number"] > before)  # it is left out: before, all may look as it was
         reached = job.goes_on(1, reached)
         assert job.status()["replicas"] == "1[1:2]"
         away.plug_cable()

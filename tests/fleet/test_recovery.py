@@ -186,9 +186,17 @@ def trainer(host: Host) -> int:
 
 
 def test_what_dies_on_a_host_is_started_again_there(run: Callable[..., Run]) -> None:
-    """A process, a launcher, a container, and the engine, one after the other: each time from the last checkpoint."""
-    job = run()
+    """A process, a launcher, a container, and the engine, one after the other: each time from the last checkpoint.
+
+    Before that, its cable is out for less than the timeout, which changes nothing.
+    """
+    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 60s"))
     job.begin()
+    job.fleet[1].pull_cable()
+    job.tells("node 1 on h2 is not heard")
+    job.fleet[1].plug_cable()
+    eventually(lambda: job.phase() == "running")
+    assert job.status()["generation"] == 1
     at = time.time()
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)
     job.runs(2)
@@ -208,15 +216,6 @@ def test_what_dies_on_a_host_is_started_again_there(run: Callable[..., Run]) -> 
     assert job.resumed() == sorted(job.resumed())
 
 
-def test_a_host_goes_off_and_on_again(run: Callable[..., Run]) -> None:
-    job = run(spare=False)
-    job.begin()
-    job.fleet[1].power_off()
-    job.fleet[1].power_on()
-    state = job.ends_well()
-    assert state["nodes"][1]["host"] == "h2"
-
-
 def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run]) -> None:
     job = run(spare=False)
     job.begin()
@@ -226,14 +225,16 @@ def test_a_host_is_lost_for_good_and_a_spare_takes_over(run: Callable[..., Run])
     added = "prepare h3: a spare that has not got what a node needs"
     assert (up.returncode, up.stderr.splitlines()[0], job.status()["generation"]) == (0, added, 1)
     (job.checkpoints / "end-0").touch()  # so that none is left to tell that it does not answer node 1
+    eventually(lambda: job.reports() and job.reports()[0]["state"] == "succeeded")
     eventually(lambda: job.status()["nodes"][0]["state"] == "exited")
     job.fleet[1].power_off()
-    eventually(lambda: any(event["event"] == "moved" for event in job.events()))
+    eventually(lambda: job.happened("moved"))
     state = job.ends_well()
+    job.fleet[1].power_on()  # each command would wait for it for eight seconds
     assert (state["nodes"][1]["host"], state["generation"], job.resumed()[-1] >= 2 * EVERY) == ("h3", 2, True)
     moved = next(e for e in job.events() if e["event"] == "moved")
     assert (moved["node"], moved["host"], moved["from"]) == (1, "h3", "h2")
-    assert job.up().returncode in (0, 4)  # and nothing is moved back
+    assert job.up().returncode == 0  # and nothing is moved back
     assert job.status()["nodes"][1]["host"] == "h3"
 
 
@@ -241,11 +242,11 @@ def test_a_host_is_cut_off_for_good_and_its_node_does_not_train_twice(run: Calla
     job = run()
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: any(e["event"] == "moved" for e in job.events()))
+    eventually(lambda: job.happened("moved"))
     fenced = job.fleet[1].home / ".jobctl" / "h2" / "counter" / "node-1" / "report.json"
     eventually(lambda: json.loads(fenced.read_text())["state"] == "fenced")
     job.fleet[1].plug_cable()
-    eventually(lambda: "remove node 1 on h2: it runs on h3" in job.run("events").stdout)
+    job.tells("remove node 1 on h2: it runs on h3")
     assert job.ends_well()["nodes"][1]["host"] == "h3"
 
 
@@ -259,21 +260,17 @@ def test_a_broken_host_is_left(run: Callable[..., Run]) -> None:
     assert job.fleet[1].containers() == []
 
 
-def test_a_cable_is_out_for_less_than_the_timeout(run: Callable[..., Run]) -> None:
-    job = run(change=(f"host_timeout: {TIMEOUT}s", "host_timeout: 60s"))
-    job.begin()
-    job.fleet[1].pull_cable()
-    time.sleep(6.0)
-    job.fleet[1].plug_cable()
-    assert job.ends_well()["generation"] == 1
-
-
 def test_without_a_spare_it_waits_until_the_host_is_back(run: Callable[..., Run]) -> None:
+    """A host that is cut off and fences itself, and one that loses power, for a moment."""
     job = run(spare=False)
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: "there is no other host for it" in job.run("events").stdout)
+    job.tells("there is no other host for it")
     job.fleet[1].plug_cable()
+    number = job.trains(1, after=1)["generation"]
+    job.fleet[1].power_off()
+    job.fleet[1].power_on()
+    job.trains(1, after=number)
     state = job.ends_well()
     assert [node["host"] for node in state["nodes"]] == ["h1", "h2"]
 
@@ -282,36 +279,27 @@ def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None
     job = run(spare=False, change=("nodes: 2", "nodes: '1:2'"))
     job.begin()
     job.fleet[1].pull_cable()
-    eventually(lambda: "of 1 from" in job.run("logs", "--node", "0").stdout)
-    eventually(lambda: running(job) == [0])
+    eventually(lambda: len(job.order()["members"]) == 1)
+    state = job.trains(1)
+    assert ([node["node"] for node in state["nodes"] if node["state"] == "running"], state["replicas"]) == (
+        [0],
+        "1[1:2]",
+    )
+    assert "of 1 from" in job.run("logs", "--node", "0").stdout
     job.fleet[1].plug_cable()
-    eventually(lambda: running(job) == [0, 1])
+    eventually(lambda: len(job.order()["members"]) == 2)
+    state = job.trains(1)
+    assert [node["node"] for node in state["nodes"] if node["state"] == "running"] == [0, 1]
     job.ends_well()
     assert job.resumed()[-1] >= 2 * EVERY
 
 
-def running(job: Run) -> list[int]:
-    """Return the nodes that train."""
-    return [node["node"] for node in job.status()["nodes"] if node["state"] == "running"]
+def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> None:
+    """It is cut off, however long (JOBCTL_TEST_CUT: seconds), then its supervisor is killed: launchers hear each other.
 
-
-def test_the_supervisor_is_killed(run: Callable[..., Run]) -> None:
-    """Launchers hear each other; a supervisor that is started anew takes over, and restarts what fails then."""
-    job = run()
-    job.begin()
-    os.kill(job.supervisor(), signal.SIGKILL)
-    time.sleep(TIMEOUT + 1)
-    assert (job.status()["generation"], job.phase()) == (1, "running")
-    supervisor = job.popen("supervise", stderr=subprocess.DEVNULL)
-    eventually(lambda: job.status()["supervised"])
-    os.kill(trainer(job.fleet[1]), signal.SIGKILL)
-    assert job.ends_well()["generation"] == 2
-    assert supervisor.wait(120) == 0
-
-
-def test_the_controller_is_cut_off(run: Callable[..., Run]) -> None:
-    """Nothing changes for a job that its controller does not see, however long (JOBCTL_TEST_CUT: seconds)."""
-    cut = float(os.environ.get("JOBCTL_TEST_CUT", 2 * TIMEOUT))
+    A supervisor that is started anew takes over, and restarts what fails then.
+    """
+    cut = float(os.environ.get("JOBCTL_TEST_CUT", TIMEOUT + 4))
     job = run(steps=max(240, int(30 * cut)))  # more than it can make meanwhile
     job.begin()
     uplink = job.fleet.bridge
@@ -322,7 +310,15 @@ def test_the_controller_is_cut_off(run: Callable[..., Run]) -> None:
         time.sleep(cut)
     finally:
         subprocess.run(["ip", "addr", "add", mine, "dev", uplink], check=True)
-    assert job.ends_well(120.0 + cut)["generation"] == 1
+    eventually(lambda: (state := job.status())["phase"] == "running" and state["supervised"])
+    os.kill(job.supervisor(), signal.SIGKILL)
+    time.sleep(TIMEOUT + 1)
+    assert (job.status()["generation"], job.phase()) == (1, "running")
+    supervisor = job.start("supervise")
+    eventually(lambda: job.status()["supervised"])
+    os.kill(trainer(job.fleet[1]), signal.SIGKILL)
+    assert job.ends_well()["generation"] == 2
+    assert supervisor.wait(120) == 0
 
 
 def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
@@ -350,7 +346,7 @@ def test_the_disk_of_the_checkpoints_is_full_for_a_while(run: Callable[..., Run]
         while True:
             file.write(b"\0" * 512)
     (job.checkpoints / "hold").unlink()  # before its last checkpoint it would not save
-    eventually(lambda: sum(event["event"] == "failure" for event in job.events()) >= 2)
+    eventually(lambda: len(job.happened("failure")) >= 2)
     (small / "filler").unlink()
     assert job.ends_well()["generation"] >= 3
 
@@ -360,6 +356,6 @@ def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
     job.begin()
     (job.checkpoints / "stop-1").touch()
     (job.checkpoints / "hold").unlink()  # who stands still at the end stands still too
-    eventually(lambda: "no progress for 3 s" in job.run("events").stdout)
+    job.tells("no progress for 3 s")
     (job.checkpoints / "stop-1").unlink()
     job.ends_well()

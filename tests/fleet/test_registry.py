@@ -30,30 +30,39 @@ auth: {{htpasswd: {{realm: test, path: {users}}}}}
 """
 
 
-@pytest.fixture
-def jobs(tmp_path: Path, hosts: Fleet) -> Iterator[Jobs]:
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory, hosts: Fleet) -> Iterator[None]:
+    """One that has the image, and that each host reaches at its own door. To push it takes seven seconds of CPU."""
+    folder = tmp_path_factory.mktemp("registry")
     if not shutil.which("docker-registry"):
         (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(
             "docker-registry is not installed"
         )
-    made = Jobs(tmp_path, hosts, SPEC.replace(IMAGE, NAME).replace("pull: never", "pull: missing"))
-    users, config = tmp_path / "users", tmp_path / "registry.yml"
+    users, config = folder / "users", folder / "registry.yml"
     users.write_bytes(USER.encode() + b":" + bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)) + b"\n")
-    config.write_text(CONFIG.format(store=tmp_path / "store", registry=REGISTRY, users=users))
+    config.write_text(CONFIG.format(store=folder / "store", registry=REGISTRY, users=users))
     for host in hosts.hosts:
         host.start("registry", ["docker-registry", "serve", str(config)])
     try:
         for host in hosts.hosts:
             eventually(lambda host=host: listens(host))
-        log_in(tmp_path)
-        push(hosts, tmp_path)
-        yield made
-        down = made.run("down", *made.where)
-        assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
+        log_in(folder)
+        push(hosts, folder)
+        yield
     finally:
         for host in hosts.hosts:
             host._kill("registry")
-            subprocess.run(docker(hosts, host.name, tmp_path, "rmi", NAME), capture_output=True, check=False)
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, hosts: Fleet, registry: None) -> Iterator[Jobs]:
+    made = Jobs(tmp_path, hosts, SPEC.replace(IMAGE, NAME).replace("pull: never", "pull: missing"))
+    log_in(tmp_path)
+    yield made
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], []], []), down.stderr
+    for host in hosts.hosts:
+        subprocess.run(docker(hosts, host.name, tmp_path, "rmi", NAME), capture_output=True, check=False)
 
 
 def listens(host: Host) -> bool:

@@ -1,23 +1,27 @@
 """Run `jobctl` as a process of its own, without its imports: half a second of CPU a command, which tests run by the thousand.
 
-A process that has imported all of jobctl forks one for each command. That one has its own environment, directory and standard
-streams, and ends as any interpreter does. Tests of how long imports take, and of signals, start real ones.
+A process that has imported all of jobctl, and compiled a job once, forks one for each command, and for the supervisor that
+a command leaves behind. That one has its own environment, directory and standard streams, and ends as any interpreter does.
+Tests of how long imports take, and of signals, start real ones.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import json
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -47,30 +51,68 @@ def _run(
     read: Callable[[IO[bytes]], T],
     stdin: IO[bytes] | None,
 ) -> subprocess.CompletedProcess[T]:
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-        null = stdin or stack.enter_context(open(os.devnull, "rb"))
-        link = stack.enter_context(socket.socket(socket.AF_UNIX))
-        link.connect(str(_server()))
-        order = json.dumps({"argv": argv, "cwd": str(cwd), "environ": dict(environ)}).encode()
-        socket.send_fds(link, [b"%16d" % len(order)], [file.fileno() for file in (null, *files)])
-        link.sendall(order)
-        code = _answer(link, time.monotonic() + timeout)
-        out, err = (read(file) for file in files)
-    if code is None:
-        raise subprocess.TimeoutExpired(argv, timeout, out, err)
-    return subprocess.CompletedProcess(argv, code, out, err)
+    command = Command(argv, cwd, environ, stdin)
+    try:
+        command.wait(timeout)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        command.wait()
+        raise subprocess.TimeoutExpired(argv, timeout, read(command.out), read(command.err)) from None
+    return subprocess.CompletedProcess(argv, command.wait(), read(command.out), read(command.err))
 
 
-def _answer(link: socket.socket, deadline: float) -> int | None:
-    """Return the exit code that the server tells, None if the command had to be killed."""
-    with link.makefile("r") as lines:
-        pid = int(lines.readline())
-        if select.select([link], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            return int(lines.readline())
-        os.kill(pid, signal.SIGKILL)
-        lines.readline()
-    return None
+class _Forked:
+    """A process that the server forks, as its parent sees it."""
+
+    returncode: int | None = None
+
+    def __init__(self, server: Path, order: Mapping[str, Any], files: Sequence[IO[bytes]]) -> None:
+        self.open = contextlib.ExitStack()
+        weakref.finalize(self, self.open.close)
+        self.link = self.open.enter_context(socket.socket(socket.AF_UNIX))
+        self.link.connect(str(server))
+        text = json.dumps(order).encode()
+        socket.send_fds(self.link, [b"%16d" % len(text)], [file.fileno() for file in files])
+        self.link.sendall(text)
+        self.lines = self.open.enter_context(self.link.makefile("r"))
+        self.pid = int(self.lines.readline())
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code when it has ended. Raises TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self.link], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            self.returncode = int(self.lines.readline())
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return its exit code once it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def kill(self) -> None:
+        """Send it SIGKILL, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class Command(_Forked):
+    """`jobctl` with `argv`, on what `stdin` has."""
+
+    def __init__(
+        self, argv: tuple[str, ...], cwd: Path, environ: Mapping[str, str], stdin: IO[bytes] | None = None
+    ) -> None:
+        with contextlib.ExitStack() as stack:
+            self.out, self.err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+            null = stdin or stack.enter_context(open(os.devnull, "rb"))
+            order = {"argv": argv, "cwd": str(cwd), "environ": dict(environ)}
+            super().__init__(_server(), order, (null, self.out, self.err))
+            self.open.enter_context(stack.pop_all())
+
+    def printed(self) -> tuple[str, str]:
+        """Return what it has printed to stdout, and to stderr."""
+        return _text(self.out), _text(self.err)
 
 
 def _text(file: IO[bytes]) -> str:
@@ -107,6 +149,7 @@ def _serve(path: Path) -> Callable[[], None]:
     _import_all(jobctl)
     for name in HEAVY:
         importlib.import_module(name)
+    _compile_once()
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen(64)
@@ -137,7 +180,7 @@ def _serve(path: Path) -> Callable[[], None]:
                     os.close(descriptor)
                 for other in (server, link, *(other for _, other in running.values())):
                     other.close()
-                return functools.partial(_become, order, files)
+                return functools.partial(_become, order, files, path)
             for file in files:
                 os.close(file)
             link.sendall(b"%d\n" % pid)
@@ -153,10 +196,50 @@ def _import_all(package: Any) -> None:
             importlib.import_module(module.name)
 
 
-def _become(order: dict[str, Any], files: list[int]) -> None:
+def _compile_once() -> None:
+    """Plan and render a job, and read it back: what is built at the first use takes as long as the rest of a command."""
+    from dataclasses import asdict
+
+    from jobctl.jobspec import load, plan, render
+    from jobctl.jobspec.deploy.model import control, inventory
+    from jobctl.jobspec.operations import Where
+    from jobctl.jobspec.plan import generation, serial
+    from jobctl.jobspec.spec.hosts import Host
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec, hosts = Path(folder) / "job.yaml", Path(folder) / "hosts.txt"
+        spec.write_text("name: warm\nframework: torch\nimage: none:1\ncommand: [python3]\nper: node\nnodes: 2\n")
+        hosts.write_text("h1 addr=10.0.0.1\nh2 addr=10.0.0.2\n")
+        for target in ("compose", "ssh"):
+            made = plan(load(spec, Where(target=target, hosts=hosts)))
+            list(render(made))
+    serial.load_plan(serial.dump_plan(made))
+    first = json.loads(json.dumps(asdict(generation.first_generation(made))))
+    control.parse_control(first, json.loads(control.ledger_json(control.Ledger(0.0))))
+    kept = inventory.Inventory((Host("h1"),), inventory.SshOptions())
+    inventory.load_inventory(json.loads(json.dumps(inventory.dump_inventory(kept))))
+
+
+def _leave_behind(
+    server: Path, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, stdout: IO[bytes], **others: Any
+) -> _Forked:
+    """Have the server fork the supervisor that a command leaves behind, in a session of its own."""
+    assert list(argv[:3]) == [sys.executable, "-m", "jobctl"], argv
+    assert others == {"stdin": subprocess.DEVNULL, "stderr": stdout, "start_new_session": True}
+    with open(os.devnull, "rb") as null:
+        order = {"argv": argv[3:], "cwd": cwd, "environ": dict(env), "session": True}
+        return _Forked(server, order, (null, stdout, stdout))
+
+
+def _become(order: dict[str, Any], files: list[int], server: Path) -> None:
     """Become the command."""
+    import types
+
+    from jobctl.jobspec.deploy.targets import background
     from jobctl.main import main
 
+    popen = functools.partial(_leave_behind, server)
+    background.subprocess = types.SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)  # type: ignore[assignment]
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -171,7 +254,33 @@ def _become(order: dict[str, Any], files: list[int]) -> None:
     os.environ.update(order["environ"])
     time.tzset()
     sys.argv = ["jobctl", *order["argv"]]
+    if order.get("session"):
+        os.setsid()
+        _show([sys.executable, "-m", *sys.argv])
     main()
+
+
+PR_SET_MM, PR_SET_MM_MAP = 35, 14  # of prctl(2)
+NO_FILE = 2**32 - 1
+shown: list[Any] = []  # stays as long as the process
+
+
+def _show(argv: list[str]) -> None:
+    """Have /proc show this process as what it is: a supervisor is found by what stands there. Where that fails, start a real one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sbrk.restype = ctypes.c_void_p
+    places = []
+    for words in (argv, [f"{name}={value}" for name, value in os.environ.items()]):
+        text = b"".join(os.fsencode(word) + b"\0" for word in words)
+        shown.append(ctypes.create_string_buffer(text, len(text)))
+        places += [ctypes.addressof(shown[-1]), ctypes.addressof(shown[-1]) + len(text)]
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    # Where code begins and ends, data begins and ends, and the heap begins, as they are: fields 26, 27 and 45 to 47.
+    kept = [int(fields[number - 3]) for number in (26, 27, 45, 46, 47)]
+    stack = int(fields[28 - 3])
+    order = struct.pack("11QQII", *kept, libc.sbrk(0), stack, *places, 0, 0, NO_FILE)
+    if libc.prctl(PR_SET_MM, PR_SET_MM_MAP, order, ctypes.c_ulong(len(order)), ctypes.c_ulong(0)):
+        os.execv(sys.executable, argv)
 
 
 if __name__ == "__main__":
