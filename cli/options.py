@@ -43,6 +43,14 @@ Job = Annotated[
         show_default=False,
     ),
 ]
+Jobs = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(
+        metavar="JOB",
+        help="Spec files or names of known jobs; default ./job.yaml.",
+        show_default=False,
+    ),
+]
 Hosts = Annotated[
     Optional[Path], typer.Option("--hosts", metavar="FILE", help="The hosts file.", show_default=False)  # noqa: UP045
 ]
