@@ -22,6 +22,7 @@ COMMANDS = (
     *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
     *("check", "status", "list", "wait", "events", "report"),
     *("logs", "exec", "run", "pull"),
+    "config",
 )
 
 

@@ -135,6 +135,7 @@ _KINDS = {
 
 _WORDS = {
     "invalid-spec": "the spec is not valid: `diagnostics` says why",
+    "invalid-config": "the configuration file is not valid: `diagnostics` says why",
     "invalid-hosts": "the hosts file is not valid: `diagnostics` says why",
 }
 

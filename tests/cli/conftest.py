@@ -30,6 +30,9 @@ def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """Run `jobctl` in this process, in a directory that holds a small valid spec."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("JOBCTL_HOSTS", "JOBCTL_SSH_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / "job.yaml").write_text(SPEC)
 
     def run(*argv: str) -> Ran:
