@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 
@@ -20,6 +21,22 @@ class _Said:
 
 
 said = _Said()
+
+
+class Colour(StrEnum):
+    """When colours are used: on terminals, or in any case, or never."""
+
+    auto = "auto"
+    always = "always"
+    never = "never"
+
+
+_chosen = [Colour.auto]
+
+
+def choose_colour(when: Colour) -> None:
+    """Use colours from now on as `--color` says."""
+    _chosen[:] = [when]
 
 
 def begin() -> None:
@@ -126,7 +143,7 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1
 
 
 def style(text: str, colour: str, stream: Any = None) -> str:
-    """Return `text` marked for a colour if `stream` (default stderr) is a terminal and NO_COLOR is not set."""
+    """Return `text` marked for a colour if `stream` (default stderr) gets colours."""
     return f"\ufdd0{_COLOURS[colour]}\ufdd1{text}\ufdd2" if colourful(stream or sys.stderr) else text
 
 
@@ -139,8 +156,18 @@ def _escape(mark: re.Match[str]) -> str:
 
 
 def colourful(stream: Any) -> bool:
-    """Say whether colours may be sent to `stream` (https://no-color.org)."""
-    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Say whether colours may be sent to `stream`.
+
+    `--color` decides; `auto` leaves it to NO_COLOR (https://no-color.org), then to FORCE_COLOR (https://force-color.org; 0 is
+    not a colour), then to the stream: terminals that know colours get them.
+    """
+    when = _chosen[0]
+    if when is not Colour.auto:
+        return when is Colour.always
+    if os.environ.get("NO_COLOR"):
+        return False
+    forced = os.environ.get("FORCE_COLOR", "") not in ("", "0")
+    return forced or (bool(stream.isatty()) and os.environ.get("TERM") != "dumb")
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

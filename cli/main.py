@@ -19,9 +19,10 @@ OBJECTS = 200_000  # more of them than before, after which the collector looks f
 # In the order of `--help`. Each is a module of jobctl.commands, of which only what is asked for is imported.
 COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
-    *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down"),
+    *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
     *("check", "status", "list", "wait", "events", "report"),
     *("logs", "exec", "run", "pull"),
+    "config",
 )
 
 
@@ -60,8 +61,30 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    color: Annotated[
+        console.Colour,
+        typer.Option(
+            "--color",
+            help="When to use colours, before or after the command; `auto`: on terminals, as NO_COLOR and FORCE_COLOR say.",
+        ),
+    ] = console.Colour.auto,
 ) -> None:
     del version
+    console.choose_colour(color)
+
+
+def _take_color(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return `--color` with its value, wherever it is before `--`, and the other arguments: people add it at the end of a command."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    taken: list[str] = []
+    left: list[str] = []
+    words = iter(arguments[:end])
+    for word in words:
+        if word == "--color":
+            taken += [word, *([value] if (value := next(words, None)) is not None else [])]
+        else:
+            (taken if word.startswith("--color=") else left).append(word)
+    return taken, [*left, *arguments[end:]]
 
 
 def _fill_streams() -> None:
@@ -92,12 +115,13 @@ def main(argv: list[str] | None = None) -> None:
     if given[:1] in (["run"], ["exec"], ["import"]) and "--" in given:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
+    color, given = _take_color(given)
     # Reading the signatures of all commands takes longer than most of them; the shell's completion needs them all.
     alone = given[:1] if given and given[0] in COMMANDS and "_JOBCTL_COMPLETE" not in os.environ else COMMANDS
     if wants_json(given):
-        _end_with_json(application(alone), given, rest)
+        _end_with_json(application(alone), [*color, *given], rest)
     else:
-        application(alone)(args=given, prog_name="jobctl", obj=rest)
+        application(alone)(args=[*color, *given], prog_name="jobctl", obj=rest)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

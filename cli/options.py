@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -40,6 +43,14 @@ Job = Annotated[
     typer.Argument(
         metavar="JOB",
         help="A spec file or the name of a known job; default ./job.yaml.",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Argument(
+        metavar="JOB",
+        help="Spec files or names of known jobs; default ./job.yaml.",
         show_default=False,
     ),
 ]
@@ -108,6 +119,15 @@ Timeout = Annotated[
         show_default=False,
     ),
 ]
+Since = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--since",
+        metavar="T",
+        help="From a time on (RFC 3339), or so long ago (10m).",
+        show_default=False,
+    ),
+]
 TakeOver = Annotated[bool, typer.Option("--take-over", help="Take the job from another owner, or another folder.")]
 
 
@@ -119,6 +139,18 @@ def duration(text: str) -> float:
         return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
     except ValueError as error:
         raise Failed(f"`{text}` is not a duration", 2, "write it as `30s`, `10m` or `1h30m`") from error
+
+
+def moment(since: str | None) -> float | None:
+    """Return the moment that `--since` means: a time, or so long ago. Ends with 2 for anything else."""
+    if since is None:
+        return None
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(since).timestamp()
+    try:
+        return time.time() - duration(since)
+    except Failed:
+        raise Failed(f"`{since}` is no time", 2, "write how long ago, `10m`, or when, `2026-01-31T14:00:00`") from None
 
 
 def grace(timeout: str | None) -> float | None:

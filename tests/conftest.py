@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,10 @@ __all__ = ["full", "mini"]  # fixtures of several folders: real API servers
 # An example takes as long as it takes: a machine that has others to serve may stand still in the middle of any.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+# No test uses the hosts that the person who runs it has configured.
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-configuration")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

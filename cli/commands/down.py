@@ -1,6 +1,9 @@
-"""`jobctl down`: remove everything of the job."""
+"""`jobctl down`: remove everything of jobs."""
 
 from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
 
 from jobctl.options import (
     AcceptNew,
@@ -8,7 +11,7 @@ from jobctl.options import (
     ClusterContext,
     Format,
     Hosts,
-    Job,
+    Jobs,
     Namespace,
     Output,
     SshConfig,
@@ -16,12 +19,17 @@ from jobctl.options import (
     Timeout,
     grace,
 )
-from jobctl.views.failure import command
+from jobctl.views.failure import attempt, command
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.operations.lifecycle.base import JobRequest
+    from jobctl.jobspec.operations.lifecycle.down import TakenDown
+    from jobctl.jobspec.operations.resolve.job import Reached
 
 
 @command
 def down(
-    job: Job = None,
+    jobs: Jobs = None,
     hosts: Hosts = None,
     timeout: Timeout = None,
     take_over: TakeOver = False,
@@ -32,21 +40,39 @@ def down(
     namespace: Namespace = None,
     output: Output = Format.text,
 ) -> None:
-    """Stop and remove everything of the job.
+    """Stop and remove everything of jobs.
 
-    Logs, outputs and checkpoints stay. Safe to repeat.
+    Logs, outputs and checkpoints stay. Safe to repeat. Of several jobs, a failure of one does not keep the others up.
 
-    Example: jobctl down my-job
+    Example: jobctl down my-job my-other-job
     """
     from jobctl.jobspec.operations.lifecycle.base import JobRequest
+    from jobctl.jobspec.operations.resolve.job import Reached
+    from jobctl.views.down import finish_down, finish_downs, say_down
+    from jobctl.views.outcome import raise_code
+
+    reached = Reached(hosts, ssh_config, accept_new, context, namespace)
+    request = JobRequest(grace(timeout), break_lock, take_over)
+    chosen = list(dict.fromkeys(jobs or ()))
+    if len(chosen) < 2:
+        raise_code(finish_down(*_take_down(chosen[0] if chosen else None, reached, request, output), output))
+        return
+    results = []
+    for job in chosen:
+        done = attempt(lambda job=job: _take_down(job, reached, request, output))  # type: ignore[misc]
+        if isinstance(done, tuple):
+            say_down(*done)
+        results.append(done if isinstance(done, tuple) else (job, done))
+    raise_code(finish_downs(results, output))
+
+
+def _take_down(job: str | None, reached: Reached, request: JobRequest, output: Format) -> tuple[str, TakenDown]:
+    """Take one job down; return its name and what came of it."""
     from jobctl.jobspec.operations.lifecycle.down import take_down
     from jobctl.jobspec.operations.lifecycle.open import running_job
-    from jobctl.jobspec.operations.resolve.job import Reached
     from jobctl.jobspec.operations.resolve.ownership import refuse_other_folder
-    from jobctl.views.outcome import finish_down, raise_code
     from jobctl.views.reporter import Terminal
 
-    handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
-    refuse_other_folder(handle.job, job, take_over)
-    done = take_down(handle, JobRequest(grace(timeout), break_lock, take_over), Terminal(output))
-    raise_code(finish_down(handle.job.name, done, output))
+    with closing(running_job(job, reached).handle) as handle:
+        refuse_other_folder(handle.job, job, request.take_over)
+        return handle.job.name, take_down(handle, request, Terminal(output))

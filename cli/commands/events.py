@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
-from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, SshConfig
+from jobctl.options import AcceptNew, ClusterContext, Format, Hosts, Job, Namespace, Output, Since, SshConfig, moment
 from jobctl.views.failure import command
 
 
@@ -15,6 +15,11 @@ def events(
     job: Job = None,
     hosts: Hosts = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen.")] = False,
+    tail: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--tail", metavar="N", min=0, help="The last N events.", show_default=False),
+    ] = None,
+    since: Since = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
     context: ClusterContext = None,
@@ -23,11 +28,12 @@ def events(
 ) -> None:
     """Tell what happened and why.
 
-    Example: jobctl events my-job -f
+    Example: jobctl events my-job --since 1h -f
     """
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
-    from jobctl.views.events import show_events
+    from jobctl.views.events import EventChoice, show_events
 
+    choice = EventChoice(moment(since), tail)
     found = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace))
-    show_events(found.handle, follow, output)
+    show_events(found.handle, choice, output, follow=follow)

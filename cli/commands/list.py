@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from jobctl import console
 from jobctl.options import AcceptNew, Format, Hosts, Output, SshConfig
 from jobctl.views.failure import Failed, command
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.past import PastJob
     from jobctl.jobspec.operations.inspect.listing import HostJobs
     from jobctl.jobspec.operations.resolve.job import Reached
 
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 @command
 def list_(
     hosts: Hosts = None,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also jobs that are down, from this machine's history.")
+    ] = False,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
     output: Output = Format.text,
@@ -27,30 +33,67 @@ def list_(
 
     With --hosts: whose they are, and which devices are used and free.
 
-    Example: jobctl list --hosts hosts.txt
+    Example: jobctl list --all
     """
     from jobctl.jobspec.operations.resolve.job import Reached
 
     if hosts is None:
-        _show_known(output)
+        _show_known(output, every=every)
+    elif every:
+        raise Failed("`--all` adds the jobs of this machine's history, and `--hosts` asks hosts", 2, "leave one out")
     else:
         _show_on_hosts(hosts, Reached(ssh_config=ssh_config, accept_new=accept_new), output)
 
 
-def _show_known(output: Format) -> None:
-    """Print the jobs that are up."""
+def _show_known(output: Format, *, every: bool) -> None:
+    """Print the jobs that are up, and with `every` those that are down, too."""
     found = list(_known())
+    if every:
+        found = sorted([*({**job, "down": False} for job in found), *_down()], key=lambda job: str(job["job"]))
     if output is Format.json:
         console.out_json(found)
         return
     if not found:
-        console.say("no jobs are up")
+        console.say("no jobs are known here" if every else "no jobs are up")
         return
     rows = [
-        (j["job"], j["framework"] or "-", j["target"] or "-", j["phase"], j["replicas"], j["spec"] or "-")
+        (j["job"], j["framework"] or "-", j["target"] or "-", _phase(j), j["replicas"] or "-", j["spec"] or "-")
         for j in found
     ]
     console.out(console.table(("JOB", "FRAMEWORK", "TARGET", "PHASE", "NODES", "SPEC"), rows))
+
+
+def _phase(job: dict[str, Any]) -> str:
+    if not job.get("down") or job["phase"] == "unknown":
+        return str(job["phase"])
+    since = (job["down_since"] or "").partition("T")[0]
+    return f"{'down' if job['phase'] == 'stopped' else job['phase'] + ', down'} since {since}"
+
+
+def _down() -> Iterator[dict[str, Any]]:
+    """Yield the jobs that are down as data, with the same keys as jobs that are up, and what is known of their end."""
+    from jobctl.jobspec.operations.inspect.listing import jobs_that_are_down
+
+    for past in jobs_that_are_down():
+        yield _past_json(past)
+
+
+def _past_json(past: PastJob) -> dict[str, Any]:
+    from jobctl.views.status import timestamp
+
+    return {
+        "job": past.job.name,
+        "framework": past.framework,
+        "target": past.target,
+        "phase": "unknown" if past.doubt else past.phase,
+        **dict.fromkeys(("generation", "replicas")),
+        "supervised": False,
+        **dict.fromkeys(("owner", "spec")),
+        "down": None if past.doubt else True,
+        "down_since": None if past.doubt else timestamp(past.since),
+        "reason": past.doubt,
+        "bytes": past.size,
+    }
 
 
 def _known() -> Iterator[dict[str, Any]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-from datetime import datetime
 from typing import Annotated, Optional
 
 import typer
@@ -18,8 +15,9 @@ from jobctl.options import (
     LongNamespace,
     Node,
     Output,
+    Since,
     SshConfig,
-    duration,
+    moment,
 )
 from jobctl.views.failure import Failed, command
 
@@ -41,15 +39,7 @@ def logs(
         Optional[int],  # noqa: UP045
         typer.Option("--tail", "-n", metavar="N", min=0, help="The last N lines of each process.", show_default=False),
     ] = None,
-    since: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--since",
-            metavar="T",
-            help="From a time on (RFC 3339), or so long ago (10m).",
-            show_default=False,
-        ),
-    ] = None,
+    since: Since = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Show when each line was written.")] = False,
     launcher: Annotated[
         bool, typer.Option("--launcher", help="Also the output of torchrun and other launchers.")
@@ -78,21 +68,10 @@ def logs(
     service = node if node and is_service(plan, node) else None
     # A node may be of an earlier generation.
     number = None if node is None or service else node_number(plan, node)
-    moment = None if since is None else _moment(since)
-    choice, form = Choice(number, rank, generation, tail, moment, launcher), Form(follow, timestamps, output)
+    choice, form = Choice(number, rank, generation, tail, moment(since), launcher), Form(follow, timestamps, output)
     if service is None:
         raise_code(show_logs(found.handle, choice, form))
         return
     if form != Form(follow) or choice != Choice(tail=tail):
         raise Failed(f"`logs --node {service}` takes `-f` and `--tail` only", 2, "it has no ranks and no generations")
     raise_code(found.deployer("logs").show_log(service, tail, follow=follow))
-
-
-def _moment(text: str) -> float:
-    """Return the moment that `--since` means: a time, or so long ago. Ends with 2 for anything else."""
-    with suppress(ValueError, OverflowError):
-        return datetime.fromisoformat(text).timestamp()
-    try:
-        return time.time() - duration(text)
-    except Failed:
-        raise Failed(f"`{text}` is no time", 2, "write how long ago, `10m`, or when, `2026-01-31T14:00:00`") from None

@@ -34,14 +34,15 @@ def validate(
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
     from jobctl.jobspec.operations.resolve.code import say_left_out, selection
-    from jobctl.jobspec.operations.resolve.job import Where, check, say_unused_hosts
+    from jobctl.jobspec.operations.resolve.job import Where, check, say_default_hosts, say_unused_hosts, with_defaults
     from jobctl.views.diagnostics import show_diagnostics
     from jobctl.views.reporter import Terminal
 
     reporter = Terminal(output)
-    where = Where(target_name(target), hosts, on, exclude)
+    where = with_defaults(job, Where(target_name(target), hosts, on, exclude))
+    say_default_hosts(where, reporter)
     checked = check(job, overrides, where)
-    code = selection(checked.loaded, checked.files[0], hosts)
+    code = selection(checked.loaded, checked.files[0], where.hosts)
     errors = sum(1 for diagnostic in checked.diagnostics if diagnostic.severity == "error")
     if output is Format.json:
         diagnostics = [diagnostic.to_json() for diagnostic in checked.diagnostics]

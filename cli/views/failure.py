@@ -70,6 +70,20 @@ def command(function: Callable[P, R]) -> Callable[P, R]:
     return guarded
 
 
+def attempt(do: Callable[[], R]) -> R | OperationError:
+    """Return the result of one part of a command, or tell and return its failure, so that the other parts follow."""
+    try:
+        return do()
+    except (typer.Exit, typer.Abort, BrokenPipeError):
+        raise
+    except Exception as problem:
+        failed = _as_failed(problem)
+        if failed is None:
+            raise
+    _tell(failed, as_json=False)
+    return failed
+
+
 def _tell(failed: OperationError, *, as_json: bool) -> None:
     """Tell a person why the command failed."""
     if isinstance(failed, Invalid) and not (as_json and isinstance(failed, InvalidSpec)):
@@ -121,17 +135,22 @@ _KINDS = {
 
 _WORDS = {
     "invalid-spec": "the spec is not valid: `diagnostics` says why",
+    "invalid-config": "the configuration file is not valid: `diagnostics` says why",
     "invalid-hosts": "the hosts file is not valid: `diagnostics` says why",
 }
 
 
 def out_error(failed: OperationError) -> None:
     """Print how the command failed as a line of JSON, unless what it has printed says so already."""
-    if said.out:
-        return
+    if not said.out:
+        out_json_line(error_json(failed))
+
+
+def error_json(failed: OperationError) -> dict[str, Any]:
+    """Return how a command, or one part of it, failed."""
     kind, words = _KINDS.get(failed.exit_code, ("failed", "it failed"))
     words = _WORDS.get(failed.kind or kind, words)
     first = (failed.message, failed.hint) if failed.message else said.error or (words, None)
     code = failed.kind or code_of(failed.__cause__) or kind
     told = {"code": code, "message": first[0], "hint": first[1], "exit_code": failed.exit_code}
-    out_json_line({"error": told, **failed.details})
+    return {"error": told, **failed.details}

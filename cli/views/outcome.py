@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.operations.inspect.status import JobState
     from jobctl.jobspec.operations.lifecycle.base import Applied, JobChange, Restarted, Stopped
-    from jobctl.jobspec.operations.lifecycle.down import TakenDown
 
 
 def raise_code(code: int) -> None:
@@ -99,39 +98,6 @@ def finish_stop(handle: Handle, done: Stopped, output: Format) -> int:
         report(handle)
     tell_failures(done.failures)
     return 4 if done.failures else 0
-
-
-def finish_down(name: str, done: TakenDown, output: Format) -> int:
-    """Report what came of `down`, and return the exit code."""
-    if done.anything:
-        _say_down(name, done)
-    else:
-        where = "on this machine" if done.hosts == ("localhost",) else f"on {', '.join(done.hosts)}"
-        console.say(f"nothing of job `{name}` is {where}")
-    if output is Format.json:
-        hosts = [_down_json(host, done.failed) for host in done.hosts]
-        logs = str(done.logs) if done.logs else None
-        console.out_json({"job": name, "down": not done.failed, "hosts": hosts, "logs": logs})
-    if not done.failed:
-        return 0
-    return 3 if set(done.failed) >= set(done.hosts) else 4
-
-
-def _down_json(host: str, failed: Failures) -> dict[str, Any]:
-    error = failed[host].message if host in failed else None
-    return {"host": host, "reachable": host not in failed, "error": error}
-
-
-def _say_down(name: str, done: TakenDown) -> None:
-    logs = f"; its logs are in {done.logs}" if done.logs else ""
-    if not done.failed:
-        console.say(f"job `{name}` is down{logs}")
-        return
-    tell_failures(done.failed)
-    console.error(
-        f"job `{name}` is down, but not on {', '.join(sorted(done.failed))}{logs}",
-        f"`jobctl down {name}` again cleans up there once that is fixed",
-    )
 
 
 def _report_if(handle: Handle, done: Applied, output: Format) -> None:

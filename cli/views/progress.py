@@ -18,7 +18,7 @@ class Progress:
 
     def __init__(self, *, quiet: bool, aloud: bool = False) -> None:
         self.live: Any = None
-        self.wanted = not quiet and colourful(sys.stderr)
+        self.wanted = not quiet and sys.stderr.isatty() and colourful(sys.stderr)
         self.aloud = aloud and not self.wanted and not quiet
         self.text, self.since = "", 0.0
 

@@ -117,6 +117,12 @@ class InvalidHosts(Invalid):
     file_kind = "invalid-hosts"
 
 
+class InvalidConfig(Invalid):
+    """A configuration file of the user's that is not valid."""
+
+    file_kind = "invalid-config"
+
+
 class NamelessSpec(Invalid):
     """A spec that the name of its job cannot be read from."""
 

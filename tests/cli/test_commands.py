@@ -19,38 +19,7 @@ import yaml
 from typer import Exit
 
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
-from jobctl.main import main
-
-SPEC = """\
-name: small
-framework: torch
-module: train
-nodes: 2
-checkpoint: /tmp/small
-"""
-
-
-class Ran:
-    """What a command printed, and how it ended."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def jobctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `jobctl` in this process, in a directory that holds a small valid spec."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
-    (tmp_path / "job.yaml").write_text(SPEC)
-
-    def run(*argv: str) -> Ran:
-        with pytest.raises(SystemExit) as ended:
-            main(list(argv))
-        out, err = capsys.readouterr()
-        return Ran(int(ended.value.code or 0), out, err)
-
-    return run
+from tests.cli.conftest import SPEC
 
 
 def test_validate_says_valid_on_stderr_and_nothing_on_stdout(jobctl: Any) -> None:
@@ -463,7 +432,7 @@ def test_version(jobctl: Any) -> None:
 
 def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
     names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
-    assert len(names) == 23
+    assert len(names) == 25
     for name in names:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
 
@@ -502,6 +471,37 @@ def test_report_writes_a_page(jobctl: Any) -> None:
 def test_nothing_is_coloured_in_a_pipe(jobctl: Any) -> None:
     os.environ.pop("NO_COLOR", None)
     assert "\x1b" not in jobctl("validate", "gone.yaml").err
+
+
+@pytest.mark.parametrize(
+    ("argv", "coloured"),
+    [
+        (("--color", "always", "status", "nobody"), True),
+        (("status", "nobody", "--color=always"), True),
+        (("status", "--color", "always", "nobody"), True),
+        (("status", "nobody"), False),  # the choice of one command is not that of the next
+        (("status", "nobody", "--color", "never"), False),
+    ],
+)
+def test_color_counts_before_and_after_the_command(jobctl: Any, argv: tuple[str, ...], coloured: bool) -> None:
+    ran = jobctl(*argv)
+    assert (ran.code, ran.err.startswith("\x1b[31merror\x1b[0m: ")) == (2, coloured)
+
+
+@pytest.mark.parametrize("argv", [("list", "--color", "blue"), ("list", "--color"), ("--color=", "list")])
+def test_a_color_that_is_none_is_wrong_usage(jobctl: Any, argv: tuple[str, ...]) -> None:
+    ran = jobctl(*argv)
+    assert (ran.code, "--color" in ran.err) == (2, True)
+
+
+def test_the_color_of_a_command_in_a_node_is_left_to_it(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows `--` is another program's."""
+    from jobctl.jobspec.operations.inspect import oneoff
+
+    given: list[Any] = []
+    monkeypatch.setattr(oneoff, "run_like_node", lambda compiled, node, argv, reached: given.append(argv) or 0)
+    assert jobctl("run", "job.yaml", "--", "ls", "--color", "always").code == 0
+    assert given == [["ls", "--color", "always"]]
 
 
 # Errors where JSON was asked for.

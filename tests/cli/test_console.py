@@ -30,7 +30,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
     stream = Terminal(raw, "utf-8", write_through=True)
     monkeypatch.setattr(console, "sys", SimpleNamespace(stdout=stream, stderr=stream))
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
     return raw.getvalue
 
 
@@ -43,6 +44,33 @@ def test_words_bring_no_escape_sequence_to_a_terminal(terminal: Any) -> None:
 def test_our_own_colours_stay(terminal: Any) -> None:
     console.error(HOSTILE)
     assert terminal() == b"\x1b[31merror\x1b[0m: abcdefghij\tk\n"
+
+
+@pytest.mark.parametrize(
+    ("when", "environ", "on_terminal", "in_pipe"),
+    [
+        ("auto", {}, True, False),
+        ("auto", {"TERM": "dumb"}, False, False),
+        ("auto", {"NO_COLOR": "1"}, False, False),
+        ("auto", {"NO_COLOR": ""}, True, False),  # as if it were not set
+        ("auto", {"FORCE_COLOR": "1"}, True, True),
+        ("auto", {"FORCE_COLOR": "1", "TERM": "dumb"}, True, True),
+        ("auto", {"FORCE_COLOR": "0"}, True, False),
+        ("auto", {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False, False),
+        ("always", {"NO_COLOR": "1"}, True, True),
+        ("never", {"FORCE_COLOR": "1"}, False, False),
+    ],
+)
+@pytest.mark.usefixtures("terminal")
+def test_what_decides_on_colours(
+    when: str, environ: dict[str, str], on_terminal: bool, in_pipe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    console.choose_colour(console.Colour(when))
+    found = console.colourful(console.sys.stdout), console.colourful(io.StringIO())
+    console.choose_colour(console.Colour.auto)
+    assert found == (on_terminal, in_pipe)
 
 
 def test_of_a_log_colours_alone_reach_a_terminal(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:

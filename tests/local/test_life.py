@@ -369,6 +369,10 @@ def test_down_is_safe_to_repeat_and_leaves_only_history(slow: Any, eventually: A
     assert slow.run("down").returncode == 0
     assert slow.status()["phase"] == "stopped"
     assert "step 1" in slow.ok("logs", "--rank", "0")  # as collected
+    (past,) = json.loads(slow.ok("list", "--all", "-o", "json"))
+    assert (past["job"], past["phase"], past["target"], past["down"]) == ("counter", "stopped", "local", True)
+    slow.ok("prune", "--yes")
+    assert not jobs.exists()
 
 
 def test_list_shows_what_is_up_and_wait_times_out_with_124(slow: Any) -> None:

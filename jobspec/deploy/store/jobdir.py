@@ -224,7 +224,8 @@ _ABOUT: dict[str, tuple[type, ...]] = {
 }
 TARGETS = get_args(get_type_hints(Plan)["target"])
 
-_FORGOTTEN = (
+# What is kept of a job while it is up.
+KEPT = (
     PENDING,
     "job.json",
     "plan.json",
@@ -233,9 +234,8 @@ _FORGOTTEN = (
     "newest.json",
     "ledger.json",
     "previous.json",
-    "supervisor.log",
-    "supervisor.lock",
 )
+_FORGOTTEN = (*KEPT, "supervisor.log", "supervisor.lock")
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

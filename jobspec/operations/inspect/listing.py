@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.past import PastJob
     from jobctl.jobspec.operations.resolve.job import Reached
 
 
@@ -42,6 +43,13 @@ def known_jobs() -> Iterator[KnownJob]:
             yield KnownJob(job.name, about, handle, observe(handle))
         except (OperationError, DeployError) as error:  # its context has gone from the kubeconfig, say
             yield KnownJob(job.name, error=error)
+
+
+def jobs_that_are_down() -> Iterator[PastJob]:
+    """Yield the jobs that are not known as up, as far as this machine has a history of them."""
+    from jobctl.jobspec.deploy.store import jobdir, past
+
+    yield from past.past_jobs(jobdir.state_dir(os.environ))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from jobctl.jobspec.operations.resolve.running import (
     is_in_cluster,
     known_cluster,
     known_deployer,
+    reached_by_default,
 )
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 def running_job(job: str | None, reached: Reached = AS_STARTED) -> JobOnTarget:
     """Return a job that is up, or was and left a trace. Raises Refused for one that is not known."""
+    reached = reached_by_default(job, reached)
     directory = directory_of_running(job, reached)
     if is_in_cluster(directory, reached):
         return _in_cluster(known_cluster(directory, reached))

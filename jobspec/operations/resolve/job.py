@@ -102,7 +102,10 @@ def load(job: str | None, overrides: Sequence[str] | None) -> tuple[Path, Loaded
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them, or a cluster."""
+    """Where a job is to run, as the options say: `--target`, `--hosts` and the choice of them, or a cluster.
+
+    `hosts_from` says which default the hosts file is, None where an option or the job itself names it.
+    """
 
     target: Target | None = None
     hosts: Path | None = None
@@ -110,6 +113,7 @@ class Where:
     exclude: str | None = None
     context: str | None = None
     namespace: str | None = None
+    hosts_from: str | None = None
 
 
 def in_cluster(where: Where | Reached) -> bool:
@@ -118,11 +122,16 @@ def in_cluster(where: Where | Reached) -> bool:
 
 
 def as_started(job: str | None, where: Where) -> Where:
-    """Return `where`, filled in for a job that is up: its hosts and target are what it was started with."""
+    """Return `where`, filled in for a job that is up: its hosts and target are what it was started with.
+
+    For a job that is not known here, the user's own default counts.
+    """
     if where.hosts is not None or (where.target is not None and where.target in ("local", "kubernetes")):
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
     about = (job_of_name(name).about() or {}) if name else {}
+    if not about:
+        return with_defaults(job, where)
     if about.get("target") == "kubernetes" and where.target is None:
         return replace(where, target="kubernetes")
     if not about.get("hosts") or (where.target is None and in_cluster(where)):
@@ -134,6 +143,21 @@ def as_started(job: str | None, where: Where) -> Where:
     target = where.target or about["target"]
     on, exclude = where.on or about.get("on"), where.exclude or about.get("exclude")
     return replace(where, target=target, hosts=Path(about["hosts"]), on=on, exclude=exclude)
+
+
+def with_defaults(job: str | None, where: Where) -> Where:
+    """Return `where` with the user's default hosts file, unless options say where the job runs, or it is known here."""
+    from jobctl.jobspec.operations.resolve.settings import default_hosts
+
+    if where.hosts is not None or where.target in ("local", "kubernetes") or in_cluster(where):
+        return where
+    default = default_hosts()
+    if default.value is None:
+        return where
+    name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
+    if name and job_of_name(name).about() is not None:
+        return where
+    return replace(where, hosts=default.value, hosts_from=default.place)
 
 
 def _name_in(path: Path) -> str | None:
@@ -242,6 +266,7 @@ def compile_job(job: str | None, overrides: Sequence[str] | None, where: Where, 
 
     Raises InvalidSpec.
     """
+    say_default_hosts(where, reporter)
     checked = check(job, overrides, where)
     compiled = compiled_of(checked)
     reporter.diagnostics(checked.diagnostics, checked.loaded.source)
@@ -265,6 +290,12 @@ def _say_left_out(checked: Checked, where: Where, reporter: Reporter) -> None:
     code = selection(checked.loaded, checked.files[0], where.hosts)
     if code is not None:
         say_left_out(code, reporter)
+
+
+def say_default_hosts(where: Where, reporter: Reporter) -> None:
+    """Tell which hosts file is used where the user's own default names it."""
+    if where.hosts_from is not None:
+        reporter.say(f"hosts: {where.hosts} (default, from {where.hosts_from}; `--target local` is this machine)")
 
 
 def say_unused_hosts(checked: Checked, where: Where, reporter: Reporter) -> None:

@@ -146,10 +146,14 @@ def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: P
 
 
 def ssh_options(config: Path | None, accept_new: bool, known: Inventory | None) -> SshOptions:
-    """Return SSH's options: as given, otherwise as the job was started with. Raises Refused for a file that is not there."""
+    """Return SSH's options: as given, otherwise as the job was started with, or for a new one the user's defaults.
+
+    Raises Refused for a file that is not there.
+    """
     from jobctl.jobspec.deploy.model.inventory import SshOptions
+    from jobctl.jobspec.operations.resolve.settings import default_ssh_config
 
     if config is not None and not config.is_file():
         raise Refused(f"there is no SSH configuration {config}", "`--ssh-config` names a file like ~/.ssh/config")
-    before = known.ssh if known else SshOptions()
+    before = known.ssh if known else SshOptions(None if config else default_ssh_config())
     return SshOptions(config or before.config, accept_new or before.accept_new)

@@ -118,6 +118,17 @@ def _told(plan: Plan) -> object:
     return plan.code.version if plan.code else None, [node.container.env for node in plan.nodes]
 
 
+def reached_by_default(job: str | None, reached: Reached) -> Reached:
+    """Return `reached` with the user's default hosts file, for a job of which there is no trace here."""
+    from jobctl.jobspec.operations.resolve.settings import default_hosts, has_defaults
+
+    if reached.hosts is not None or in_cluster(reached) or not has_defaults(os.environ):
+        return reached
+    if job_of_name(name_of(job, reached)).root.exists():
+        return reached
+    return replace(reached, hosts=default_hosts().value)
+
+
 def directory_of_running(job: str | None, reached: Reached = AS_STARTED) -> JobDir:
     """Return the directory of a job that is up, or was and left a trace. Raises Refused for one that is not known."""
     name = name_of(job, reached)

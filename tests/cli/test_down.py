@@ -1,0 +1,63 @@
+"""`down` of several jobs: each is taken down, whatever becomes of the others, and the exit code says what came of all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.store import lock
+from jobctl.views.down import code_of_all
+from tests.cli.conftest import SPEC
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [((0, 0), 0), ((3, 3), 3), ((0, 3), 4), ((5, 0), 4), ((4, 3), 4), ((4, 4), 4), ((5, 3), 5), ((2, 2), 2)],
+)
+def test_the_exit_code_says_whether_all_some_or_no_jobs_are_down(codes: tuple[int, ...], code: int) -> None:
+    assert code_of_all(codes) == code
+
+
+@pytest.fixture
+def locked(jobctl: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Of two specs, the job of the first is locked by a command at work."""
+    monkeypatch.setattr(lock, "WAIT", 0.0)
+    Path("other.yaml").write_text(SPEC.replace("small", "other"))
+    with lock.hold(Path("state/jobs/small/lock"), "up"):
+        yield jobctl
+
+
+def test_a_job_that_cannot_be_taken_down_keeps_no_other_up(locked: Any) -> None:
+    ran = locked("down", "job.yaml", "other.yaml", "job.yaml", "no-such")
+    lines = ran.err.splitlines()
+    assert (ran.code, ran.out) == (4, "")
+    assert lines[0].startswith("error: job `small` is locked by `up` (pid ")
+    assert "nothing of job `other` is on this machine" in lines
+    assert lines[-2:] == [
+        "error: 2 of 3 jobs are not down: job.yaml, no-such",
+        "hint: `jobctl down job.yaml no-such` again takes them down once that is fixed",
+    ]
+
+
+def test_down_of_several_jobs_is_one_json_document(locked: Any) -> None:
+    ran = locked("down", "job.yaml", "other.yaml", "-o", "json")
+    failed, done = json.loads(ran.out)["jobs"]
+    assert (ran.code, failed["job"], failed["down"], failed["error"]["code"]) == (4, "job.yaml", False, "not-yours")
+    assert done == {
+        "job": "other",
+        "down": True,
+        "hosts": [{"host": "localhost", "reachable": True, "error": None}],
+        "logs": None,
+    }
+
+
+def test_down_of_one_job_says_the_same_as_ever(jobctl: Any) -> None:
+    ran = jobctl("down", "job.yaml", "-o", "json")
+    assert (ran.code, json.loads(ran.out)["job"], ran.err) == (
+        0,
+        "small",
+        "nothing of job `small` is on this machine\n",
+    )
