@@ -150,6 +150,7 @@ def _serve(path: Path) -> Callable[[], None]:
     for name in HEAVY:
         importlib.import_module(name)
     _compile_once()
+    importlib.import_module("pydantic").TypeAdapter(int)  # which looks for plugins, the first time
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen(64)
