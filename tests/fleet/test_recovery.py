@@ -266,6 +266,7 @@ def test_without_a_spare_it_waits_until_the_host_is_back(run: Callable[..., Run]
     job.begin()
     job.fleet[1].pull_cable()
     job.tells("there is no other host for it")
+    eventually(lambda: job.reports()[1]["state"] == "fenced")
     job.fleet[1].plug_cable()
     number = job.trains(1, after=1)["generation"]
     job.fleet[1].power_off()
