@@ -116,8 +116,12 @@ def main(argv: list[str] | None = None) -> None:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
     color, given = _take_color(given)
-    # Reading the signatures of all commands takes longer than most of them; the shell's completion needs them all.
-    alone = given[:1] if given and given[0] in COMMANDS and "_JOBCTL_COMPLETE" not in os.environ else COMMANDS
+    # Reading the signatures of all commands takes longer than most of them.
+    alone: Sequence[str] = given[:1] if given and given[0] in COMMANDS else COMMANDS
+    if "_JOBCTL_COMPLETE" in os.environ:
+        from jobctl.completion import command_in
+
+        alone = command_in(os.environ, COMMANDS)
     if wants_json(given):
         _end_with_json(application(alone), [*color, *given], rest)
     else:
@@ -128,7 +132,7 @@ def wants_json(arguments: Sequence[str]) -> bool:
     """Say whether arguments ask for JSON, whatever else is wrong with them; `-o` of some commands is a file."""
     if arguments[:1] in (["report"], ["import"]):
         return False
-    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    pairs = zip(arguments, [*arguments[1:], ""], strict=False)  # there may be none at all
     return any(_OUTPUT.fullmatch(one) and (_JSON.search(one) or other == "json") for one, other in pairs)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from jobctl import completion
 from jobctl.views.failure import Failed
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ Job = Annotated[
     typer.Argument(
         metavar="JOB",
         help="A spec file or the name of a known job; default ./job.yaml.",
+        autocompletion=completion.jobs,
         show_default=False,
     ),
 ]
@@ -51,6 +53,7 @@ Jobs = Annotated[
     typer.Argument(
         metavar="JOB",
         help="Spec files or names of known jobs; default ./job.yaml.",
+        autocompletion=completion.jobs,
         show_default=False,
     ),
 ]
@@ -59,11 +62,15 @@ Hosts = Annotated[
 ]
 On = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--on", metavar="H1,H2", help="Only these of the hosts.", show_default=False),
+    typer.Option(
+        "--on", metavar="H1,H2", help="Only these of the hosts.", show_default=False, autocompletion=completion.hosts
+    ),
 ]
 Exclude = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--exclude", metavar="H", help="Not these of the hosts.", show_default=False),
+    typer.Option(
+        "--exclude", metavar="H", help="Not these of the hosts.", show_default=False, autocompletion=completion.hosts
+    ),
 ]
 TargetOption = Annotated[
     Optional[Target],  # noqa: UP045
@@ -85,7 +92,9 @@ Set = Annotated[
 Output = Annotated[Format, typer.Option("--output", "-o", help="How to report.")]
 Node = Annotated[
     Optional[str],  # noqa: UP045
-    typer.Option("--node", metavar="N", help="One node, by its number.", show_default=False),
+    typer.Option(
+        "--node", metavar="N", help="One node, by its number.", show_default=False, autocompletion=completion.nodes
+    ),
 ]
 BreakLock = Annotated[bool, typer.Option("--break-lock", help="Take the lock from its holder.")]
 SshConfig = Annotated[

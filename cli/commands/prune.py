@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from jobctl import console
+from jobctl import completion, console
 from jobctl.options import Format, Output, duration
 from jobctl.views.failure import Failed, command
 
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 def prune(
     jobs: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="JOB", help="Names of jobs; default: all that are down.", show_default=False),
+        typer.Argument(
+            metavar="JOB",
+            help="Names of jobs; default: all that are down.",
+            show_default=False,
+            autocompletion=completion.past_jobs,
+        ),
     ] = None,
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="T", help="Only of jobs that are down for longer, e.g. 30d.")

@@ -426,6 +426,11 @@ def test_a_second_command_waits_for_the_lock_and_gives_up(jobctl: Any, monkeypat
         assert jobctl("down", "--break-lock").code == 0
 
 
+def test_the_command_alone_prints_its_help(jobctl: Any) -> None:
+    ran = jobctl()
+    assert (ran.code in (0, 2), "Commands:" in ran.out + ran.err) == (True, True)
+
+
 def test_version(jobctl: Any) -> None:
     assert jobctl("--version").out.startswith("jobctl 0.")
 

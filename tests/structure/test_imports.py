@@ -246,6 +246,7 @@ def test_the_command_has_no_files_but_those_of_a_terminal() -> None:
     assert sorted(path.stem for path in (ROOT / "cli").glob("*.py")) == [
         "__init__",
         "__main__",
+        "completion",
         "console",
         "main",
         "options",
