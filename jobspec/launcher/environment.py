@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.control import etcd_name, fill
 from jobctl.jobspec.launcher.network import in_numbers, interface_of, is_scrubbed, pass_by_proxies, port_range
+from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tree
 from jobctl.jobspec.launcher.setup import secret_values
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence
 
     from jobctl.jobspec.launcher.agent import Launcher
-    from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Member, Order
 
 
@@ -108,22 +108,22 @@ class Environment:
         nodes = [m.address for m in (*self.numbered.members, *order.members)]
         pass_by_proxies(environ, [*nodes, *etcd])
         if self.launch["start"]:
-            environ["JOBCTL_PROCESS"] = json.dumps(self.task())
+            environ["JOBCTL_PROCESS"] = json.dumps(self.task().to_json())
         return environ
 
-    def task(self) -> Json:
+    def task(self) -> ProcessTask:
         """Return what the guard of a process has to know."""
-        return {
-            "command": self.launch["command"],
-            "logs": self.folders.logs,
-            # Whoever runs pods reads what their first process prints, and nothing else.
-            "forward_to": "/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
-            "progress": self.folders.progress,
-            "records": self.folders.records,
-            "name": self.launch["log_name"],
-            "ranks": self.rank_names,
-            "elsewhere": self.launch.get("elsewhere"),
-        }
+        return ProcessTask(
+            command=self.launch["command"],
+            name=self.launch["log_name"],
+            ranks=self.rank_names,
+            logs=self.folders.logs,
+            progress=self.folders.progress,
+            records=self.folders.records,
+            # Kubernetes shows what the first process of a pod prints, and nothing else.
+            forward_to="/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
+            elsewhere=self.launch.get("elsewhere"),
+        )
 
     def value(self, value: Any) -> str:
         """Return a value of the plan: text as it is, a slot filled."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.process_task import ProcessTask
 WATCHED_BYTES = 65536  # that LogWatcher reads at a time
 
 
@@ -111,15 +112,15 @@ class LogForwarder:
         self.shown, self.shown_at = b"", 0.0  # the last such state, and when it was written
 
     @classmethod
-    def of(cls, task: Json, rank: str) -> "Optional[LogForwarder]":
+    def of(cls, task: ProcessTask, rank: str) -> "Optional[LogForwarder]":
         """Return the forwarder that a task asks for, None if it asks for none or the output is closed."""
-        if not task.get("forward_to"):
+        if not task.forward_to:
             return None
         try:
-            file = os.open(task["forward_to"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            file = os.open(task.forward_to, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         except OSError:
             return None
-        name = task["name"].split(".")[0]
+        name = task.name.split(".")[0]
         role = "rank" if name == "workerlog" else name[:-3] if name.endswith("log") else name
         return cls(file, role + rank)
 

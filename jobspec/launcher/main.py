@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.node_guard import guard
 from jobctl.jobspec.launcher.process_guard import process_guard
+from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.standby_guard import parked_guard, parked_launcher
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def main() -> NoReturn:
     ):  # in the place of standard streams that are closed: else files become them
         pass
     if sys.argv[1:2] == ["process"]:
-        task = json.loads(os.environ.pop("JOBCTL_PROCESS"))
+        task = ProcessTask.from_json(json.loads(os.environ.pop("JOBCTL_PROCESS")))
         sys.exit(process_guard(task, dict(os.environ)))
     if sys.argv[1:2] == ["parked"]:
         sys.exit(parked_guard(json.loads(os.environ.pop("JOBCTL_STANDBY")), dict(os.environ)))

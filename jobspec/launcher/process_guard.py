@@ -30,7 +30,7 @@ from jobctl.jobspec.launcher.processes import (
 if TYPE_CHECKING:
     from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.process_task import ProcessTask
 
     Waiting = Any  # a ParkedRank of standby_guard.py
 ABANDONED = signal.SIGUSR2  # what the guard of a process gets when its parent dies
@@ -99,7 +99,7 @@ def cannot_start(program: str, error: OSError) -> Problem:
     return Problem(message, start_failure(127))
 
 
-def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
+def fork_guard(task: ProcessTask, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
     """Fork the guard of one process in a session of its own, and return its pid. Raises OSError.
 
     The fork behaves like a new process, and begins in a tenth of the time that an interpreter takes to start.
@@ -125,7 +125,7 @@ def fork_guard(task: Json, environ: Dict[str, str], workdir: Optional[str], log:
 
 
 def be_guard(
-    parent: int, mask: Set[int], where: Tuple[Optional[str], int, int], task: Json, environ: Dict[str, str]
+    parent: int, mask: Set[int], where: Tuple[Optional[str], int, int], task: ProcessTask, environ: Dict[str, str]
 ) -> None:
     """Be the guard of a process, forked from `parent`, and do not return."""
     code = 1
@@ -169,12 +169,12 @@ def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
     return True
 
 
-def process_guard(task: Json, environ: Dict[str, str], waiting: Optional[Waiting] = None) -> int:
+def process_guard(task: ProcessTask, environ: Dict[str, str], waiting: Optional[Waiting] = None) -> int:
     """Run one process of the user with `environ`: its output into its log, its end into its record, nothing left behind.
 
     `waiting` is an interpreter that may be that process: it has imported everything already.
     """
-    if task["elsewhere"] and environ.get(task["elsewhere"][0]) == task["elsewhere"][1]:
+    if task.elsewhere and environ.get(task.elsewhere[0]) == task.elsewhere[1]:
         return 0
     adopt_orphans()
     # Not SIGKILL: whoever kills the launchers above must not make orphans of what this process has adopted.
@@ -183,12 +183,12 @@ def process_guard(task: Json, environ: Dict[str, str], waiting: Optional[Waiting
     # The framework's launcher signals the whole process group, so the process gets these without our help.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-    rank, local = (environ.get(name, "") for name in task["ranks"])
+    rank, local = (environ.get(name, "") for name in task.ranks)
     local = local or "0"
-    log = LogFile(os.path.join(task["logs"], log_of(task["name"], local)), LogForwarder.of(task, rank))
-    record = Recorder(os.path.join(task["records"], "%s.json" % local), local, rank)
-    own = {"JOBCTL_PROGRESS_FILE": os.path.join(task["progress"], local), "JOBCTL_ROLE_RANK": rank or "0"}
-    code = run_process(task["command"], {**environ, **own}, log, record, waiting)
+    log = LogFile(os.path.join(task.logs, log_of(task.name, local)), LogForwarder.of(task, rank))
+    record = Recorder(os.path.join(task.records, "%s.json" % local), local, rank)
+    own = {"JOBCTL_PROGRESS_FILE": os.path.join(task.progress, local), "JOBCTL_ROLE_RANK": rank or "0"}
+    code = run_process(task.command, {**environ, **own}, log, record, waiting)
     if log.forwarder is not None:
         log.forwarder.finish()
     kill_descendants()

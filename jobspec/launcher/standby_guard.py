@@ -28,6 +28,7 @@ from jobctl.jobspec.launcher.process_guard import (
     as_user_process,
     process_guard,
 )
+from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
 from jobctl.jobspec.launcher.standby_rank import (
     HOOK,
@@ -209,7 +210,7 @@ def parked_guard(told: Json, environ: Dict[str, str]) -> int:
     channel.close()
     append_to(order["log"])
     environ = order["environ"]
-    return process_guard(json.loads(environ.pop("JOBCTL_PROCESS")), environ, rank)
+    return process_guard(ProcessTask.from_json(json.loads(environ.pop("JOBCTL_PROCESS"))), environ, rank)
 
 
 def append_to(log: str) -> None:

@@ -22,6 +22,7 @@ ORDER = (
     "order",
     "scratch",
     "network",
+    "process_task",
     "log_files",
     "process_record",
     "process_guard",
