@@ -34,7 +34,7 @@ LEFT_OUT = {
     "cluster": "whole jobs in pods, as root",
     "examples": "every example, with each framework",
 }
-# Beside these, single tests are marked `long`: of each framework one job trains in any run.
+# Beside these, single tests are marked `long`. Of each framework one job trains in any run: local/test_minimal.py.
 # Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
 LONG = ("fleet", "examples", "cluster", "local", "launcher", "supervise")
 
@@ -62,7 +62,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     """Say which tests were left out, and how to have them."""
     if config.getoption("--all") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
-    terminalreporter.write_line("left out: tests that are marked `long`, which train with a framework for a minute")
+    terminalreporter.write_line(
+        "left out: tests that are marked `long`: what frameworks do when something dies, and deployers on real hosts"
+    )
     for folder, what in LEFT_OUT.items():
         terminalreporter.write_line(f"left out: tests/{folder} ({what}); `bash tests/run.sh tests/{folder}` runs it")
     terminalreporter.write_line("`bash tests/run.sh --all` runs everything that this machine can run")

@@ -61,7 +61,7 @@ def two_hosts() -> Iterator[Fleet]:
         yield made
 
 
-@pytest.fixture(params=["local", "compose", "ssh"])
+@pytest.fixture(params=["local", *(pytest.param(target, marks=pytest.mark.long) for target in ("compose", "ssh"))])
 def deployer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployer]:
     job = JobDir(tmp_path / "state" / "jobs" / "contract")
     job.create()

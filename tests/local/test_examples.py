@@ -44,6 +44,7 @@ def final(text: str) -> re.Match[str]:
     return match
 
 
+@pytest.mark.long
 def test_resnet_survives_a_killed_rank(example: Any, eventually: Any, tmp_path: Path) -> None:
     """It goes on from its checkpoint. That its loss then is the same bit for bit: tests/examples; what else may die: test_faults.py."""
     jobs = example("torch-resnet")

@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tools.frameworks import python_of
 from tests.tools.pace import keep_pace, limit
 from tests.tools.standins import PATH
@@ -17,6 +19,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "jax-digits"
 SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.9]"  # 66 steps
 
 
+@pytest.mark.long
 def test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed(jobs: Any, eventually: Any, tmp_path: Path) -> None:
     """Rank 0 fails a moment later in a sum that rank 1 takes no part in; the job blames rank 1."""
     shutil.copytree(EXAMPLE, tmp_path / "jax-digits")

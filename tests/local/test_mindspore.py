@@ -6,6 +6,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from tests.tools.frameworks import python_of
 from tests.tools.mindsporescripts import COLLECTIVE, undisturbed
 
@@ -20,6 +22,7 @@ recovery: {{max_restarts: 5}}
 """
 
 
+@pytest.mark.long
 def test_it_ends_the_same_whatever_dies(jobs: Any, eventually: Any) -> None:
     """The scheduler's process and its launcher start again in place; a worker takes all along.
 

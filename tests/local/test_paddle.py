@@ -64,6 +64,7 @@ def finals(jobs: Any) -> list[list[str]]:
     return sorted(lines)
 
 
+@pytest.mark.long
 def test_collective_ends_the_same_whatever_dies(start: Any, eventually: Any) -> None:
     """A process of one node, and Paddle's launcher of the other: the gang starts again from the checkpoint.
 

@@ -7,6 +7,8 @@ import os
 import signal
 from typing import Any
 
+import pytest
+
 from tests.tools.frameworks import need_packages
 
 need_packages("torch")
@@ -60,6 +62,7 @@ env: {{OMP_NUM_THREADS: "1"}}
 """
 
 
+@pytest.mark.long
 def test_it_starts_from_standby_and_goes_on_from_its_checkpoint_bit_for_bit(jobs: Any, eventually: Any) -> None:
     (jobs.directory / "checkpoints").mkdir()
     (jobs.directory / "train.py").write_text(TRAIN)
