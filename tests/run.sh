@@ -43,8 +43,24 @@ trap 'rm -rf "$source"' EXIT
 git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
   if [ -f "$file" ]; then printf '%s\0' "$file"; fi
 done | xargs -0 cp --parents -t "$source"
-"$python" -m pip install -q --disable-pip-version-check --upgrade "${source}[examples,dev]"
-"$python" -m pip install -q --disable-pip-version-check --force-reinstall --no-deps "$source"
+pip=("$python" -m pip install -q --disable-pip-version-check)
+# Packages: again when others are asked for, and after a week, as there may be newer ones.
+asked="$venv/asked-for.toml"
+if ! cmp -s "$source/pyproject.toml" "$asked" || [ -z "$(find "$asked" -mtime -7)" ]; then
+  rm -f "$asked"
+  "${pip[@]}" --upgrade "${source}[examples,dev]"
+  cp "$source/pyproject.toml" "$asked"
+fi
+# The project: again when any of its files differs from what was installed last, by whomever.
+sums="$venv/project.sha256"
+(cd "$source" && find cli jobspec templates LICENSE README.md pyproject.toml -type f -print0 | sort -z | xargs -0 sha256sum) \
+  >"$sums.new"
+record="$(compgen -G "$venv/lib/python*/site-packages/jobctl-*.dist-info/RECORD" || true)"
+if ! cmp -s "$sums.new" "$sums" || [ ! -f "$record" ] || [ "$record" -nt "$sums" ]; then
+  "${pip[@]}" --no-build-isolation --force-reinstall --no-deps "$source"
+  mv "$sums.new" "$sums"
+  touch "$sums"
+fi
 
 # The launcher is tested on the oldest and on a new Python too, in whatever image a user has; pyenv's are found as well.
 if [ "${JOBCTL_PYTHONS:-}" = required ]; then
