@@ -113,18 +113,21 @@ def test_a_host_that_could_not_be_read_is_read_again(
     """What has changed may be that a container died: nothing of it is heard after that, which would have the host read."""
     monkeypatch.setattr(watch, "AGAIN", float("inf"))
     eventually(lambda: not followed.seen()[1])
-    observe, failed = host_job.observe, []
+    observe, failed = host_job.observe, 0
 
-    def fails_once(*containers: Any) -> HostState:
-        if not failed:
-            failed.append(True)
+    def fails(*containers: Any) -> HostState:
+        """Fail until two reads have failed after the last tick: one that went on, and one that was due."""
+        nonlocal failed
+        failed += followed.detector.progress == {0: 6}
+        if failed < 3:
             raise HostError("h0", "timeout", "it has other things to do")
         return observe(*containers)
 
-    monkeypatch.setattr(host_job, "observe", fails_once)
+    monkeypatch.setattr(host_job, "observe", fails)
     report(host_job, progress=7)
     say(host_job, report="1.2")
-    eventually(lambda: failed and followed.seen()[0]["h0"].reports.get(0))
+    say(host_job, report="1.2", tick="t2", progress=6)
+    eventually(lambda: failed >= 3 and followed.seen()[0]["h0"].reports.get(0))
 
 
 def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Following, host_job: HostJob) -> None:
