@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +22,8 @@ settings.load_profile("unhurried")
 
 
 # No test uses the hosts that the person who runs it has configured.
-os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent / "no-configuration")
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="jobctl-no-configuration-")
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host import watch
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.watch import Following, HostFeed, HostFollowed, _is_gone, _rank
+from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -103,6 +105,29 @@ def test_a_host_is_read_again_when_a_launcher_says_that_its_report_is_new(
     report(host_job, progress=7)
     say(host_job, report="1.2")
     eventually(lambda: followed.seen()[0]["h0"].reports.get(0))
+
+
+def test_a_host_that_could_not_be_read_is_read_again(
+    followed: Following, host_job: HostJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has changed may be that a container died: nothing of it is heard after that, which would have the host read."""
+    monkeypatch.setattr(watch, "AGAIN", float("inf"))
+    eventually(lambda: not followed.seen()[1])
+    observe, failed = host_job.observe, 0
+
+    def fails(*containers: Any) -> HostState:
+        """Fail until two reads have failed after the last tick: one that went on, and one that was due."""
+        nonlocal failed
+        failed += followed.detector.progress == {0: 6}
+        if failed < 3:
+            raise HostError("h0", "timeout", "it has other things to do")
+        return observe(*containers)
+
+    monkeypatch.setattr(host_job, "observe", fails)
+    report(host_job, progress=7)
+    say(host_job, report="1.2")
+    say(host_job, report="1.2", tick="t2", progress=6)
+    eventually(lambda: failed >= 3 and followed.seen()[0]["h0"].reports.get(0))
 
 
 def test_a_launcher_is_believed_where_the_engine_does_not_answer(followed: Following, host_job: HostJob) -> None:

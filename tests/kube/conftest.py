@@ -107,6 +107,12 @@ def api(request: pytest.FixtureRequest, certificate: Path) -> Iterator[ApiServer
     server.close()
 
 
+def need_operators(api: ApiServer) -> None:
+    """Skip where a real server does not know the kinds of operators."""
+    if not {one.kind for one in api.backend.served} > {one.kind for one in CORE}:
+        pytest.skip("JOBCTL_CRDS names no folder with the CRDs of operators")
+
+
 @pytest.fixture
 def world(api: ApiServer) -> World:
     return World(api)

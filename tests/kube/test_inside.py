@@ -145,7 +145,8 @@ def test_a_pod_that_comes_later_is_followed_too(jobctl: Any, world: World, api: 
 
 
 def _running(world: World) -> list[Any]:
-    return [pod for pod in world.pods() if pod["status"].get("phase") == "Running"]
+    # A pod that has just been made has no status yet.
+    return [pod for pod in world.pods() if pod.get("status", {}).get("phase") == "Running"]
 
 
 def test_up_follow_streams_and_ends_with_the_result(jobctl: Any, world: World, api: ApiServer) -> None:

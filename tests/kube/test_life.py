@@ -12,7 +12,7 @@ import pytest
 from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.views import progress
-from kube.conftest import SPEC
+from kube.conftest import SPEC, need_operators
 from kube.server import ApiServer
 from kube.store import Object
 from kube.world import World
@@ -285,6 +285,7 @@ def test_down_collects_the_garbage_where_nobody_does(
     """No controller manager runs: what hangs on a Job (or on a TrainJob's Job) stays, and the Job waits for it."""
     from jobctl.jobspec.deploy.kubernetes import removal
 
+    need_operators(api)
     for name in ("COLLECTED", "AGAIN", "ALOUD"):
         monkeypatch.setattr(progress if name == "ALOUD" else removal, name, 0.1)
     Path("job.yaml").write_text(f"{SPEC}kubernetes: {{operator: {operator}}}\n")

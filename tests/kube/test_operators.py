@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kube.conftest import need_operators
 from kube.server import ApiServer
 from kube.store import Served, stamp
 from kube.world import World
@@ -117,8 +118,8 @@ def things(api: ApiServer) -> list[str]:
 @pytest.fixture
 def case(request: pytest.FixtureRequest, api: ApiServer, here: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
     one: Case = request.param
-    if one.main not in {kind.kind for kind in api.backend.served}:
-        pytest.skip("JOBCTL_CRDS names no folder with the CRDs of operators")
+    if one.operator != "none":
+        need_operators(api)
     Path("job.yaml").write_text(one.spec())
     monkeypatch.setenv("TOKEN", "s3cret")
     return one

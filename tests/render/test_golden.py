@@ -12,6 +12,7 @@ import pytest
 from plans import TOLD, cases, plan, planned
 
 from jobctl.jobspec.launcher.environment import Environment, Folders
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import render
@@ -73,17 +74,18 @@ def test_what_processes_find_in_their_environment(
     """environments/NAME.txt: the spec, and what each process finds. What the image says of its place does not arrive."""
     wanted = planned(spec, target)
     monkeypatch.setattr(os, "environ", dict(OF_IMAGES[wanted.framework]))
-    order = json.loads(rendered(wanted)["control.json"][1])
-    kept, order["checkpoint_dir"] = order["checkpoint_dir"], str(tmp_path / "checkpoints")
+    data = json.loads(rendered(wanted)["control.json"][1])
+    kept, data["checkpoint_dir"] = data["checkpoint_dir"], str(tmp_path / "checkpoints")
+    order = Order.from_json(data)
     parts = [spec]
-    for node, member in zip(wanted.nodes, order["members"], strict=True):
+    for node, member in zip(wanted.nodes, order.members, strict=True):
         told: Any = Launcher(tmp_path / str(node.index), json.loads(launch_json(node.launch)))
-        environment = Environment(told, order, member, Folders(told.dir, order["number"]))
+        environment = Environment(told, order, member, Folders(told.dir, order.number))
         for local in range(node.launch.nproc):
             found = sorted(environment.process_environ(local).items())
             lines = [f"{key}={value}\n" for key, value in found if key != "JOBCTL_PROCESS"]
             parts.append(f"--- {node.role} {local} of node {node.index}\n" + "".join(lines))
-    path, text = ENVIRONMENTS / f"{name}.txt", "".join(parts).replace(order["checkpoint_dir"], kept)
+    path, text = ENVIRONMENTS / f"{name}.txt", "".join(parts).replace(data["checkpoint_dir"], kept)
     if request.config.getoption("--update-golden"):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

@@ -297,14 +297,18 @@ class HostFollowed:
         self._stale.set()
 
     def _read_whenever_stale(self) -> None:
+        pause = FIRST
         while self._stale.wait() and not self._over.is_set():
             self._stale.clear()
             try:
                 with self.all.readers:
                     self.look()
-            except Exception:  # the channel tells when the host is gone
-                if not self._over.wait(FIRST) and self.seen is NOTHING:
+            except Exception:  # the channel tells when the host is gone, and has it read when it is back
+                if not self._over.wait(pause) and self._problem is None:
                     self.read_soon()
+                pause = min(2 * pause, LONGEST)
+            else:
+                pause = FIRST
             self.met.set()
             self.all.woken.set()
 
