@@ -33,6 +33,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # an answer is written in two parts: each would wait 40 ms for its acknowledgement
     api: ApiServer
 
     def log_message(self, format: str, *args: object) -> None:
