@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
+from jobctl.jobspec.plan.types import Standby
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobctl.jobspec.plan.recovery import Rule
-    from jobctl.jobspec.plan.types import Need, Standby, Value
+    from jobctl.jobspec.plan.types import Need, Value
     from jobctl.jobspec.spec.model import Spec
 
 
@@ -121,6 +123,20 @@ class Framework(Protocol):
 def served(spec: Spec) -> tuple[Role, ...]:
     """Return the roles of a job whose trainers may have parameter servers."""
     return (Role("trainer", spec.ps.trainers), Role("server", spec.ps.servers)) if spec.ps else ALIKE
+
+
+def standby(spec: Spec, *groups: tuple[str, ...], launcher: str = "") -> Standby | None:
+    """Return what waits for the next generation; None where the user's command starts who knows what.
+
+    The first of `groups` are the modules of the framework, the further ones what else it imports unless the spec says that.
+    """
+    if spec.script is None and spec.module is None:
+        return None
+    wanted = spec.recovery.standby
+    if wanted is None:
+        return Standby((), "", "`recovery.standby` is off")
+    further = groups[1:] if wanted.modules is None else tuple((name,) for name in wanted.modules)
+    return Standby((groups[0], *further), launcher)
 
 
 def framework(name: str) -> Framework:

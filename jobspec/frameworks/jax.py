@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start
+from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 
@@ -99,6 +99,8 @@ class Jax:
             log_name="workerlog",
             scrub=_SCRUBBED,
             process_env=(("JAX_PROCESS_ID", Slot("rank")), ("JAX_LOCAL_DEVICE_IDS", own)),
+            # It looks for devices at their first use only (jax/_src/xla_bridge.py, `backends`).
+            standby=standby(spec, ("jax",)),
         )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:

@@ -15,13 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
+from jobctl.jobspec.frameworks.base import Role, Seat, Start, served, standby
 from jobctl.jobspec.plan.recovery import Rule
-from jobctl.jobspec.plan.types import Need, Slot, Standby, Value
+from jobctl.jobspec.plan.types import Need, Slot, Value
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
     from jobctl.jobspec.spec.parts import Ps
+
+# PyTorch imports its compiler with the first optimizer, which takes as long as all the rest.
+_IMPORTS = (("torch", "torch.distributed"), ("torch._dynamo",))
 
 # NCCL and Gloo choose an interface by themselves and choose wrong on hosts with several (docs of
 # torch.distributed, "Common environment variables").
@@ -81,7 +84,9 @@ class Torch:
             return _role(spec, spec.ps, seat)
         further = spec.torch.torchrun if spec.torch else ()
         argv = _torchrun(seat.python, seat.nproc, further, _keep_nothing(further))
-        return Start(argv, (), _INTERFACE_ENV, "workerlog", standby=_standby(spec))
+        return Start(
+            argv, (), _INTERFACE_ENV, "workerlog", standby=standby(spec, *_IMPORTS, launcher="torch.distributed.run")
+        )
 
     def under(self, spec: Spec, seat: Seat, operator: str) -> Start:
         """Return torchrun's command line; of an elastic job it reads the rest from PET_… variables that the operator sets."""
@@ -113,18 +118,6 @@ class Torch:
         return (_run_check(*_COMPUTES.get(spec.devices.kind, _COMPUTES["cpu"])),)
 
 
-def _standby(spec: Spec) -> Standby | None:
-    """Return what waits for the next generation; None where the user's command starts who knows what."""
-    if spec.script is None and spec.module is None:
-        return None
-    wanted = spec.recovery.standby
-    if wanted is None:
-        return Standby((), "", "`recovery.standby` is off")
-    # PyTorch imports its compiler with the first optimizer, which takes as long as all the rest.
-    further = ("torch._dynamo",) if wanted.modules is None else wanted.modules
-    return Standby((("torch", "torch.distributed"), *((name,) for name in further)), "torch.distributed.run")
-
-
 def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
     server = seat.role == "server"
     alone = spec.torch is not None and spec.torch.rejoin and not server
@@ -142,6 +135,7 @@ def _role(spec: Spec, ps: Ps, seat: Seat) -> Start:
         after="server" if alone else "",
         until="trainer" if server else "",
         rejoin=spec.recovery.max_restarts if alone and not ps.sync else None,
+        standby=standby(spec, *_IMPORTS),
     )
 
 

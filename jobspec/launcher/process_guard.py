@@ -28,7 +28,7 @@ from jobctl.jobspec.launcher.processes import (
 )
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence, Set, Tuple
 
     from jobctl.jobspec.launcher.process_task import ProcessTask
 
@@ -99,10 +99,11 @@ def cannot_start(program: str, error: OSError) -> Problem:
     return Problem(message, start_failure(127))
 
 
-def fork_guard(task: ProcessTask, environ: Dict[str, str], workdir: Optional[str], log: int) -> int:
+def fork_guard(work: Callable[[], int], workdir: Optional[str], log: int, kept: int = -1) -> int:
     """Fork the guard of one process in a session of its own, and return its pid. Raises OSError.
 
     The fork behaves like a new process, and begins in a tenth of the time that an interpreter takes to start.
+    `work` is what it does; `kept` is a file of this process that it keeps.
     """
     reading, writing = os.pipe()
     # Blocked until they mean to the child what they mean to a program that begins.
@@ -111,7 +112,7 @@ def fork_guard(task: ProcessTask, environ: Dict[str, str], workdir: Optional[str
     try:
         pid = os.fork()
         if pid == 0:
-            be_guard(parent, before, (workdir, log, writing), task, environ)
+            be_guard(parent, before, (workdir, log, writing, kept), work)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(writing)
@@ -124,16 +125,14 @@ def fork_guard(task: ProcessTask, environ: Dict[str, str], workdir: Optional[str
     return pid
 
 
-def be_guard(
-    parent: int, mask: Set[int], where: Tuple[Optional[str], int, int], task: ProcessTask, environ: Dict[str, str]
-) -> None:
+def be_guard(parent: int, mask: Set[int], where: Tuple[Optional[str], int, int, int], work: Callable[[], int]) -> None:
     """Be the guard of a process, forked from `parent`, and do not return."""
     code = 1
     try:
         die_with_parent()
         if os.getppid() == parent and start_afresh(*where):
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            code = process_guard(task, environ)
+            code = work()
     except BaseException as error:  # whatever it is, launch.log must say so
         import traceback
 
@@ -142,8 +141,8 @@ def be_guard(
         os._exit(code)
 
 
-def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
-    """Leave behind what a fork has of its parent: session, folder, files and signal handlers.
+def start_afresh(workdir: Optional[str], log: int, pipe: int, kept: int) -> bool:
+    """Leave behind what a fork has of its parent: session, folder, files but `kept`, and signal handlers.
 
     Return False if it cannot change to the folder: then the reason is in the pipe, which is closed otherwise.
     """
@@ -163,7 +162,7 @@ def start_afresh(workdir: Optional[str], log: int, pipe: int) -> bool:
     os.dup2(log, 1)
     os.dup2(log, 2)
     for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2:
+        if int(name) > 2 and int(name) != kept:
             with contextlib.suppress(OSError):  # what listed them
                 os.close(int(name))
     return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 import os
 import signal
 import time
@@ -17,6 +19,7 @@ from jobctl.jobspec.launcher.process_guard import (
     cannot_start,
     fork_guard,
     kill_user_processes,
+    process_guard,
     spawn,
 )
 from jobctl.jobspec.launcher.process_record import ProcessRecord, read_record
@@ -24,6 +27,7 @@ from jobctl.jobspec.launcher.processes import forward, reap, signal_group
 from jobctl.jobspec.launcher.progress import Hang
 from jobctl.jobspec.launcher.scratch import remove_tree
 from jobctl.jobspec.launcher.stacks import Stacks, frames, innermost
+from jobctl.jobspec.launcher.standby_guard import resident
 from jobctl.jobspec.launcher.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -58,6 +62,8 @@ class Run:
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
         self.stacks: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children: List[int] = []  # their pids
+        self.way: Optional[Json] = None  # whether they were started from standby
+        self.cold_because: Optional[str] = None
         self.framework: Optional[subprocess.Popen[bytes]] = None  # kept: `subprocess` would reap one that is let go
         with open(os.path.join(self.folders.logs, "launch.log"), "a", encoding="utf-8") as log:
             log.write(overview(order, self.launch))
@@ -70,10 +76,13 @@ class Run:
     def start(self) -> List[int]:
         """Start the framework's launcher, or each process under its guard; return the pids. Raises Problem."""
         if not self.launch["start"]:
-            return [self.start_process(local) for local in range(self.launch["nproc"])]
+            pids = [self.start_process(local) for local in range(self.launch["nproc"])]
+            self.standby.begin_anew()
+            return pids
         argv = self.environment.argv(self.launch["start"])
         path = os.path.join(self.folders.logs, "launch.log")
         waiting = self.standby.take(argv, self.environment, path)
+        self.cold_because = self.standby.cold_because
         if waiting is not None:
             self.framework = waiting.process
             return [waiting.pid]
@@ -86,14 +95,15 @@ class Run:
 
     def start_process(self, local: int) -> int:
         """Start process `local` under its guard, whose own words go to launch.log; return its pid. Raises Problem."""
-        with open(os.path.join(self.folders.logs, "launch.log"), "ab") as log:
+        path = os.path.join(self.folders.logs, "launch.log")
+        task, environ = self.environment.task(), self.environment.process_environ(local)
+        pid, why = self.standby.take_process(local, {**environ, "JOBCTL_PROCESS": json.dumps(task.to_json())}, path)
+        if pid is not None:
+            return pid
+        self.cold_because = why
+        with open(path, "ab") as log:
             try:
-                return fork_guard(
-                    self.environment.task(),
-                    self.environment.process_environ(local),
-                    self.launch["workdir"],
-                    log.fileno(),
-                )
+                return fork_guard(functools.partial(process_guard, task, environ), self.launch["workdir"], log.fileno())
             except OSError as error:
                 raise cannot_start(self.launch["command"][0], error) from error
 
@@ -220,16 +230,16 @@ class Run:
 
     def start_way(self) -> Optional[Json]:
         """Say whether all processes were started from standby, and if not, why; None before all have been started."""
-        if not self.processes or any(process.state == "pending" for process in self.processes):
-            return None
-        whys = [process.guard_cold for process in self.processes if not process.guard_standby]
-        because = next(filter(None, whys), self.standby.cold_because or OWN_WAY) if whys else None
-        return {"standby": not whys, "cold_because": because}
+        begun = bool(self.processes) and all(process.state != "pending" for process in self.processes)
+        if self.way is None and begun:  # one that is started again later does not change it
+            whys = [process.guard_cold for process in self.processes if not process.guard_standby]
+            because = next(filter(None, whys), self.cold_because or OWN_WAY) if whys else None
+            self.way = {"standby": not whys, "cold_because": because}
+        return self.way
 
     def footprint(self) -> int:
-        """Return how much memory the framework's launcher takes, in bytes."""
-        with open("/proc/%d/statm" % self.children[0]) as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        """Return how much memory the framework's launcher takes, or the first process where there is none, in bytes."""
+        return resident(self.children[0] if self.launch["start"] else self.processes[0].pid or 0)
 
     # Ending.
 

@@ -19,20 +19,23 @@ from jobctl.jobspec.launcher.process_guard import spawn
 from jobctl.jobspec.launcher.process_record import read_record
 from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import differing, write_hook
+from jobctl.jobspec.launcher.standby_processes import ParkedProcesses, send
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.run import Run
+
+    ParkedNode = Union["Parked", ParkedProcesses]
 LONGEST = 600.0  # seconds that all imports of a node may take
 MISSED = 3  # times that a standby may not come to be, or end by itself
 AGAIN = 10.0  # seconds after which it is begun again then
 ROOM = 1.5  # times what the framework's launcher takes is what a rank may take: it has imported more
+FIRST = 1 << 30  # bytes that the first import takes at most, where nothing tells yet; frameworks take 0.15 to 0.4 GB
 LEAST = 0.05  # of all memory: with less left a standby ends
-SENT = 1.0  # seconds in which what waits takes its order
-UNSUITABLE = "there is one for `script` and `module` of torch jobs under torchrun only"
+UNSUITABLE = "there is none for `command`, nor for processes that the launchers of Paddle and MindSpore start"
 
 
 class Parked:
@@ -92,14 +95,18 @@ class Parked:
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
         """Have it run; say whether it could be told."""
         order = {"argv": argv[3:], "guard": environment.shim(), "environ": environment.environ, "log": log}
-        until = time.monotonic() + SENT
-        self.pipe.send(order)
-        while self.pipe.out and time.monotonic() < until:
-            time.sleep(0.01)
-            self.pipe.flush()
-        sent = not self.pipe.out and not self.pipe.closed
-        self.pipe.socket.close()
-        return sent
+        return send(self.pipe, order)
+
+    def pids(self) -> List[int]:
+        """Return its pid: all else is below it."""
+        return [self.pid]
+
+    def price(self) -> Optional[int]:
+        """Return None: all begin at once."""
+        return None
+
+    def go_on(self) -> None:
+        """Begin nothing further."""
 
 
 def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
@@ -118,20 +125,25 @@ def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
     return found, leads
 
 
+def begin_waiting(run: Run) -> ParkedNode:
+    """Begin what waits for the generation after `run`. Raises OSError."""
+    return Parked(run) if run.launch["start"] else ParkedProcesses(run)
+
+
 class Standby:
     """When a node's standby begins, is used and ends; `state` is for the report."""
 
     def __init__(
         self,
         launch: Json,
-        begin: Callable[[Run], Parked] = Parked,
+        begin: Callable[[Run], ParkedNode] = begin_waiting,
         clock: Callable[[], float] = time.monotonic,
         memory: Optional[Callable[[], Tuple[int, int]]] = None,
     ) -> None:
         wanted = launch.get("standby")
         self.off: Optional[str] = UNSUITABLE if wanted is None else wanted["off"] or None
         self.begin, self.clock, self.memory = begin, clock, memory or free_memory
-        self.parked: Optional[Parked] = None
+        self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
         self.missed = 0
         self.waits: Optional[str] = "it is begun after the first step"
@@ -148,7 +160,7 @@ class Standby:
 
     def pids(self) -> List[int]:
         """Return what outlives a generation."""
-        return [] if self.parked is None else [self.parked.pid]
+        return [] if self.parked is None else self.parked.pids()
 
     def look(self, run: Run, running: bool) -> None:
         """See how it is, and begin it where it is time to; `running`: all processes are, and load nothing any more."""
@@ -156,6 +168,7 @@ class Standby:
         try:
             if self.parked is not None:
                 self.hear(self.parked, now)
+                self.go_on(running and now >= self.not_before, now)
             elif self.off is None and running and now >= self.not_before:
                 self.begin_for(run, now)
         except OSError as error:  # the generation may be ending just now
@@ -163,7 +176,7 @@ class Standby:
         except Exception as error:  # whatever it is, what trains must not end because of what waits
             self.give_up("%s: %s" % (type(error).__name__, error))
 
-    def hear(self, parked: Parked, now: float) -> None:
+    def hear(self, parked: ParkedNode, now: float) -> None:
         """Take note of what it says, and of how it is."""
         for said in parked.heard():
             if said.get("off"):
@@ -177,6 +190,18 @@ class Standby:
             self.give_up("its imports take longer than %d s" % LONGEST)
         elif self.is_short():
             self.give_up("memory is short")
+
+    def go_on(self, may_begin: bool, now: float) -> None:
+        """Begin what is missing of it, one process after another, as long as there is memory."""
+        needs = self.parked.price() if self.parked is not None and may_begin else None
+        if self.parked is None or needs is None:
+            return
+        why = self.too_much(needs)
+        if why:
+            self.give_up(why)
+        else:
+            self.begun = now
+            self.parked.go_on()
 
     def miss(self, now: float, why: str) -> None:
         """Try again later, but not for ever."""
@@ -192,15 +217,20 @@ class Standby:
 
     def begin_for(self, run: Run, now: float) -> None:
         """Begin one for what follows `run`, unless something speaks against it."""
-        went_cold = refused(run.folders.records)
-        needs = run.footprint() * (1 + ROOM * run.launch["nproc"])
-        free, whole = self.memory()
-        if went_cold:
-            self.give_up(went_cold)
-        elif free - needs < whole * 2 * LEAST:
-            self.give_up("it takes about %d MB of memory, and %d MB are free" % (needs / (1 << 20), free / (1 << 20)))
+        taken = run.footprint()
+        needs = taken * (1 + ROOM * run.launch["nproc"]) if run.launch["start"] else min(taken, FIRST)
+        why = refused(run.folders.records) or self.too_much(needs)
+        if why:
+            self.give_up(why)
         else:
             self.parked, self.begun = self.begin(run), now
+
+    def too_much(self, needs: float) -> Optional[str]:
+        """Say why it cannot take so much memory, None if it can."""
+        free, whole = self.memory()
+        if free - needs >= whole * 2 * LEAST:
+            return None
+        return "it takes about %d MB of memory, and %d MB are free" % (needs / (1 << 20), free / (1 << 20))
 
     def give_up(self, why: str) -> None:
         """Have none any more."""
@@ -217,6 +247,7 @@ class Standby:
     def take(self, argv: Sequence[str], environment: Environment, log: str) -> Optional[Parked]:
         """Return what now runs the generation; None where it has to be started cold, for the reason `cold_because`."""
         parked, self.parked = self.parked, None
+        assert not isinstance(parked, ParkedProcesses)
         self.cold_because = self.unfit(parked, environment)
         self.used = True
         if parked is not None and self.cold_because is None:
@@ -229,14 +260,40 @@ class Standby:
 
     def unfit(self, parked: Optional[Parked], environment: Environment) -> Optional[str]:
         """Say why the next generation cannot be started from what there is."""
-        if self.off is not None:
-            return "standby is off: %s" % self.off
-        if not self.used:
-            return "it is the first start of this launcher"
+        why = self.unusable()
+        if why is not None:
+            return why
         if parked is None or not parked.ready or parked.heard() or parked.ended:
             return "standby was not ready"
         name = differing(parked.environ, environment.environ)
         return "the variable %s has changed" % name if name else None
+
+    def unusable(self) -> Optional[str]:
+        """Say why the next start is cold whatever waits."""
+        if self.off is not None:
+            return "standby is off: %s" % self.off
+        return None if self.used else "it is the first start of this launcher"
+
+    def take_process(self, local: int, environ: Dict[str, str], log: str) -> Tuple[Optional[int], Optional[str]]:
+        """Return the pid of the guard that now runs a process; where it has to be started cold, None and why."""
+        why, process = self.unusable(), None
+        if isinstance(self.parked, ParkedProcesses):
+            process = self.parked.take(local)
+            self.not_before = self.clock() + AGAIN  # the others go on where one alone begins again
+        if why is None and (process is None or not process.waits()):
+            why = "standby was not ready"
+        if process is not None and why is None:
+            if send(process.pipe, {"environ": environ, "log": log}):
+                return process.pid, None
+            why = "standby does not answer"
+        if process is not None:
+            process.end()
+        return None, why
+
+    def begin_anew(self) -> None:
+        """Take note that all processes of a generation have been started: what still waits is not for the next one."""
+        self.used, self.not_before = True, 0.0
+        self.drop()
 
 
 def refused(records: str) -> Optional[str]:

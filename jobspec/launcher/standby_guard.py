@@ -49,13 +49,24 @@ if TYPE_CHECKING:
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
-# Variables that differ from one generation to the next, and that nothing reads while it is imported.
+# Variables that differ from one generation to the next. No framework's C++ reads them while it is imported; whether Python
+# code does is seen (Preloaded.stale).
 CHANGING = frozenset(
     (
         *("JOBCTL_CHECKPOINT_DIR", "JOBCTL_GENERATION", "JOBCTL_NODES", "JOBCTL_PROCESS", "JOBCTL_PROGRESS_FILE"),
-        *("JOBCTL_ROLE_RANK", "JOBCTL_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
+        *(
+            "JOBCTL_ROLE_RANK",
+            "JOBCTL_RUN_ID",
+            "JOBCTL_SERVERS",
+            "JOBCTL_TRAINERS",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "RANK",
+            "WORLD_SIZE",
+        ),
         *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE"),
         *("TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID"),
+        *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
     )
 )
 
@@ -178,6 +189,12 @@ class ParkedRank:
         os.close(self.reading)
 
 
+def resident(pid: int) -> int:
+    """Return how much memory a process takes, in bytes. Raises OSError."""
+    with open("/proc/%d/statm" % pid) as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def first_of_path(argv: List[str]) -> Tuple[str, str]:
     """Return what Python puts first into sys.path for a command of `python -u`, and the name of the script."""
     if argv[2] == "-m":
@@ -202,7 +219,7 @@ def parked_guard(told: Json, environ: Dict[str, str]) -> int:
     except CannotWait as problem:
         tell(channel.fileno(), off=str(problem))
         abandon()
-    tell(channel.fileno(), ready=True)
+    tell(channel.fileno(), ready=True, memory=resident(rank.child.pid))
     ready, _, _ = select.select([channel, rank.channel], [], [])
     order = hear(channel.fileno()) if channel in ready else None  # else the rank has ended
     if order is None:

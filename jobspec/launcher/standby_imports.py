@@ -123,6 +123,7 @@ class Preloaded:
     def __init__(self, task: Json) -> None:
         self.command, self.workdir, self.first = task["command"], os.getcwd(), task["first"]
         self.environ: Dict[str, str] = {}
+        self.given = dict(os.environ)  # what the imports begin with
         self.cold = ""  # the file that says why this rank went on cold
         main = sys.modules["__main__"]
         with self.as_in_the_script():
@@ -171,6 +172,11 @@ class Preloaded:
                 stat = os.stat(path)
                 found.append((path, stat.st_mtime_ns, stat.st_ino))
         return found
+
+    def stale(self, environ: Dict[str, str]) -> Optional[str]:
+        """Return a variable that an import has read, and that `environ` has another value of; None if there is none."""
+        read = {name for batch in self.batches for name in batch.read}
+        return min((name for name in read if environ.get(name) != self.given.get(name)), default=None)
 
     def hide(self, cold: str) -> None:
         """Take the modules out of sight, until they are imported."""

@@ -75,6 +75,9 @@ def park() -> bool:
         unclean(task["fd"])
         if preloaded.signature() != before:
             raise NotClean("what is installed has changed")
+        stale = preloaded.stale(order["environ"])
+        if stale is not None:
+            raise NotClean("the variable %s, which an import has read, has changed" % stale)
         if score is not None:
             write(OUT_OF_MEMORY, score)
     except (NotClean, OSError) as problem:

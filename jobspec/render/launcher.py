@@ -38,6 +38,7 @@ ORDER = (
     "pipe",
     "session_messages",
     "session_lease",
+    "standby_processes",
     "standby",
     "etcd_session",
     "gossip_message",
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     Lease = Any  # what lease.py describes
     T = Any  # any record
     Waiting = Any  # a ParkedRank of standby_guard.py
+    ParkedNode = Any  # a Parked of standby.py, or ParkedProcesses
 
 """
 

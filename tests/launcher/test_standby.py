@@ -16,10 +16,12 @@ from .conftest import eventually, kill_together
 
 SEEN = Path(__file__).with_name("seen.py")
 
-# Says so each time that it is imported.
+# Says so each time that it is imported. It does not ask for the variable, as what an import has read must stay the same.
 FRAMEWORK = """\
-import os, sys
-sys.stderr.write("framework imported in generation %s\\n" % os.environ["JOBCTL_GENERATION"])
+import sys
+with open("/proc/self/environ") as file:
+    generation = file.read().partition("JOBCTL_GENERATION=")[2].partition("\\0")[0]
+sys.stderr.write("framework imported in generation %s\\n" % generation)
 """
 
 # Starts processes as torchrun does.
@@ -49,9 +51,9 @@ time.sleep(600)
 """
 
 
-@pytest.fixture
-def standby(node: Any, tmp_path: Path) -> Any:
-    """A node whose framework is the stand-in."""
+@pytest.fixture(params=["torchrun"])
+def standby(node: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """A node whose framework is the stand-in; its launcher starts the processes, or jobctl does (`itself`)."""
     packages = tmp_path / "site-packages"
     (packages / "framework").mkdir(parents=True)
     (packages / "framework" / "__init__.py").write_text(FRAMEWORK)
@@ -65,7 +67,13 @@ def standby(node: Any, tmp_path: Path) -> Any:
         env=[["PYTHONPATH", str(packages)]],
         standby={"imports": [["framework"], ["later"]], "launcher": "framework.run", "off": ""},
     )
+    if request.param == "itself":
+        node.launch.update(start=[], process_env=[["MASTER_PORT", {"slot": "master_port"}]])
     return node
+
+
+BOTH = pytest.mark.parametrize("standby", ["torchrun", "itself"], indirect=True)
+ITSELF = pytest.mark.parametrize("standby", ["itself"], indirect=True)
 
 
 def begin(node: Any) -> None:
@@ -90,6 +98,7 @@ def begin_again(node: Any) -> dict[str, Any]:
     return report
 
 
+@BOTH
 def test_a_rank_that_has_imported_before_does_not_import_again(standby: Any) -> None:
     begin(standby)
     assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
@@ -109,10 +118,11 @@ def seen(node: Any, generation: int) -> dict[str, Any]:
     return found
 
 
+@BOTH
 @pytest.mark.every_python
 def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) -> None:
     standby.launch["command"][2:] = [str(SEEN), "--rate", "0.1", ""]
-    standby.launch["start"][3] = "1"
+    standby.launch["start"][3:4] = ["1"] if standby.launch["start"] else []
     standby.launch["nproc"] = 1
     standby.launch["env"] += [["PYTHONHASHSEED", "7"], ["PYTHONWARNINGS", "ignore::ImportWarning"], ["EMPTY", ""]]
     begin(standby)
@@ -128,19 +138,41 @@ def test_a_rank_sees_from_standby_what_it_sees_after_a_cold_start(standby: Any) 
     assert words.endswith("LookupError: the last words\nat exit\n")
 
 
+@ITSELF
+def test_a_process_that_is_started_again_alone_has_imported_before(standby: Any) -> None:
+    standby.launch["rejoin"] = 3
+    begin(standby)
+    others = [process["pid"] for process in standby.report()["processes"]][:1]
+    os.kill(standby.report()["processes"][1]["pid"], signal.SIGKILL)
+    eventually(lambda: standby.log("workerlog.1", 1).count("training") == 2)
+    assert standby.log("workerlog.1", 1).count("framework imported") == 1 + 1  # by the first, and by what waited
+    assert [process["pid"] for process in standby.report()["processes"]][:1] == others
+    assert standby.report()["again"] == 1
+    assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
+
+
 def waiting(node: Any) -> dict[str, int]:
     """Return the processes that wait: the framework's launcher, guards and ranks, by what they are."""
     found: dict[str, int] = {}
     for pid in node.living():
-        variables = Path(f"/proc/{pid}/environ").read_bytes()
-        line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes()
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
         if b"JOBCTL_STANDBY=" in variables:
             kind = "launcher" if b"parked-launcher" in line else "guard" if b"parked" in line else "rank"
             found[kind] = pid
+    if "rank" in found and not node.launch["start"]:  # its guard was forked: its command is the launcher's
+        found["guard"] = int(Path(f"/proc/{found['rank']}/stat").read_text().rpartition(")")[2].split()[1])
     return found
 
 
-@pytest.mark.parametrize("victim", ["launcher", "guard", "rank"])
+@pytest.mark.parametrize(
+    ("standby", "victim"),
+    [("torchrun", "launcher"), ("torchrun", "guard"), ("torchrun", "rank"), ("itself", "guard"), ("itself", "rank")],
+    indirect=["standby"],
+)
 def test_whatever_of_it_is_killed_the_job_trains_on_and_starts_cold(standby: Any, victim: str) -> None:
     begin(standby)
     ranks = [process["pid"] for process in standby.report()["processes"]]
@@ -151,6 +183,7 @@ def test_whatever_of_it_is_killed_the_job_trains_on_and_starts_cold(standby: Any
     assert begin_again(standby)["start"] == {"standby": False, "cold_because": "standby was not ready"}
 
 
+@BOTH
 def test_nothing_waits_when_the_launcher_and_its_guard_are_killed(standby: Any) -> None:
     begin(standby)
     launcher = standby.started[-1].pid
@@ -158,6 +191,7 @@ def test_nothing_waits_when_the_launcher_and_its_guard_are_killed(standby: Any) 
     standby.gone()
 
 
+@BOTH
 @pytest.mark.parametrize("command", ["stop", "finish"])
 def test_nothing_waits_for_a_job_that_is_over(standby: Any, command: str) -> None:
     begin(standby)

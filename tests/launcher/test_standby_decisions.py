@@ -12,6 +12,7 @@ from jobctl.jobspec.launcher import standby as module
 from jobctl.jobspec.launcher.agent import Launcher
 from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
 from jobctl.jobspec.launcher.standby_guard import Adopting
+from jobctl.jobspec.launcher.standby_processes import ParkedProcesses
 
 MB = 1 << 20
 READY = {"state": "ready", "reason": None}
@@ -25,7 +26,13 @@ class Fake:
         self.environ = dict(run.environment.environ)
         self.ready = self.ended = self.over = False
         self.says: list[dict[str, Any]] = []
-        self.pid, self.order, self.hears = 7, None, True
+        self.order, self.hears = None, True
+
+    def pids(self) -> list[int]:
+        return [7]
+
+    def price(self) -> None:
+        return None
 
     def heard(self) -> list[dict[str, Any]]:
         said, self.says = self.says, []
@@ -47,7 +54,7 @@ class Stage:
         self.environment = SimpleNamespace(environ={"PLACE": "1", "RANK": "0"})
         self.run: Any = SimpleNamespace(
             environment=self.environment,
-            launch={"nproc": 2},
+            launch={"nproc": 2, "start": ["torchrun"]},
             footprint=lambda: 200 * MB,
             folders=SimpleNamespace(records=str(root)),
         )
@@ -238,6 +245,140 @@ def test_a_fenced_node_keeps_nothing(stage: Stage) -> None:
     launcher.fail, launcher.lease = lambda failure, why: None, SimpleNamespace(why_over=lambda: "")
     Launcher.fence(launcher)
     assert (ended, stage.standby.pids()) == ([True], [])
+
+
+class FakeProcess:
+    """The guard of one process that waits, without being there."""
+
+    def __init__(self) -> None:
+        self.ready = self.over = False
+        self.says: list[dict[str, Any]] = []
+        self.pipe: Any = SimpleNamespace(closed=False)
+        self.pid = 7
+
+    def heard(self) -> list[dict[str, Any]]:
+        said, self.says = self.says, []
+        return said
+
+    def waits(self) -> bool:
+        return self.ready and not self.pipe.closed
+
+    def end(self) -> None:
+        self.over = True
+
+
+class FakeProcesses(ParkedProcesses):
+    """The guards that wait where the launcher starts processes itself."""
+
+    def __init__(self, run: Any) -> None:
+        self.launch, self.processes, self.ready, self.memory = run.launch, {}, False, 0
+        self.go_on()
+
+    def go_on(self) -> None:
+        self.processes[self.missing()[0]] = FakeProcess()  # type: ignore[assignment]
+
+
+class Itself(Stage):
+    """The same where the launcher starts each process itself."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root)
+        self.sent: list[dict[str, Any]] = []
+        self.hears = True
+        monkeypatch.setattr(module, "send", lambda pipe, order: self.sent.append(order) or self.hears)
+        self.run.launch["start"] = []
+        self.standby.begin_anew()
+
+    def begin(self, run: Any) -> Any:
+        self.begun.append(FakeProcesses(run))  # type: ignore[arg-type]
+        return self.begun[-1]
+
+    def imported(self, local: int, memory: int = 200 * MB) -> dict[str, Any]:
+        """Have a process say that it waits, and return the state."""
+        waiting: Any = self.begun[-1]
+        waiting.processes[local].says.append({"ready": True, "memory": memory})
+        return self.look()
+
+    def take_all(self) -> list[tuple[int | None, str | None]]:
+        """Begin a generation; return what runs its processes."""
+        found = [self.standby.take_process(local, {"RANK": str(local)}, "launch.log") for local in (0, 1)]
+        self.standby.begin_anew()
+        return found
+
+
+@pytest.fixture
+def itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itself:
+    return Itself(tmp_path, monkeypatch)
+
+
+def test_processes_import_one_after_another_and_all_are_used(itself: Itself) -> None:
+    assert itself.look() == WARMING
+    waiting: Any = itself.begun[0]
+    assert list(waiting.processes) == [0]
+    assert itself.look() == WARMING
+    assert list(waiting.processes) == [0]
+    assert itself.imported(0) == WARMING
+    assert list(waiting.processes) == [0, 1]
+    assert itself.imported(1) == READY
+    assert itself.take_all() == [(7, None), (7, None)]
+    assert [order["environ"] for order in itself.sent] == [{"RANK": "0"}, {"RANK": "1"}]
+    assert itself.look(running=False)["state"] == "warming"
+    assert len(itself.begun) == 1
+
+
+def test_what_the_first_import_takes_decides_on_the_others(itself: Itself) -> None:
+    """A tenth of all stays free: 2400 MB."""
+    itself.run.footprint = lambda: 50_000 * MB  # of the job: no import takes that
+    itself.free = 2400 * MB + (1 << 30) - 1
+    assert itself.look() == {"state": "off", "reason": "it takes about 1024 MB of memory, and 3423 MB are free"}
+    itself.standby.off, itself.free = None, itself.free + 1
+    assert itself.look() == WARMING
+    itself.free = 2400 * MB + 700 * MB - 1
+    assert itself.imported(0, 700 * MB)["reason"] == "it takes about 700 MB of memory, and 3099 MB are free"
+    first: Any = itself.begun[0]
+    assert first.processes[0].over
+
+
+def test_a_process_that_begins_again_alone_takes_one_that_waits(itself: Itself) -> None:
+    itself.look()
+    itself.imported(0)
+    itself.imported(1)
+    waiting: Any = itself.begun[0]
+    assert itself.standby.take_process(1, {}, "launch.log") == (7, None)
+    assert itself.look(AGAIN - 1) == WARMING  # the process may be loading
+    assert list(waiting.processes) == [0]
+    assert itself.look(1) == WARMING
+    assert list(waiting.processes) == [0, 1]
+    assert itself.standby.take_process(1, {}, "launch.log") == (None, "standby was not ready")
+
+
+def test_one_that_was_ready_is_used_although_another_was_not(itself: Itself) -> None:
+    itself.look()
+    itself.imported(0)
+    waiting: Any = itself.begun[0]
+    slow = waiting.processes[1]
+    assert itself.take_all() == [(7, None), (None, "standby was not ready")]
+    assert slow.over
+
+
+def test_a_process_that_waits_and_cannot_be_told_is_ended(itself: Itself) -> None:
+    itself.look()
+    itself.imported(0)
+    waiting: Any = itself.begun[0]
+    first, itself.hears = waiting.processes[0], False
+    assert itself.take_all()[0] == (None, "standby does not answer")
+    assert first.over
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_one_of_them_that_cannot_wait_ends_all(itself: Itself, ends: bool) -> None:
+    itself.look()
+    itself.imported(0)
+    waiting: Any = itself.begun[0]
+    first, second = waiting.processes[0], waiting.processes[1]
+    second.pipe.closed, second.says = ends, [] if ends else [{"off": "an import has opened a socket"}]
+    assert itself.look()["reason"] == ("it is begun after the first step" if ends else "an import has opened a socket")
+    assert (first.over, second.over) == (True, True)
 
 
 @pytest.mark.parametrize(

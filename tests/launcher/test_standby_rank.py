@@ -144,6 +144,14 @@ def test_what_does_not_fit_any_more_is_not_used(place: Place, change: Any, why: 
     assert not (place.root / "it-ran").exists()
 
 
+def test_a_variable_that_an_import_has_read_keeps_the_rank_from_going_on(place: Place) -> None:
+    place.install("framework", "import os\nrank = os.environ.get('RANK')")
+    rank = place.park("open('it-ran', 'w')")
+    why = rank.take(place.argv, {**place.environ, "RANK": "3"}, "cold")
+    assert why == "the variable RANK, which an import has read, has changed"
+    assert not (place.root / "it-ran").exists()
+
+
 def test_what_differs_between_generations_is_given(place: Place) -> None:
     script = "import os, framework\nprint(os.environ['RANK'], list(os.environ)[-1], framework.__name__)"
     assert place.run(place.park(script), RANK="3", JOBCTL_GENERATION="2") == ("3 JOBCTL_GENERATION framework\n", 0)

@@ -21,7 +21,10 @@ SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.9]"  # 
 
 @pytest.mark.long
 def test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed(jobs: Any, eventually: Any, tmp_path: Path) -> None:
-    """Rank 0 fails a moment later in a sum that rank 1 takes no part in; the job blames rank 1."""
+    """Both ranks go on in processes that have imported JAX already.
+
+    Rank 0 fails a moment later in a sum that rank 1 takes no part in; the job blames rank 1.
+    """
     shutil.copytree(EXAMPLE, tmp_path / "jax-digits")
     (jobs.directory / "job.yaml").unlink()
     jobs.directory = tmp_path / "jax-digits"
@@ -32,15 +35,22 @@ def test_it_ends_as_an_undisturbed_run_though_a_rank_is_killed(jobs: Any, eventu
     limit(checkpoints, 25)
     jobs.ok("up", SHORT)
 
+    def ready() -> dict[str, Any] | None:
+        state: dict[str, Any] = jobs.status()
+        return state if "warming" not in {node["standby"]["state"] for node in state["nodes"]} else None
+
     def there() -> dict[str, Any] | None:
         state: dict[str, Any] = jobs.status()
         return state if all((node["progress"] or 0) >= 25 for node in state["nodes"]) else None
 
-    state = eventually(there, 240)
+    eventually(there, 240)
+    state = eventually(ready, 240)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
     limit(checkpoints, None)
     assert jobs.run("wait", "--timeout", "200s", timeout=240).returncode == 0, jobs.ok("events")
     assert jobs.status()["generation"] == 2
+    begun = [event for event in jobs.events() if event["event"] == "generation-begun"]
+    assert [(event["standby"], event["cold_because"]) for event in begun][1:] == [(True, None)]
     story = "\n".join(event["message"] for event in jobs.events())
     assert "node 1: rank 1 was killed by SIGKILL at step 25; restarting all nodes" in story
     out = jobs.ok("logs", "--rank", "0")

@@ -118,11 +118,19 @@ TORCH, DYNAMO = ("torch", "torch.distributed"), ("torch._dynamo",)
         ("recovery: {standby: {import: [a, b.c]}}", Standby((TORCH, ("a",), ("b.c",)), "torch.distributed.run")),
         ("recovery: {standby: {import: []}}", Standby((TORCH,), "torch.distributed.run")),
         ("recovery: {standby: off}", Standby((), "", "`recovery.standby` is off")),
-        ("mode: ps\nps: {servers: 1, trainers: 1}", None),
+        ("mode: ps\nps: {servers: 1, trainers: 1}", Standby((TORCH, DYNAMO), "")),
     ],
 )
 def test_what_waits_for_the_next_generation(text: str, standby: Standby | None) -> None:
     assert {node.launch.standby for node in make(text, "a\n").nodes} == {standby}
+
+
+def test_processes_that_jobctl_starts_wait_without_a_launcher() -> None:
+    text = "name: job\nframework: jax\nimage: img\nscript: t.py\n"
+    spec = load_text(Path("/specs/job.yaml"), text, environ={}).spec
+    assert spec is not None
+    plan = planner.plan(spec, (), Context("local", "/specs", "me@here", "1.0"))
+    assert plan.nodes[0].launch.standby == Standby((("jax",),), "")
 
 
 def test_what_a_command_starts_nobody_knows() -> None:
