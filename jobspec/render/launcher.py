@@ -32,6 +32,7 @@ ORDER = (
     "peer_messages",
     "stacks",
     "lease",
+    "peer_orders",
     "peers",
     "etcd",
     "pipe",
@@ -49,6 +50,7 @@ ORDER = (
     "control_file",
     "autonomy",
     "run_watcher",
+    "self_recovery",
     "agent",
     "node_guard",
     "main",
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
     Lease = Any  # what lease.py describes
+    OrderKeeper = Any  # what autonomy.py describes
     T = Any  # any record
     Waiting = Any  # a ParkedRank of standby_guard.py
 
