@@ -49,6 +49,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     often = {"JOBCTL_TEST_SEED": str(seed), "JOBCTL_TEST_SCHEDULES": "30", "JOBCTL_TEST_KILLS": "30"}
     yield _tests("schedules", "tests/fleet/test_faults.py", {**often, "JOBCTL_TEST_CUTS": "20"})
     yield _tests("worlds", "tests/supervise", {"JOBCTL_TEST_WORLDS": "10000"})
+    yield _tests("protocol", "tests/protocol", {"JOBCTL_TEST_MODEL": "large"})
     yield _tests("pods", "tests/cluster/test_none.py", {"JOBCTL_TEST_PODS": "30", "JOBCTL_TEST_SEED": str(seed)})
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
     for name in ("startup", "compile", "code", "hosts", "recovery", "supervise"):

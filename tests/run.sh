@@ -22,7 +22,7 @@ install_packages() { # Debian packages, where that is possible
   fi
 }
 
-command -v dpkg-query >/dev/null && install_packages git shellcheck dash etcd-server
+command -v dpkg-query >/dev/null && install_packages git shellcheck dash etcd-server spin gcc libc6-dev
 if [ "${JOBCTL_FLEET:-}" = required ]; then
   install_packages docker.io docker-registry openssh-server openssh-client iproute2 iputils-ping e2fsprogs mmdebstrap faketime tar
 fi

@@ -7,12 +7,12 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.autonomy import Autonomy
 from jobctl.jobspec.launcher.control_file import ControlFile
 from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.failure import Failure, Problem, fenced
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import MajorityLease
+from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.peers import PeerLinks
 from jobctl.jobspec.launcher.process_guard import keep_compiled, load_for_later
 from jobctl.jobspec.launcher.processes import (
@@ -23,9 +23,10 @@ from jobctl.jobspec.launcher.processes import (
     kill_descendants,
 )
 from jobctl.jobspec.launcher.report import Report
-from jobctl.jobspec.launcher.run import FAILED_GRACE, Run
+from jobctl.jobspec.launcher.run import Run
 from jobctl.jobspec.launcher.run_watcher import RunWatcher
 from jobctl.jobspec.launcher.scratch import remove_shared
+from jobctl.jobspec.launcher.self_recovery import SelfRecovery
 from jobctl.jobspec.launcher.session_lease import EtcdLease, GossipLease, LeaseSession
 from jobctl.jobspec.launcher.setup import Setup
 from jobctl.jobspec.launcher.stacks import StackBarrier
@@ -34,7 +35,7 @@ from jobctl.jobspec.launcher.standby import Standby
 if TYPE_CHECKING:
     import argparse
     import socket
-    from typing import Any, List, Optional, Tuple
+    from typing import Any, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.lease import Lease
@@ -64,18 +65,22 @@ class Launcher:
         self.session = None if channel is None else LeaseSession(channel)
         self.gossip = GossipLease(self.session) if self.session is not None and launch.get("circle") else None
         etcd = EtcdLease(self.session) if self.session is not None and self.gossip is None else None
-        self.lease: Lease = self.gossip or etcd or MajorityLease()
+        majority = MajorityLease()  # of the supervisor and the launchers, on hosts
+        self.lease: Lease = self.gossip or etcd or majority
+        on_hosts = PeerOrders(majority, lambda text: self.recovery.explain(text))
+        self.peer_orders = on_hosts if self.session is None else None
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
-        self.orders = ControlFile(options.control, launch, self.session, lambda why: self.say(reason=why))
-        self.autonomy: Optional[Autonomy] = None
-        if self.session is not None:
-            self.autonomy = Autonomy(launch, self.report, self.session, etcd.supervised if etcd else None)
+        complain = lambda why: self.say(reason=why)  # noqa: E731
+        self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
+        supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
+        self.recovery = SelfRecovery(self, self.session or on_hosts, supervised)
         self.setup = Setup(self)
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
+        self.entered: Optional[Order] = None  # the order of the generation that was begun last, or waits
         self.run_: Optional[Run] = None
         self.busy = False  # whether there may be processes
         self.began = 0
@@ -145,28 +150,23 @@ class Launcher:
             code = self.obey()
             if code is not None:
                 return code
-        if self.pending is not None and self.lease.held(boot_time()):
-            order, member = self.pending
+        self.begin_pending()
+        code = self.watcher.watch()
+        return self.recovery.act() if code is None else code
+
+    def begin_pending(self) -> None:
+        """Begin the generation that waits, once there is a lease, and all members if launchers have begun it."""
+        if self.pending is None:
+            return
+        order, member = self.pending
+        waits = None if self.lease.held(boot_time()) else self.lease.waits()
+        if waits is None and self.peer_orders is not None and order.is_of_launchers:
+            waits = self.peer_orders.missing
+        if waits is None:
             self.pending = None
             self.begin(order, member)
-        elif self.pending is not None and self.session is not None and self.report["reason"] != self.lease.waits():
-            self.say(reason=self.lease.waits())
-        code = self.watcher.watch()
-        if self.session is not None and self.autonomy is not None and code is None:
-            if self.session.members.again and self.report.state in ("running", "succeeded"):
-                self.fail_for_restarted(self.session.members.again)
-            newest = self.orders.order
-            self.autonomy.go_on(newest if newest is not None and self.is_current(newest) else None)
-            if self.report.state == "succeeded" and self.session.members.all_done:
-                return 0
-        return code
-
-    def fail_for_restarted(self, members: List[int]) -> None:
-        """End a generation that has lost `members`: their launchers were started again and do not remember it."""
-        self.end_processes(FAILED_GRACE)
-        nodes = ", ".join(map(str, members))
-        failure = Failure("launcher", None, None, None, None, time.time())
-        self.fail(failure, "the launcher of node %s was started again" % nodes)
+        elif self.report["reason"] != waits:
+            self.say(reason=waits)
 
     def stopped_by_signal(self, number: int) -> int:
         """End this node, as the user or the engine wants by SIGTERM or a similar signal."""
@@ -189,36 +189,35 @@ class Launcher:
             self.stop(order.grace, member is None)
         elif self.regroups and self.run_ is not None and order.began == self.report["epoch"]:
             self.adopt(order, member)
-        elif self.is_later(order) or self.is_another(order):
+        elif self.report.is_before(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
                 self.run_.write_stacks(self.pause)  # another node called it a hang, and could not tell this one
             self.end_processes(order.grace)
             self.expect(order, member)
-        elif self.is_current(order) and self.run_ is None and self.rejoins:
+        elif self.report.is_of(order) and self.run_ is None and self.rejoins:
             self.expect(order, member)
-        elif self.is_current(order) and self.run_ is None and self.report.state == "waiting":
+        elif self.report.is_of(order) and self.run_ is None and self.report.state == "waiting":
             # A launcher that was killed and started again: its peers run on with processes that are no more.
             self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
         return None
 
-    def is_later(self, order: Order) -> bool:
-        """Return whether `order` is a generation after the current one; each `up` after a `down` counts from 1 again."""
-        return (order.began, order.number) > (self.report["epoch"], self.report["generation"])
-
-    def is_current(self, order: Order) -> bool:
-        """Say whether `order` has the current generation's number."""
-        return (order.began, order.number) == (self.report["epoch"], self.report["generation"])
-
     def is_another(self, order: Order) -> bool:
-        """Say whether `order` is a generation of the current one's number, but not that one: two have begun one each."""
-        lease = self.lease.generation
-        return self.is_current(order) and lease is not None and lease != order.id
+        """Return whether `order` replaces the current generation, whatever its number: two have begun one each."""
+        lease, entered = self.lease.generation, self.entered
+        if lease is None or lease == order.lease:
+            return False
+        after_launchers = entered is not None and entered.is_of_launchers and order.age > entered.age
+        return self.report.is_of(order) or after_launchers  # whatever numbers launchers had reached
 
     def expect(self, order: Order, member: Member) -> None:
         """Begin a generation as soon as somebody has answered a tick that was sent for it."""
+        self.entered = order
+        if order.is_of_launchers and (self.lease.generation == order.lease or self.report.has_begun_base(order)):
+            self.recovery.go_on_in(order, member)
+            return
         self.pending = order, member
         voters = [m.node for m in order.of_role("trainer")]
-        self.lease.begin(order.id, order.nodes, member.node, order.host_timeout, boot_time(), voters)
+        self.lease.begin(order.lease, order.nodes, member.node, order.host_timeout, boot_time(), voters)
         self.links.meet(order)
         self.say(state="waiting", reason=self.lease.waits())
 

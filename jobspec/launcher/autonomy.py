@@ -7,20 +7,40 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import Failure, NodeFailure
 from jobctl.jobspec.launcher.files import abridged
+from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.order import Rendezvous
+from jobctl.jobspec.launcher.peer_orders import LEFT_ALONE
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, without_progress
-from jobctl.jobspec.launcher.session_lease import UNSUPERVISED
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional
+    from typing import Callable, Dict, List, Optional, Protocol
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import AutonomyTerms, Order
     from jobctl.jobspec.launcher.report import Report
-    from jobctl.jobspec.launcher.session_lease import LeaseSession
+
+    class OrderKeeper(Protocol):
+        """Where launchers agree on the newest order: a LeaseSession, or PeerOrders on hosts."""
+
+        @property
+        def gone(self) -> Dict[int, float]:
+            """The members that are not there, and for how many seconds."""
+
+        @property
+        def missing(self) -> Optional[str]:
+            """What this launcher waits for before it may begin a generation, None for nothing."""
+
+        def has_lease(self, now: float) -> bool:
+            """Return whether there is a lease."""
+
+        def propose(self, order: Order, after: Optional[str] = None) -> None:
+            """Begin `order` if the generation `after` still runs."""
+
+        def say_once(self, text: str) -> None:
+            """Say what this launcher waits for."""
 
 
 SETTLE = 0.5  # seconds before launchers begin anything: the failure that is the cause of others comes first
@@ -51,17 +71,15 @@ class FailedNode:
             reason=report["reason"],
         )
 
-    def waits(self, order: Order, session: LeaseSession, supervised: bool, now: float) -> Optional[str]:
+    def waits(self, order: Order, session: OrderKeeper, supervised: bool, now: float) -> Optional[str]:
         """Return what this launcher waits for before it may begin anything, None if it may."""
         if order.autonomy is None or order.command != "run":
             return "waits for the supervisor"
         if supervised:
-            return "leaves it to the supervisor"
+            return LEFT_ALONE
         if not session.has_lease(now):
             return "has no lease, and so begins nothing"
-        if session.gone:
-            return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(session.gone)))
-        return None
+        return session.missing
 
     def final(self, order: Order) -> Optional[str]:
         """Return why this launcher begins no further generation, None if it may."""
@@ -125,7 +143,7 @@ class Autonomy:
         self,
         launch: Json,
         report: Report,
-        session: LeaseSession,
+        session: OrderKeeper,
         supervised: Optional[Callable[[float], bool]],
     ) -> None:
         self.launch, self.report, self.session, self.supervised = launch, report, session, supervised

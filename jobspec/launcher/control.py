@@ -23,12 +23,15 @@ def control_problem(order: Optional[Json]) -> Optional[str]:
     return None
 
 
-def age_of(began: float, number: int, rendezvous: str, command: str) -> Tuple[float, int, str, int]:
+def age_of(began: float, own: Tuple[int, str], base: Optional[Tuple[int, str]], command: str) -> Tuple[Any, ...]:
     """Return what grows with every order: within a generation they only go from `run` to `stop` to `finish`.
 
-    Two who were cut off from each other may both have begun one of a number: then one of them counts, the same for all.
+    `own` and `base` are number and id of a generation, and of that of a supervisor or command which it goes back to. So
+    what these order is newer than all that launchers have begun before, whatever the numbers are. Two which were cut
+    off from each other may both have begun one of a number: then one of them counts, the same for all.
     """
-    return began, number, rendezvous, ("run", "stop", "finish").index(command)
+    until = ("run", "stop", "finish").index(command)
+    return (began, *own, until) if base is None else (began, *base, until, *own)
 
 
 def etcd_name(job: str, began: float) -> str:

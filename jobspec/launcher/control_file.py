@@ -14,19 +14,25 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Member
+    from jobctl.jobspec.launcher.peer_orders import PeerOrders
     from jobctl.jobspec.launcher.session_lease import LeaseSession
 
 
 class ControlFile:
-    """Follows the control file, and what launchers agree on among themselves (`session`).
+    """Follows the control file, and what launchers agree on among themselves (`session`, or `peers` on hosts).
 
-    `complain` is told why a control file cannot be followed.
+    `complain` is called with the reason why a control file cannot be followed.
     """
 
     def __init__(
-        self, path: str, launch: Json, session: Optional[LeaseSession], complain: Callable[[str], None]
+        self,
+        path: str,
+        launch: Json,
+        session: Optional[LeaseSession],
+        peers: Optional[PeerOrders],
+        complain: Callable[[str], None],
     ) -> None:
-        self.path, self.launch, self.session, self.complain = path, launch, session, complain
+        self.path, self.launch, self.session, self.peers, self.complain = path, launch, session, peers, complain
         self.seen: Optional[Tuple[int, int, int]] = None
         self.file: Optional[Order] = None  # as last read
         self.order: Optional[Order] = None  # the newest of all
@@ -40,8 +46,9 @@ class ControlFile:
         """Read the newest order; return whether there is a new one."""
         replaced = self.read_file()
         if self.session is None:
-            self.order = self.file or self.order
-            return replaced
+            before = self.order
+            self.order = self.file if self.peers is None else self.peers.follow(self.file)
+            return replaced or self.order is not before
         orders = [order for order in (self.file, self.session.order) if order is not None]
         newest = max(orders, key=lambda order: order.age, default=None)
         if newest is None or newest == self.order:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.order import Member, Order
+from jobctl.jobspec.launcher.peer_orders import FAILURES, SILENT
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import SIGNALS, boot_time, die_with_parent
 from jobctl.jobspec.launcher.records import record
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 # the launchers of the others. A launcher that then hears another launcher of the same node ends the generation.
 
 LINGER = 1.5  # seconds for which a launcher that leaves goes on to say so
-SILENT = 2.5  # ticks after which a launcher counts as unheard
-FAILURES = 50  # of the latest failures that a datagram has: it holds no more than 64 KiB
 
 
 @record

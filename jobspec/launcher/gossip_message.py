@@ -44,7 +44,7 @@ class GossipMessage:
     @classmethod
     def from_json(cls, data: Json) -> GossipMessage:
         """Return the message that `to_json` has written."""
-        began, number, rendezvous, command = data["age"]
+        began, number, rendezvous, command = data["age"]  # nobody but launchers begins a generation in a cluster
         return cls(
             job=data["job"],
             run_id=data["run_id"],

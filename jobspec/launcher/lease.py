@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 
 TICK = 1.0  # seconds between two ticks; also the least time after which a launcher reports another one as unheard
+UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers go on by themselves
 FIRST_TICKS = 0.2  # seconds between two ticks while nothing may start before one is answered
 
 
@@ -113,7 +114,7 @@ class MajorityLease:
         voters: Optional[Sequence[int]] = None,
     ) -> None:
         """Ask for a lease for a new generation."""
-        self.generation, self.me, self.timeout = generation, me, timeout
+        self.generation, self.me, self.timeout, self.began = generation, me, timeout, now
         counted = nodes if voters is None else voters
         self.votes = me in counted or generation is None
         self.validity, self.ticks = Validity(), Ticks()
@@ -166,6 +167,10 @@ class MajorityLease:
     def held(self, now: float) -> bool:
         """Return whether processes may run. The only node of a job is a majority by itself."""
         return self.is_alone or self.validity.check(self.renewed(), self.timeout, now)
+
+    def supervised(self, now: float) -> bool:
+        """Return whether a supervisor decides: it has answered a moment ago, or has hardly had the time to."""
+        return now - (self.supervisor or self.began) <= UNSUPERVISED
 
     @property
     def is_alone(self) -> bool:

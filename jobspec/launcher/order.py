@@ -55,6 +55,7 @@ class AutonomyTerms:
     rules: Sequence[Json]
     ports: Tuple[int, int]  # the first and the last port that they may choose
     failures: Sequence[Json]  # those because of which launchers have begun generations, see NodeFailure
+    base: Optional[Json]  # number and id of the generation of a supervisor that it goes back to, where that matters
     rest: Json
 
 
@@ -97,7 +98,7 @@ class Order:
             host_timeout=float(data.get("host_timeout", 30.0)),
             checkpoint_dir=data.get("checkpoint_dir"),
             on_failure=data.get("on_failure"),
-            autonomy=AutonomyTerms(**known(AutonomyTerms, alone)) if alone else None,
+            autonomy=AutonomyTerms(**known(AutonomyTerms, {"base": None, **alone})) if alone else None,
             exit_code=data.get("exit_code"),
             why=data.get("why"),
             rest={name: value for name, value in data.items() if name not in cls.__annotations__ and name != "alone"},
@@ -115,6 +116,8 @@ class Order:
             rendezvous=dict(vars(self.rendezvous)),
             alone=flat(self.autonomy) if self.autonomy else None,
         )
+        if self.autonomy is not None and self.autonomy.base is None:
+            del data["alone"]["base"]
         return data
 
     @property
@@ -123,9 +126,25 @@ class Order:
         return self.rendezvous.id
 
     @property
-    def age(self) -> Tuple[float, int, str, int]:
+    def age(self) -> Tuple[Any, ...]:
         """What grows with every order."""
-        return age_of(self.began, self.number, self.id, self.command)
+        base = None if self.base is None else (self.base["number"], self.base["id"])
+        return age_of(self.began, (self.number, self.id), base, self.command)
+
+    @property
+    def base(self) -> Optional[Json]:
+        """Number and id of the generation that it goes back to, where launchers on hosts may begin some."""
+        return self.autonomy.base if self.autonomy is not None else None
+
+    @property
+    def lease(self) -> str:
+        """The name of the lease in it: launchers that begin one on hosts go on with that of its base."""
+        return self.id if self.base is None else str(self.base["id"])
+
+    @property
+    def is_of_launchers(self) -> bool:
+        """Whether launchers on hosts have begun it, and not a supervisor or a command."""
+        return self.lease != self.id
 
     @property
     def nodes(self) -> List[int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional
+    from typing import Any, Dict, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
 
@@ -35,6 +35,8 @@ class PeerMessage:
     done: bool = False  # this node is done with the generation
     heard: bool = False  # the answer to that
     stacks: Optional[StacksMessage] = None
+    age: Optional[List[Any]] = None  # of the sender's order, see control.age
+    news: Optional[Json] = None  # beside an answer: what the sender's order has that the receiver does not know
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
@@ -58,6 +60,8 @@ class PeerMessage:
             done=bool(data.get("done")),
             heard=bool(data.get("heard")),
             stacks=stacks,
+            age=data.get("age"),
+            news=data.get("news"),
         )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Order
+LARGEST = 65536  # bytes of a datagram
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
 
 
@@ -35,6 +36,9 @@ class PeerLinks:
         self.launcher, self.lease, self.feeds = launcher, launcher.lease, feeds
         # Ticks of other launchers, and their answers, matter where these renew the lease.
         self.majority = launcher.lease if isinstance(launcher.lease, MajorityLease) else None
+        self.orders = launcher.peer_orders
+        if self.orders is not None:
+            self.orders.on_adopted = self.pass_on
         self.answer = os.path.join(launcher.dir, "answer")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
         self.socket = open_socket()
@@ -53,14 +57,19 @@ class PeerLinks:
 
     def meet(self, order: Order) -> None:
         """Look up the addresses of the launchers of a new generation."""
-        self.peers, self.next, self.last, self.echo = {}, 0.0, None, None
-        self.done, self.told = set(), set()
-        self.hung, self.level, self.limit = {}, 0, None
+        self.peers, self.last, self.echo = {}, None, None
+        self.begin_generation()
         for member in order.members:
             if self.socket is not None and member.port and member.node != self.lease.me:
                 found = resolve(self.socket, member.address, member.port)
                 if found is not None:
                     self.peers[member.node] = found
+
+    def begin_generation(self) -> None:
+        """Forget what launchers have said in the last generation. They may be the same ones."""
+        self.next = 0.0
+        self.done, self.told = set(), set()
+        self.hung, self.level, self.limit = {}, 0, None
 
     def wait(self, seconds: float) -> None:
         """Return when something may have come, or after `seconds`."""
@@ -120,7 +129,7 @@ class PeerLinks:
         """Read and answer what other launchers have sent."""
         while self.socket is not None:
             try:
-                data, sender = self.socket.recvfrom(DATAGRAM)
+                data, sender = self.socket.recvfrom(LARGEST)
             except OSError:
                 return
             with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
@@ -137,13 +146,16 @@ class PeerLinks:
         elif message.heard:
             self.told.add(node)
         elif message.stacks is not None:
-            self.hear_stacks(message.stacks, node)
-        elif self.majority is None:
+            if message.age == self.message().age:
+                self.hear_stacks(message.stacks, node)
+        elif self.majority is None or self.orders is None:
             return
         elif message.answer is not None:
-            self.majority.answered(message.answer, node)
+            if self.majority.answered(message.answer, node) and message.news is not None:
+                self.orders.take(message.news)
         elif message.tick is not None and self.majority.asked(message.generation, node, boot_time()):
-            self.send(self.message(answer=message.tick), sender)
+            self.orders.hear(node, message.tick, message.age)
+            self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
             # two launchers do not ask each other for ever.
             if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
@@ -151,7 +163,15 @@ class PeerLinks:
 
     def message(self, **fields: Any) -> PeerMessage:
         """Return a message of this launcher."""
-        return PeerMessage(self.lease.generation, self.lease.me, **fields)
+        known = self.orders.age if self.orders is not None else None
+        return PeerMessage(self.lease.generation, self.lease.me, age=known, **fields)
+
+    def pass_on(self) -> None:
+        """Tell all launchers that are in an older order of this one's, beside another answer to their last ticks."""
+        for node, heard in self.orders.heard.items() if self.orders is not None else ():
+            news = self.orders.news(heard.age) if self.orders is not None else None
+            if news is not None and node in self.peers:
+                self.send(self.message(answer=heard.tick, news=news), self.peers[node])
 
     def hear_stacks(self, stacks: StacksMessage, node: int) -> None:
         """Note how far another node is with its stacks. If it asks, answer, and make this node write its own."""

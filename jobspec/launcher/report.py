@@ -60,6 +60,19 @@ class Report:
         """How the node is: waiting, setup, running, succeeded, failed, fenced or stopped."""
         return str(self.fields["state"])
 
+    def is_before(self, order: Order) -> bool:
+        """Return whether `order` is a generation after the current one; each `up` after a `down` counts from 1 again."""
+        return (order.began, order.number) > (self["epoch"], self["generation"])
+
+    def is_of(self, order: Order) -> bool:
+        """Return whether `order` has the current generation's number."""
+        return (order.began, order.number) == (self["epoch"], self["generation"])
+
+    def has_begun_base(self, order: Order) -> bool:
+        """Return whether a launcher of this node has begun a generation of the lease that launchers go on with."""
+        number = order.base["number"] if order.base is not None else order.number
+        return (self["epoch"], self["generation"]) >= (order.began, number)
+
     @staticmethod
     def of_new_generation(order: Order) -> Json:
         """Return the fields of a generation that begins."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.etcd import ASKED
 from jobctl.jobspec.launcher.files import note
-from jobctl.jobspec.launcher.lease import Ticks, Validity
+from jobctl.jobspec.launcher.lease import UNSUPERVISED, Ticks, Validity
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import changed
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, Optional, Sequence
 
     from jobctl.jobspec.launcher.order import Order
-UNSUPERVISED = 3.0  # seconds without an answer of the supervisor's after which launchers with etcd go on by themselves
 TERMINATED = 2.0  # seconds between the end of a lease here and in etcd: processes are to be killed, clocks drift
 
 
@@ -71,6 +70,11 @@ class LeaseSession:
     def has_lease(self, now: float) -> bool:
         """Return whether there is a lease at all, whatever became of the one that the processes ran on."""
         return self.at is not None and self.granted is not None and now - self.at <= self.granted
+
+    @property
+    def missing(self) -> Optional[str]:
+        """What this launcher waits for before it may begin a generation, None for nothing."""
+        return "waits for node %s, which has no lease" % ", ".join(map(str, sorted(self.gone))) if self.gone else None
 
     def propose(self, order: Order, after: Optional[str] = None) -> None:
         """Propose `order` if it is newer than the job's; with `after`, only if that generation is the job's and runs."""

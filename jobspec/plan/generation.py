@@ -48,18 +48,28 @@ class RendezvousPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """What launchers that have etcd may do while they have no supervisor.
+class Base:
+    """The generation that a supervisor or a command began last: its number, and the id of its rendezvous."""
 
-    They begin at most `restarts` generations by themselves, each at a port within `ports` (first and last), unless the
-    first of `rules` that matches says otherwise; `failures` are those because of which they have, since the last
-    generation that a supervisor or a command began.
+    number: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What launchers may do by themselves while they have no supervisor.
+
+    They begin at most `restarts` generations, each at a port within `ports` (first and last), unless the first of
+    `rules` that matches says otherwise; `failures` are those because of which they have, since the last generation that
+    a supervisor or a command began. That one is the `base`; None with etcd, and in clusters, where it makes no
+    difference.
     """
 
     restarts: int
     rules: tuple[Rule, ...]
     ports: tuple[int, int]
     failures: tuple[Failure, ...] = ()
+    base: Base | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,8 @@ class Generation:
     `command` says what launchers do now: `run` this generation, `stop` (end the processes and stay), `finish`
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
     that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
-    job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None without etcd.
+    job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None
+    where launchers begin nothing by themselves.
     """
 
     job: str
@@ -84,6 +95,21 @@ class Generation:
     version: int = 1
     began: float = 0.0
     alone: Alone | None = None
+
+    @property
+    def base(self) -> Base | None:
+        """The generation that it goes back to, where launchers on hosts may begin some."""
+        return self.alone.base if self.alone else None
+
+    @property
+    def lease(self) -> str:
+        """The name of the lease in it: launchers that begin one on hosts go on with that of its base."""
+        return self.base.id if self.base else self.rendezvous.id
+
+    @property
+    def etcd_decides(self) -> bool:
+        """Whether etcd alone decides where a node may run."""
+        return self.alone is not None and self.base is None
 
 
 def first_generation(plan: Plan) -> Generation:

@@ -33,6 +33,7 @@ ORDER = (
     "peer_messages",
     "stacks",
     "lease",
+    "peer_orders",
     "peers",
     "etcd",
     "pipe",
@@ -51,6 +52,7 @@ ORDER = (
     "control_file",
     "autonomy",
     "run_watcher",
+    "self_recovery",
     "agent",
     "node_guard",
     "main",
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
     Lease = Any  # what lease.py describes
+    OrderKeeper = Any  # what autonomy.py describes
     T = Any  # any record
     Waiting = Any  # a ParkedRank of standby_guard.py
     ParkedNode = Any  # a Parked of standby.py, or ParkedProcesses

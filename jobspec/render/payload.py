@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.plan.types import Launch
 
 
@@ -27,7 +27,10 @@ def control_json(generation: Generation, extra: Mapping[str, Any] | None = None)
 
 def _fields(value: Any) -> dict[str, Any]:
     # dataclasses.asdict copies deeply, which costs more than all the rest of rendering a node.
-    return {name: getattr(value, name) for name in value.__slots__}
+    fields = {name: getattr(value, name) for name in value.__slots__}
+    if isinstance(value, Alone) and value.base is None:
+        del fields["base"]  # so that what pods were made from stays the same
+    return fields
 
 
 _LAUNCH = tuple((field.name, field.default) for field in fields(Launch))

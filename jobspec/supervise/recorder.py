@@ -80,7 +80,7 @@ class Recorder:
         self.say(message)
 
     def _tell_alone(self, observed: Observed) -> None:
-        """Record what launchers with etcd have decided by themselves, while no supervisor did."""
+        """Record what launchers have decided by themselves, while no supervisor did."""
         generation = observed.control.generation
         if generation is None or generation.alone is None or generation == self._alone:
             return
@@ -96,7 +96,8 @@ class Recorder:
             cause = f"node {failure.node}: {failure_words(failure)}"
             about = failure_details(failure, observed)
             events.record(self.job.events, failure.at, "failure", f"{cause}; no supervisor was there", **about)
-            self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at, "etcd")
+            by = "etcd" if generation.etcd_decides else "launchers"
+            self.generation(generation, failure.generation + 1, f"{cause} (the launchers agreed)", failure.at, by)
 
     def _tell_begun(self, observed: Observed) -> None:
         """Record how the processes of a generation were started, once all nodes have said so."""

@@ -298,7 +298,8 @@ def test_an_elastic_job_shrinks_and_grows_again(run: Callable[..., Run]) -> None
 def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> None:
     """It is cut off, however long (JOBCTL_TEST_CUT: seconds), then its supervisor is killed: launchers hear each other.
 
-    A supervisor that is started anew takes over, and restarts what fails then.
+    They restart what fails, too. A supervisor that is started later knows of that, takes over, and restarts what fails
+    then.
     """
     cut = float(os.environ.get("JOBCTL_TEST_CUT", TIMEOUT + 4))
     job = run(steps=max(240, int(30 * cut)))  # more than it can make meanwhile
@@ -315,11 +316,16 @@ def test_the_controller_is_not_there_for_a_while(run: Callable[..., Run]) -> Non
     os.kill(job.supervisor(), signal.SIGKILL)
     time.sleep(TIMEOUT + 1)
     assert (job.status()["generation"], job.phase()) == (1, "running")
+    os.kill(trainer(job.fleet[1]), signal.SIGKILL)
+    job.runs(2)
+    assert job.status()["supervised"] is False
     supervisor = job.start("supervise")
     eventually(lambda: job.status()["supervised"])
     os.kill(trainer(job.fleet[1]), signal.SIGKILL)
-    assert job.ends_well()["generation"] == 2
+    assert job.ends_well()["generation"] == 3
     assert supervisor.wait(120) == 0
+    began = [(event["generation"], event["by"]) for event in job.events() if event["event"] == "generation"]
+    assert began == [(2, "launchers"), (3, "supervisor")]
 
 
 def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
+from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
-from jobctl.jobspec.launcher.session_lease import UNSUPERVISED, EtcdLease, LeaseSession
+from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 
 LAUNCH = {"node": 1, "host": "a"}
 ORDER: dict[str, Any] = {
@@ -102,7 +103,9 @@ def test_the_pause_grows_without_progress() -> None:
 def test_nothing_is_begun_beside_a_supervisor_without_a_lease_or_without_a_node() -> None:
     def waits(**how: Any) -> str | None:
         said = {"supervised": False, "has": True, "gone": set(), **how}
-        session: Any = SimpleNamespace(has_lease=lambda now: said["has"], gone=said["gone"])
+        gone = dict.fromkeys(said["gone"], 5.0)
+        missing = LeaseSession.missing.fget(SimpleNamespace(gone=gone))  # type: ignore[attr-defined]
+        session: Any = SimpleNamespace(has_lease=lambda now: said["has"], missing=missing)
         return failed().waits(order(), session, said["supervised"], 0.0)
 
     assert waits() is None

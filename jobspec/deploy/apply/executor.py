@@ -18,7 +18,7 @@ from jobctl.jobspec.deploy.model.errors import AWAY
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Generation
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Base, Generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Node, Plan
 
@@ -163,19 +163,21 @@ def _next(
     generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
     if observed.control.generation is None:
         generation = replace(generation, began=clock.now())
-    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now()))
+    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now(), generation))
     if how.fresh is not None:
         generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
     return generation, ledger
 
 
-def _alone(plan: Plan, ledger: Ledger, now: float) -> Alone | None:
-    """Return what launchers may do by themselves: nothing where they have no etcd to agree in."""
-    if not any(node.launch.etcd for node in plan.nodes):
+def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation) -> Alone | None:
+    """Return what launchers may do by themselves in `generation`; nothing where nodes recover one by one without etcd."""
+    etcd = any(node.launch.etcd for node in plan.nodes)
+    if not etcd and any(node.launch.regroups or node.launch.rejoin is not None for node in plan.nodes):
         return None
     left = plan.recovery.max_restarts - ledger.counted(plan.recovery.window, now)
     rules = (*plan.recovery.rules, *DEFAULT_RULES)
-    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1))
+    base = None if etcd else Base(generation.number, generation.rendezvous.id)
+    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1), base=base)
 
 
 def _is_worth_it(want: Wanted, observed: Observed, ready: Sequence[Node]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.launcher.control import age_of
@@ -118,9 +118,10 @@ def newest(controls: Iterable[Control]) -> Control:
     return Control(generation, ledger.with_those_of(generation))
 
 
-def age(generation: Generation) -> tuple[float, int, str, int]:
+def age(generation: Generation) -> tuple[Any, ...]:
     """Return what grows with every order, as launchers have it."""
-    return age_of(generation.began, generation.number, generation.rendezvous.id, generation.command)
+    base = None if generation.base is None else (generation.base.number, generation.base.id)
+    return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command)
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:

@@ -124,9 +124,9 @@ class FailureDetector:
             if before is not None and (generation is None or age(generation) < age(before)):
                 return
             self.generation, self._counted = generation, (float("-inf"), False)
-            if before is not None and generation is not None and before.number < generation.number:
+            if before is not None and generation is not None and _follows(before, generation):
                 self.previous = before
-            if generation is None or before is None or before.rendezvous.id != generation.rendezvous.id:
+            if generation is None or before is None or before.lease != generation.lease:
                 self._began = max(self._began, self.now())
                 self._heard, self._said, self._missed = {}, {}, {}
 
@@ -164,7 +164,7 @@ class FailureDetector:
             now, node = self.now(), tick.node
             self._missed.pop(node, None)
             generation = self.generation
-            if generation is None or tick.generation != generation.rendezvous.id:
+            if generation is None or tick.generation != generation.lease:
                 return None
             if not any(member.node == node and member.host == host for member in generation.members):
                 return None
@@ -179,7 +179,7 @@ class FailureDetector:
 
         With etcd nothing depends on it.
         """
-        if generation.alone is not None:
+        if generation.etcd_decides:
             return True
         if now - self._counted[0] < COUNT:
             return self._counted[1]
@@ -199,9 +199,9 @@ class FailureDetector:
             if generation is None:
                 return frozenset()
             nodes = {member.node for member in generation.members}
-            spoken = self._said if generation.alone is not None else {**self._said, **self._silence(nodes)}
+            spoken = self._said if generation.etcd_decides else {**self._said, **self._silence(nodes)}
             said = {node: s for node, s in spoken.items() if node in nodes and s.after >= now - RECENT}
-            if generation.alone is not None:
+            if generation.etcd_decides:
                 limit = now - generation.host_timeout - MARGIN
                 silent = frozenset(node for node in nodes if self._heard.get(node, self._began) <= limit)
                 return silent & {node for one in said.values() for node in one.unheard} if said else silent
@@ -249,6 +249,12 @@ class FailureDetector:
         with self._lock:
             generation, now = self.generation, self.now()
             return generation is not None and not self._may_answer(generation, now)
+
+
+def _follows(before: Generation, generation: Generation) -> bool:
+    """Say whether a node may still hold a lease of the generation before; one of launchers may have any number."""
+    later = before.number < generation.number or (before.base is not None and before.base.id != before.rendezvous.id)
+    return later and before.lease != generation.lease
 
 
 def _voters(generation: Generation) -> dict[int, str]:

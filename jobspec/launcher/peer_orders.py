@@ -1,0 +1,132 @@
+"""The generations that launchers on hosts begin by themselves, where no supervisor does. docs/protocol.md has the rules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.files import note
+from jobctl.jobspec.launcher.lease import TICK
+from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.records import record
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.lease import MajorityLease
+    from jobctl.jobspec.launcher.order import Order
+SILENT = 2.5  # ticks after which a launcher counts as not heard
+FAILURES = 50  # that a message tells of: a datagram holds no more than 64 KiB
+LEFT_ALONE = "leaves it to the supervisor"
+
+
+@record
+class PeerOrder:
+    """What another launcher of the generation has said last: when, in which order it is, and the tick that it sent."""
+
+    at: float
+    age: List[Any]
+    tick: str
+
+
+class PeerOrders:
+    """The order that this launcher follows, and in which orders the others are.
+
+    Launchers begin a generation of the same members on the same hosts. It goes on with the lease of its base, so where a
+    node may run stays as it is: a node whose lease is over takes part in none of them. They pass it on with their
+    answers, to launchers of the same lease.
+    """
+
+    def __init__(self, lease: MajorityLease, explain: Callable[[str], None]) -> None:
+        self.lease, self.explain = lease, explain
+        self.order: Optional[Order] = None
+        self.heard: Dict[int, PeerOrder] = {}
+        self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
+        self.said: Optional[str] = None
+
+    def follow(self, file: Optional[Order]) -> Optional[Order]:
+        """Return the order to follow: that of the control file, or a later one of launchers that goes back to it."""
+        mine = self.order
+        if file is not None and (mine is None or mine.lease != file.lease or mine.age <= file.age):
+            self.order = file
+        return self.order
+
+    @property
+    def age(self) -> Optional[List[Any]]:
+        """How new the order is, as messages say it; None where launchers begin none, or this one takes part in none."""
+        order = self.order
+        return None if order is None or order.base is None or self.lease.validity.over else list(order.age)
+
+    # What Autonomy asks for, as of a LeaseSession.
+
+    def has_lease(self, now: float) -> bool:
+        """Return whether this launcher has a lease."""
+        return self.lease.held(now)
+
+    @property
+    def gone(self) -> Dict[int, float]:
+        """The members that are not heard in this order, and for how many seconds."""
+        now, order = boot_time(), self.order
+        members = order.nodes if order is not None else []
+        return {node: self.silence(node, now) for node in members if node != self.lease.me and not self.is_there(node)}
+
+    @property
+    def missing(self) -> Optional[str]:
+        """What this launcher waits for before it may begin a generation of launchers, None for nothing."""
+        gone = sorted(self.gone)
+        return "waits for node %s, which is not heard" % ", ".join(map(str, gone)) if gone else None
+
+    def propose(self, order: Order, after: Optional[str] = None) -> None:
+        """Begin `order` if the generation `after` still runs here."""
+        mine = self.order
+        if mine is not None and mine.id == after and mine.command == "run":
+            self.adopt(order)
+
+    def say_once(self, text: str) -> None:
+        """Say what this launcher waits for, in its own log and in its report, once; nothing where it never decides."""
+        decides = self.order is not None and self.order.autonomy is not None and self.order.command == "run"
+        if text != self.said and text != LEFT_ALONE and decides:
+            self.said = text
+            note(text)
+            self.explain(text)
+
+    # The other launchers.
+
+    def hear(self, node: int, tick: str, order: Optional[List[Any]]) -> None:
+        """Take over in which order another launcher is; one does not say so whose lease is over, or of an older version."""
+        if order is None:
+            self.heard.pop(node, None)
+        else:
+            self.heard[node] = PeerOrder(boot_time(), list(order), tick)
+
+    def is_there(self, node: int) -> bool:
+        """Return whether another launcher was heard a moment ago, in the same order."""
+        heard = self.heard.get(node)
+        if heard is None or self.order is None or boot_time() - heard.at > SILENT * TICK:
+            return False
+        return heard.age == self.age
+
+    def silence(self, node: int, now: float) -> float:
+        """Return for how many seconds a launcher was not heard."""
+        heard = self.heard.get(node)
+        return now - (heard.at if heard is not None else self.lease.began)
+
+    def news(self, known: Optional[List[Any]]) -> Optional[Json]:
+        """Return what a launcher does not know that is in the order `known`, None if that is nothing."""
+        order = self.order
+        if order is None or known is None or not order.is_of_launchers or list(order.age) <= known:
+            return None
+        return order.news(FAILURES)
+
+    def take(self, news: Json) -> None:
+        """Go over to the order of another launcher of the same lease, if it is newer. Raises KeyError and similar errors."""
+        mine = self.order
+        if mine is not None and mine.command == "run" == news["command"]:
+            newer = mine.with_news(news)
+            if list(newer.age) > list(mine.age):
+                self.adopt(newer)
+
+    def adopt(self, order: Order) -> None:
+        """Follow a generation of launchers."""
+        self.order, self.said = order, None
+        self.on_adopted()

@@ -1,0 +1,172 @@
+"""What launchers on hosts agree on without a supervisor: several of them at once, without any process or socket."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobctl.jobspec.launcher import peer_orders
+from jobctl.jobspec.launcher.lease import UNSUPERVISED, MajorityLease
+from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.peer_orders import SILENT, PeerOrders
+
+from .test_autonomy import failed
+
+TIMEOUT = 30.0
+
+
+def order(number: int = 1, command: str = "run") -> Order:
+    """The order of a supervisor for three nodes."""
+    name = f"g{number}"
+    base = {"number": number, "id": name}
+    members = [
+        {"node": node, "rank": node, "roles": ["trainer"], "host": f"h{node}", "address": "127.0.0.1", "nproc": 1}
+        for node in range(3)
+    ]
+    data = {
+        "job": "job",
+        "run_id": "job-1",
+        "began": 5.0,
+        "number": number,
+        "command": command,
+        "grace": 2.0,
+        "members": members,
+        "rendezvous": {"address": "127.0.0.1", "port": 1, "id": name},
+        "alone": {"restarts": 3, "rules": [], "ports": [20000, 29999], "failures": [], "base": base},
+    }
+    return Order.from_json(data)
+
+
+class Job:
+    """Three launchers, and the time that they share."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(peer_orders, "boot_time", lambda: self.now)
+        self.leases = [MajorityLease() for _ in range(3)]
+        self.said: list[str] = []
+        self.nodes = [PeerOrders(lease, self.said.append) for lease in self.leases]
+        for node, (lease, orders) in enumerate(zip(self.leases, self.nodes, strict=True)):
+            lease.begin("g1", range(3), node, TIMEOUT, self.now)
+            orders.follow(order())
+
+    def talk(self, *nodes: int) -> None:
+        """Let these launchers send each other a tick, and answer it."""
+        for sender in nodes:
+            for other in nodes:
+                name = self.leases[sender].tick(self.now)
+                if other != sender and self.leases[other].asked("g1", sender, self.now):
+                    known = self.nodes[sender].age
+                    self.nodes[other].hear(sender, name, known)
+                    news = self.nodes[other].news(known)
+                    if self.leases[sender].answered(name, other) and news is not None:
+                        self.nodes[sender].take(news)
+
+    def pass_time(self, seconds: float, *nodes: int) -> None:
+        """Let time pass, in which these launchers hear each other."""
+        for _ in range(round(seconds)):
+            self.now += 1.0
+            for lease in self.leases:
+                lease.held(self.now)
+            self.talk(*nodes)
+
+    def fail(self, node: int) -> str | None:
+        """Have a launcher whose node has failed begin the next generation if it may; return what it waits for."""
+        mine, lease = self.nodes[node], self.leases[node]
+        now = mine.order
+        assert now is not None
+        assert now.autonomy is not None
+        waits = failed().waits(now, mine, lease.supervised(self.now), self.now)
+        if waits is None:
+            mine.propose(failed().successor(now, now.autonomy), now.id)
+        return waits
+
+    def numbers(self) -> list[int]:
+        """The generations of all launchers."""
+        return [orders.order.number for orders in self.nodes if orders.order is not None]
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Job:
+    made = Job(monkeypatch)
+    made.talk(0, 1, 2)
+    made.pass_time(UNSUPERVISED + 2, 0, 1, 2)
+    return made
+
+
+def test_all_enter_what_one_begins_and_only_then_is_nobody_missing(job: Job) -> None:
+    assert job.fail(1) is None
+    assert job.numbers() == [1, 2, 1]
+    assert job.nodes[1].missing == "waits for node 0, 2, which is not heard"
+    job.talk(0, 1, 2)
+    job.talk(0, 1, 2)
+    assert job.numbers() == [2, 2, 2]
+    assert [orders.missing for orders in job.nodes] == [None] * 3
+    assert {orders.order.id for orders in job.nodes if orders.order} != {"g1"}
+
+
+def test_it_is_left_to_a_supervisor_that_answers(job: Job) -> None:
+    job.leases[1].answered(job.leases[1].tick(job.now), None)
+    assert job.fail(1) == "leaves it to the supervisor"
+    job.pass_time(UNSUPERVISED + 1, 0, 1, 2)
+    assert job.fail(1) is None
+
+
+def test_a_silent_node_is_waited_for(job: Job) -> None:
+    job.pass_time(SILENT + 1, 0, 1)
+    assert job.fail(1) == "waits for node 2, which is not heard"
+    job.talk(0, 1, 2)
+    assert job.fail(1) is None
+
+
+def test_a_node_whose_lease_is_over_takes_part_in_none(job: Job) -> None:
+    """It may run elsewhere by now. It answers nobody either, so the others wait for it."""
+    job.pass_time(TIMEOUT + 1, 0, 1)
+    assert not job.leases[2].held(job.now)
+    job.pass_time(5, 0, 1, 2)
+    assert job.fail(2) == "has no lease, and so begins nothing"
+    assert job.fail(1) == "waits for node 2, which is not heard"
+    assert not job.leases[2].held(job.now)
+
+
+def test_one_of_two_that_begin_at_once_counts_for_all(job: Job) -> None:
+    assert (job.fail(0), job.fail(2)) == (None, None)
+    both = [job.nodes[0].order, job.nodes[2].order]
+    for _ in range(3):
+        job.talk(0, 1, 2)
+    assert [orders.order.id for orders in job.nodes if orders.order] == [
+        max((one for one in both if one), key=lambda one: one.age).id
+    ] * 3
+    assert [orders.missing for orders in job.nodes] == [None] * 3
+
+
+@pytest.mark.parametrize("command", ["stop", "finish"])
+def test_what_a_command_orders_counts_whatever_launchers_have_begun(job: Job, command: str) -> None:
+    """Also where it knew of nothing but the first generation; and launchers which it did not reach begin nothing."""
+    for _ in range(2):
+        assert job.fail(1) is None
+        job.pass_time(2, 0, 1, 2)
+    assert job.numbers() == [3, 3, 3]
+    told = job.nodes[0].follow(order(command=command))
+    assert told is not None
+    assert told.command == command
+    job.pass_time(2, 0, 1, 2)
+    assert job.numbers() == [1, 3, 3]
+    assert job.fail(1) == "waits for node 0, which is not heard"
+
+
+def test_the_next_order_of_a_supervisor_counts_whatever_number_it_has(job: Job) -> None:
+    for _ in range(3):
+        assert job.fail(1) is None
+        job.pass_time(2, 0, 1, 2)
+    assert job.numbers() == [4, 4, 4]
+    assert order(2).age > (job.nodes[0].order or order()).age
+    assert job.nodes[0].follow(order(2)) == order(2)
+
+
+def test_a_launcher_that_was_told_to_stop_does_not_enter_what_others_begin(job: Job) -> None:
+    assert job.fail(1) is None
+    job.nodes[0].follow(order(command="stop"))
+    job.pass_time(2, 0, 1, 2)
+    assert job.nodes[0].order == order(command="stop")
+    assert job.numbers() == [1, 2, 2]
+    assert job.nodes[1].missing == "waits for node 0, which is not heard"

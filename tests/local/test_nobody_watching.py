@@ -1,0 +1,54 @@
+"""Jobs on this machine that nobody watches: their launchers recover them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+
+def hold(jobs: Any) -> None:
+    (jobs.directory / "hold").touch()
+
+
+def kill_rank(jobs: Any, node: int) -> None:
+    os.kill(jobs.running()["nodes"][node]["processes"][0]["pid"], signal.SIGKILL)
+
+
+def runs(jobs: Any, generation: int) -> bool:
+    state = jobs.status()
+    return (state["generation"], state["phase"]) == (generation, "running") and all(
+        process["pid"] for node in state["nodes"] for process in node["processes"]
+    )
+
+
+def generations(jobs: Any) -> list[tuple[int, str]]:
+    """The generations that began because of a failure, and by whom."""
+    return [(event["generation"], event["by"]) for event in jobs.events() if event["event"] == "generation"]
+
+
+def test_launchers_recover_a_job_without_a_supervisor(jobs: Any, eventually: Callable[..., Any]) -> None:
+    hold(jobs)
+    jobs.ok("up", "--no-supervise")
+    assert jobs.status()["supervised"] is False
+    kill_rank(jobs, 1)
+    eventually(lambda: runs(jobs, 2))
+    kill_rank(jobs, 0)
+    eventually(lambda: runs(jobs, 3))
+    jobs.ok("up")  # changes nothing, and leaves a supervisor, which tells what it has missed
+    eventually(lambda: jobs.status()["supervised"])
+    told = eventually(lambda: [e["message"] for e in jobs.events() if e["event"] == "failure"])
+    assert told == [
+        "node 1: rank 1 was killed by SIGKILL; no supervisor was there",
+        "node 0: rank 0 was killed by SIGKILL; no supervisor was there",
+    ]
+    eventually(lambda: generations(jobs) == [(2, "launchers"), (3, "launchers")])
+    kill_rank(jobs, 1)  # from now on it decides
+    eventually(lambda: runs(jobs, 4))
+    eventually(lambda: generations(jobs)[2:] == [(4, "supervisor")])
+    jobs.ok("stop")
+    assert jobs.status()["phase"] == "stopped"
+    (jobs.directory / "hold").unlink()
+    jobs.ok("up")
+    jobs.ok("wait", "--timeout", "60s")
