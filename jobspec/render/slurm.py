@@ -71,6 +71,9 @@ def _batch(plan: Plan) -> bytes:
 
 def _options(plan: Plan) -> Iterator[tuple[str, str | None]]:
     given, node = options_of(plan), plan.nodes[0]
+    if "\\" in given.work:
+        message = f"Slurm cannot write into a directory with a backslash in its name: {given.work}"
+        raise RenderError("not-in-sbatch", message, "name another in `slurm.directory`")
     yield "--job-name", plan.job
     yield "--comment", mark(given.work)
     yield "--nodes", str(len(plan.nodes) + given.spares)
@@ -94,7 +97,7 @@ def _options(plan: Plan) -> Iterator[tuple[str, str | None]]:
     yield ("--no-requeue" if given.requeue in ("chain", "off") else "--requeue"), None
     yield "--signal", f"B:USR1@{_warning(plan.stop_grace, given.time)}"
     yield "--chdir", given.work
-    yield "--output", f"{given.work}/slurm.out".replace("%", "%%")
+    yield "--output", "slurm.out"  # below --chdir: in a whole path `%` and backslashes would have a meaning
     yield "--open-mode", "append"
 
 

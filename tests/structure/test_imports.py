@@ -24,6 +24,7 @@ PACKAGES = (
     ("jobctl.jobspec.supervise", "jobspec/supervise"),
     ("jobctl.jobspec.report", "jobspec/report"),
     ("jobctl.jobspec.deploy.kubernetes", "jobspec/deploy/kubernetes"),
+    ("jobctl.jobspec.deploy.slurm", "jobspec/deploy/slurm"),
     ("jobctl.jobspec.deploy.targets", "jobspec/deploy/targets"),
     ("jobctl.jobspec.deploy.check", "jobspec/deploy/check"),
     ("jobctl.jobspec.deploy.host", "jobspec/deploy/host"),
