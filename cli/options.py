@@ -32,6 +32,7 @@ class Target(StrEnum):
     compose = "compose"
     ssh = "ssh"
     kubernetes = "kubernetes"
+    slurm = "slurm"
 
 
 def target_name(chosen: Target | None) -> TargetName | None:

@@ -35,11 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LEFT_OUT = {
     "fleet": "hosts with Docker Engines, as root",
     "cluster": "whole jobs in pods, as root",
+    "slurm": "whole jobs in a real Slurm, as root",
     "examples": "every example, with each framework",
 }
 # Beside these, single tests are marked `long`. Of each framework one job trains in any run: local/test_minimal.py.
 # Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
-LONG = ("fleet", "examples", "cluster", "local", "launcher", "supervise")
+LONG = ("fleet", "examples", "cluster", "slurm", "local", "launcher", "supervise")
 
 
 def pytest_configure(config: pytest.Config) -> None:

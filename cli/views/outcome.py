@@ -159,6 +159,9 @@ def _say_outcome(handle: Handle, state: JobState) -> int:
             f" See `jobctl status {name}`, `jobctl logs {name} -f`, `jobctl wait {name}`"
         )
         return 0
+    if state.phase == "pending":
+        console.say(f"job `{name}` is queued: {state.reason}. `jobctl wait {name}` waits for its end")
+        return 0
     if state.phase == "succeeded":
         console.say(f"job `{name}` succeeded")
         return 0

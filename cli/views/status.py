@@ -16,7 +16,13 @@ from jobctl.options import Format
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
-    from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, ObservedProcess, ObservedService
+    from jobctl.jobspec.deploy.model.observed import (
+        Observed,
+        ObservedNode,
+        ObservedProcess,
+        ObservedService,
+    )
+    from jobctl.jobspec.deploy.model.slurm_state import SlurmState
     from jobctl.jobspec.operations.inspect.status import JobState
 
 INTERVAL = 0.5  # seconds between two looks of --watch
@@ -45,7 +51,20 @@ def state_json(handle: Handle, observed: Observed) -> dict[str, Any]:
         "supervised": observed.supervised,
         "replicas": _replicas(handle, observed),
         "nodes": [*(_node(node, observed) for node in observed.nodes), *map(_service, observed.services)],
+        **({"slurm": _slurm(observed.slurm)} if observed.slurm else {}),
+        **({"spares": [{"host": s.host, "state": s.state} for s in observed.spares]} if observed.spares else {}),
         **({"unreachable": unreachable} if unreachable else {}),
+    }
+
+
+def _slurm(state: SlurmState) -> dict[str, Any]:
+    return {
+        "job_id": state.job_id,
+        "state": state.state,
+        "reason": state.reason,
+        "expected_start": timestamp(state.expected_start),
+        "nodes": state.nodes,
+        "time_left": state.time_left,
     }
 
 

@@ -10,6 +10,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.launcher.files import read_json
 from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.order import Member, Order
@@ -61,7 +62,7 @@ class GossipMember:
         self.pipe = MessagePipe(channel)
         self.who = os.urandom(8).hex()
         self.socket = self.open()
-        self.resolver = Resolver(self.socket.family, self.port)
+        self.resolver = Resolver(self.socket.family, self.port, options.names)
         self.lease = MajorityLease()
         self.order: Optional[Order] = None
         self.changed = False
@@ -288,14 +289,24 @@ class GossipMember:
 
 
 class Resolver:
-    """Resolves the names of the members in a thread: a name server that does not answer must not delay the gossip."""
+    """Resolves the names of the members in a thread: a name server that does not answer must not delay the gossip.
 
-    def __init__(self, family: int, port: int) -> None:
-        self.family, self.port = family, port
+    `path` is a JSON file of addresses by name; the program that starts the launchers keeps it up to date. It comes first.
+    """
+
+    def __init__(self, family: int, port: int, path: Optional[str] = None) -> None:
+        self.family, self.port, self.path = family, port, path
         self.wanted: Dict[str, Any] = {}
+        self.written = self.read()
+
+    def read(self) -> Json:
+        """Return the addresses of the file."""
+        return read_json(self.path) or {} if self.path else {}
 
     def find(self, name: str) -> Any:
         """Return the last address that is known of a name, None if there is none yet; the thread goes on to ask for it."""
+        if name in self.written:
+            return self.written[name], self.port
         return self.wanted.setdefault(name, None)
 
     def start(self) -> None:
@@ -307,6 +318,7 @@ class Resolver:
     def ask(self) -> None:
         """Ask for all names that `find` was asked for, once a second: pods that start again have new addresses."""
         while True:
+            self.written = self.read() or self.written
             for name in list(self.wanted):
                 with contextlib.suppress(OSError):
                     found = socket.getaddrinfo(name, self.port, self.family, socket.SOCK_DGRAM)

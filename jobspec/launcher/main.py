@@ -39,13 +39,15 @@ def main() -> NoReturn:
     )
     parser.add_argument("--launch", help="a file with what to run; default: what JOBCTL_LAUNCH holds")
     parser.add_argument("--address", help="this node's own address, where launchers agree among themselves")
+    parser.add_argument("--names", help="a JSON file that says where the names of other nodes lead; default: resolved")
+    parser.add_argument("--own", help="a directory of this machine alone, for the lock, where all see --dir")
     options = parser.parse_args()
     if options.launch:
         with open(options.launch, encoding="utf-8") as file:
             os.environ["JOBCTL_LAUNCH"] = file.read()
     if "JOBCTL_LAUNCH" not in os.environ:
         parser.error("JOBCTL_LAUNCH is not set: it says what to run")
-    for name in ("control", "dir", "secrets"):
+    for name in ("control", "dir", "secrets", "own"):
         value = getattr(options, name)
         setattr(options, name, os.path.abspath(value) if value else None)
     sys.exit(guard(options))

@@ -30,9 +30,10 @@ EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h
 def guard(options: argparse.Namespace) -> int:
     """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
     launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
-    lock = wait_for_lock(options.dir)
+    own = options.own or options.dir
+    lock = wait_for_lock(own)
     if lock is None:
-        note("another launcher of this node runs already (it holds %s/launcher.lock)" % options.dir)
+        note("another launcher of this node runs already (it holds %s/launcher.lock)" % own)
         return EXIT_TAKEN
     remove_scratch(options.dir)  # of a launcher that was killed with all that would have done so
     adopt_orphans()

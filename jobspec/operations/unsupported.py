@@ -8,6 +8,7 @@ from jobctl.jobspec.operations.errors import UnsupportedOnTarget
 
 _OPERATOR = "in a cluster its operator takes care of the job: "
 # By target and command: the reason, and the remedy.
+_LAUNCHERS = "in an allocation its launchers see to the job: "
 UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "kubernetes": {
         "up --fresh": (
@@ -37,6 +38,33 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "run": (
             f"{_OPERATOR}a pod beside the job is not jobctl's to make",
             "`kubectl run -it --rm --image …`, or `jobctl exec` in a node",
+        ),
+    },
+    "slurm": {
+        "up --fresh": (
+            "the checkpoint's place is in the files of the allocation",
+            "name another `checkpoint` directory, for example with `--set checkpoint=…`",
+        ),
+        "scale": (
+            "an allocation keeps the number of nodes that it was submitted with",
+            "change `nodes` in the spec, then `jobctl up` submits the job again",
+        ),
+        "drill": (
+            f"{_LAUNCHERS}nothing outside of it plays failures",
+            "`jobctl exec --node 0 -- kill …` ends a process",
+        ),
+        "supervise": (f"{_LAUNCHERS}there is no supervisor beside them", "`jobctl status --watch` follows it"),
+        "restart --node": (
+            f"{_LAUNCHERS}they begin together",
+            "`jobctl restart` starts all nodes again",
+        ),
+        "report": (
+            f"{_LAUNCHERS}nobody outside of it notes when it trained and when not",
+            "`jobctl events` has what the allocation tells",
+        ),
+        "run": (
+            "Slurm gives nodes to jobs only",
+            "`srun --pty bash` asks for one, or `jobctl exec` in a node",
         ),
     },
 }

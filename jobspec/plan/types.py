@@ -324,6 +324,33 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmOptions:
+    """How Slurm is asked for an allocation. Slurm decides what is None.
+
+    `work` is the job's own directory, which all nodes see, `login` the host to which jobctl connects (None: this machine).
+    `time` is in seconds. `lines` are the options of sbatch that are passed on as they are.
+    """
+
+    login: str | None
+    work: str
+    workdir: str  # of the processes, where no code is sent
+    spares: int
+    container: Literal["none", "podman", "docker", "apptainer", "enroot"]
+    python: str
+    partition: str | None
+    account: str | None
+    qos: str | None
+    time: float | None
+    constraint: str | None
+    reservation: str | None
+    gres: str | None
+    exclusive: bool
+    mail: str | None
+    options: tuple[str, ...]
+    requeue: Literal["auto", "requeue", "chain", "off"]
+
+
+@dataclass(frozen=True, slots=True)
 class Need:
     """What the image has to have for a job, as `check` looks for it.
 
@@ -345,7 +372,7 @@ class Plan:
     job: str
     framework: str
     mode: Literal["collective", "ps"]
-    target: Literal["local", "compose", "ssh", "kubernetes"]
+    target: Literal["local", "compose", "ssh", "kubernetes", "slurm"]
     owner: str
     run_id: str
     min_nodes: int
@@ -362,5 +389,6 @@ class Plan:
     spec_hash: str
     services: tuple[Service, ...] = ()
     cluster: ClusterOptions | None = None
+    slurm: SlurmOptions | None = None
     needs: tuple[Need, ...] = ()
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many

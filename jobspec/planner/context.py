@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
 
-Target = Literal["local", "compose", "ssh", "kubernetes"]
+Target = Literal["local", "compose", "ssh", "kubernetes", "slurm"]
 
 
 class PlanError(Exception):

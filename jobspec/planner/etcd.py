@@ -31,10 +31,10 @@ _DATA = "/etcd"
 def etcd_of(spec: Spec, context: Context, members: Sequence[Service], cluster: ClusterOptions | None) -> Etcd | None:
     """Return the etcd that the launchers of a job keep their leases in, None for none.
 
-    jobctl's own launchers in a cluster agree among themselves; an etcd is for a framework's launchers there.
+    jobctl's own launchers in a cluster or an allocation agree among themselves; an etcd is for a framework's launchers there.
     """
     given = spec.etcd
-    if given is None or (cluster is not None and not uses_etcd(cluster, spec)):
+    if given is None or context.target == "slurm" or (cluster is not None and not uses_etcd(cluster, spec)):
         return None
     local = context.target == "local"
     paths = _tls_files(spec)
@@ -66,7 +66,7 @@ def etcd_members(request: Request) -> tuple[Service, ...]:
     """
     spec, context = request.spec, request.context
     managed = spec.etcd.managed if spec.etcd else None
-    if managed is None or context.target == "kubernetes":  # jobctl starts none in a cluster
+    if managed is None or context.target in ("kubernetes", "slurm"):  # jobctl starts none in a cluster
         return ()
     homes = _homes(request.hosts, context, managed.replicas, request.placement.services)
     port = managed.port

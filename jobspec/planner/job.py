@@ -21,6 +21,7 @@ from jobctl.jobspec.planner.etcd import etcd_members, etcd_of
 from jobctl.jobspec.planner.kubernetes import cluster_of, tasks_in_pods
 from jobctl.jobspec.planner.nodes import NodeBuilder
 from jobctl.jobspec.planner.placement import Task, tasks_on_hosts, tasks_on_this_machine
+from jobctl.jobspec.planner.slurm import slurm_of, tasks_in_allocation
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -31,6 +32,7 @@ _TASKS: dict[Target, Callable[[Request], list[Task]]] = {
     "compose": tasks_on_hosts,
     "ssh": tasks_on_hosts,
     "kubernetes": tasks_in_pods,
+    "slurm": tasks_in_allocation,
 }
 
 
@@ -63,7 +65,8 @@ def _planned(request: Request) -> types.Plan:
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     check_nodes(spec, nodes, build.starts)
     alike = request.roles == ALIKE
-    digest = sha256(spec.model_dump_json().encode()).hexdigest()
+    # A job that says nothing of Slurm stays the run that it was before jobctl knew of it.
+    digest = sha256(spec.model_dump_json(exclude=None if spec.slurm else {"slurm"}).encode()).hexdigest()
     return types.Plan(
         job=spec.name,
         framework=spec.framework,
@@ -85,6 +88,7 @@ def _planned(request: Request) -> types.Plan:
         spec_hash=digest,
         services=members,
         cluster=cluster,
+        slurm=slurm_of(spec, context) if context.target == "slurm" else None,
         needs=request.framework.needs(spec),
         counted=() if context.target == "local" else tuple(sorted(request.devices.items())),
     )

@@ -15,6 +15,7 @@ from jobctl.jobspec.planner.etcd import certificates
 from jobctl.jobspec.planner.kubernetes import has_operator
 from jobctl.jobspec.planner.memory import shared_memory
 from jobctl.jobspec.planner.placement import Place, Task
+from jobctl.jobspec.planner.slurm import TASK_VARIABLES, runs_on_nodes
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -31,8 +32,9 @@ class NodeBuilder:
         self.operator = cluster.operator if cluster is not None and has_operator(cluster) else None
         self.container = _container(request, etcd)
         self.launch = _launch(request, etcd, self.container.python)
-        if cluster is not None and self.operator is None:
+        if (cluster is not None and self.operator is None) or request.context.target == "slurm":
             self.launch = replace(self.launch, circle=port_of(request.spec.name, 0))
+        self.scrub = TASK_VARIABLES if request.context.target == "slurm" else ()
         self.visible = visible_names(request)
         self.starts: dict[Seat, Start] = {}
 
@@ -74,7 +76,7 @@ class NodeBuilder:
             devices=labels[:1] if per_node else labels,
             interface=self.launch.interface or (None if self._local else place.interface),
             rejoin_within=spec.recovery.window if start.rejoin is not None else None,
-            **said,
+            **{**said, "scrub": (*start.scrub, *self.scrub)},
         )
 
     @property
@@ -104,9 +106,10 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
     """Return what the containers of all nodes have alike."""
     spec, options, resources = request.spec, request.spec.container, request.spec.resources
     local = request.context.target == "local"
+    bare = local or runs_on_nodes(spec, request.context)
     return types.Container(
         name="",
-        image="" if local else spec.image or "",
+        image="" if bare else spec.image or "",
         pull=spec.pull,
         hostname="",
         python="python3" if local else options.python,
@@ -114,7 +117,7 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
         runtime=options.runtime,
         env=tuple(sorted(spec.env.items())),
         labels=(),
-        mounts=() if local else (*_mounts(spec), *certificates(spec)),
+        mounts=() if bare else (*_mounts(spec), *certificates(spec)),
         devices=types.Devices("cpu", ()),
         extra_devices=options.devices,
         cap_add=options.cap_add,
@@ -180,6 +183,8 @@ def _command(spec: Spec, python: str) -> tuple[str, ...]:
 def _workdir(spec: Spec, context: Context) -> str | None:
     if context.target == "local":
         return os.path.normpath(os.path.join(context.directory, spec.code.source if spec.code else "."))
+    if runs_on_nodes(spec, context):
+        return None  # where the code's version lies is known when it is packed
     return spec.code.target if spec.code else None
 
 

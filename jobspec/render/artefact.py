@@ -47,12 +47,16 @@ class Artefact:
 
 
 def render(plan: Plan, generation: Generation) -> Iterator[Artefact]:
-    """Yield what `up` sends: the launcher and the control file once, then a folder per host; to a cluster, manifests.
+    """Yield what `up` sends: the launcher and the control file once, then a folder per host; to a cluster, manifests;
+    to Slurm, a batch script and what that needs.
 
     Deterministic. Raises RenderError, while iterating, for what the plan's target cannot express.
     """
     if plan.target == "kubernetes":
         yield from _manifests(plan, generation)
+        return
+    if plan.target == "slurm":
+        yield from _allocation(plan, generation)
         return
     yield Artefact("launcher.py", launcher(), 0o755, shown=False)
     yield Artefact("control.json", control_json(generation), 0o644)
@@ -94,6 +98,13 @@ def _manifests(plan: Plan, generation: Generation) -> Iterator[Artefact]:
 
     for one in manifests(plan, generation, launcher()):
         yield Artefact(one.path, one.content, 0o644, one.secrets, one.shown)
+
+
+def _allocation(plan: Plan, generation: Generation) -> Iterator[Artefact]:
+    from jobctl.jobspec.render.slurm import slurm_files
+
+    for one in slurm_files(plan, generation):
+        yield Artefact(one.path, one.content, one.mode, shown=one.shown)
 
 
 def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Artefact]:

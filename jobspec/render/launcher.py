@@ -7,6 +7,7 @@ is compiled at each start.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -57,7 +58,12 @@ ORDER = (
     "node_guard",
     "main",
 )
-_PACKAGE = "jobctl.jobspec.launcher"
+# The program inside an allocation of Slurm, with what it takes from the launcher.
+ALLOCATION = (
+    *(("launcher", name) for name in ("files", "processes", "control")),
+    *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler", "node_runner")),
+    *(("allocation", name) for name in ("coordinator", "main")),
+)
 _TYPES = """\
 TYPE_CHECKING = False  # for those who read this file: nothing of it is imported where it runs
 if TYPE_CHECKING:
@@ -79,11 +85,22 @@ if TYPE_CHECKING:
 @cache
 def launcher() -> bytes:
     """Return the shared launcher, as it is sent to every host."""
-    bodies = [_divided(name) for name in ORDER]
+    return _joined("launcher", [("launcher", name) for name in ORDER])
+
+
+@cache
+def allocation() -> bytes:
+    """Return the program that a batch script of Slurm becomes, and that runs on each node of the allocation."""
+    return _joined("allocation", ALLOCATION)
+
+
+def _joined(package: str, parts: Sequence[tuple[str, str]]) -> bytes:
+    """Return files of our packages as one program; its first lines say what the package is."""
+    bodies = [_divided(*part) for part in parts]
     imports = sorted({line for lines, _ in bodies for line in lines})
     head = [
         "#!/usr/bin/env python3",
-        _source("__init__"),
+        _source(package, "__init__"),
         "from __future__ import annotations",
         "",
         *imports,
@@ -94,16 +111,16 @@ def launcher() -> bytes:
     return (text.rstrip() + "\n").encode()  # with one line feed at its end, YAML takes it as it is
 
 
-def _source(name: str) -> str:
-    return files(_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
+def _source(package: str, name: str) -> str:
+    return files(f"jobctl.jobspec.{package}").joinpath(f"{name}.py").read_text(encoding="utf-8")
 
 
-def _divided(name: str) -> tuple[list[str], str]:
+def _divided(package: str, name: str) -> tuple[list[str], str]:
     """Return the imports of a file from the standard library, and its code below a heading.
 
     What it imports from its neighbours, or for type checkers only, is left out.
     """
-    docstring, _, code = _source(name)[3:].partition('"""\n')
+    docstring, _, code = _source(package, name)[3:].partition('"""\n')
     lines = code.splitlines()
     imports: list[str] = []
     end, block = 0, False  # block: in what only type checkers read, or in an import of several lines
@@ -114,6 +131,6 @@ def _divided(name: str) -> tuple[list[str], str]:
             break
         block = line.endswith(("(", ":")) or (block and not line.startswith(")"))
         end += 1
-    heading = f"# --- launcher/{name}.py ".ljust(119, "-")
+    heading = f"# --- {package}/{name}.py ".ljust(119, "-")
     comment = [f"# {line}".rstrip() for line in docstring.strip().splitlines()]
     return imports, "\n".join([heading, *comment, "", *lines[end:], "", ""])

@@ -34,6 +34,7 @@ from jobctl.jobspec.spec.parts import (
 )
 from jobctl.jobspec.spec.recovery_part import Recovery
 from jobctl.jobspec.spec.scalars import AnyText, Duration, Form, Int, Text, bad, expected
+from jobctl.jobspec.spec.slurm_part import Slurm
 
 __all__ = ["Secret", "Spec"]
 
@@ -249,4 +250,9 @@ class Spec(Part):
         default=None,
         description="Options for target `kubernetes`.",
         examples=[{"operator": "kubeflow", "namespace": "research"}],
+    )
+    slurm: Slurm | None = Field(
+        default=None,
+        description="Options for target `slurm`.",
+        examples=[{"partition": "gpu", "time": "12h", "spares": 1}],
     )

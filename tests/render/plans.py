@@ -202,6 +202,7 @@ def cases() -> dict[str, Plan]:
     found["compose-mindspore-native"] = _mindspore("gpu", "mindspore: {recovery: native, node_timeout: 60s}\n")
     found["ssh-mindspore-npu"] = _mindspore("npu", "mindspore: {launcher: msrun}\n", "ssh")
     found |= {f"{target}-{name}": planned(text, target) for target, name, text in FLUID}
+    found |= {name: planned(text, "slurm") for name, text in SLURM}
     found["local-etcd"] = replace(_with_etcd("local"), nodes=(_at_home(_with_etcd("local").nodes[0]),))
     return found
 
@@ -227,6 +228,47 @@ FLUID: tuple[tuple[Target, str, str], ...] = (
     ("ssh", "fluid-pserver", _PSERVER),
     ("compose", "fluid-nccl2", _NCCL2),
     ("ssh", "fluid-nccl2", _NCCL2),
+)
+
+_SLURM = """\
+name: resnet
+framework: torch
+script: train.py
+nodes: 2
+"""
+SLURM = (
+    ("slurm", _SLURM),
+    (
+        "slurm-full",
+        _SLURM
+        + """\
+code: .
+devices: gpu:8
+args: ["it's", "$HOME"]
+env: {GREETING: "it's"}
+secrets: [TOKEN]
+checkpoint: /mnt/it's here
+rendezvous: {port: 29500}
+resources: {cpus: 3.5, memory: 100g}
+stop_grace_period: 2m
+slurm:
+  login: ada@login.cluster
+  directory: /shared/50% "of" it
+  spares: 1
+  partition: gpu
+  account: vision
+  qos: high
+  time: 36h
+  constraint: a100&ib
+  reservation: tuesday
+  gres: gpu:a100:8
+  exclusive: false
+  mail: ada@example.com
+  python: /opt/python/bin/python3
+  requeue: chain
+  options: [--nice=100, "--licenses=a b"]
+""",
+    ),
 )
 
 _MINDSPORE = """\

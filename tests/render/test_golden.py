@@ -22,6 +22,7 @@ from jobctl.jobspec.render.payload import launch_json
 GOLDEN = Path(__file__).parent.parent / "golden" / "render"
 ENVIRONMENTS = GOLDEN.parent / "environments"
 CASES = cases()
+PROGRAMS = ("launcher.py", "allocation.py")
 
 
 def rendered(wanted: Plan) -> dict[str, tuple[int, bytes]]:
@@ -30,7 +31,7 @@ def rendered(wanted: Plan) -> dict[str, tuple[int, bytes]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_renders_as_recorded(name: str, request: pytest.FixtureRequest) -> None:
-    found = {path: content for path, (_, content) in rendered(CASES[name]).items() if path != "launcher.py"}
+    found = {path: content for path, (_, content) in rendered(CASES[name]).items() if path not in PROGRAMS}
     if request.config.getoption("--update-golden"):
         _record(GOLDEN / name, found)
     files = [path for path in (GOLDEN / name).rglob("*") if path.is_file()]

@@ -76,6 +76,7 @@ def test_defaults_are_all_there() -> None:
         "paddle": None,
         "mindspore": None,
         "kubernetes": None,
+        "slurm": None,
     }
 
 

@@ -24,6 +24,7 @@ PACKAGES = (
     ("jobctl.jobspec.supervise", "jobspec/supervise"),
     ("jobctl.jobspec.report", "jobspec/report"),
     ("jobctl.jobspec.deploy.kubernetes", "jobspec/deploy/kubernetes"),
+    ("jobctl.jobspec.deploy.slurm", "jobspec/deploy/slurm"),
     ("jobctl.jobspec.deploy.targets", "jobspec/deploy/targets"),
     ("jobctl.jobspec.deploy.check", "jobspec/deploy/check"),
     ("jobctl.jobspec.deploy.host", "jobspec/deploy/host"),
@@ -38,6 +39,7 @@ PACKAGES = (
     ("jobctl.jobspec.plan", "jobspec/plan"),
     ("jobctl.jobspec.importers", "jobspec/importers"),
     ("jobctl.jobspec.spec", "jobspec/spec"),
+    ("jobctl.jobspec.allocation", "jobspec/allocation"),
     ("jobctl.jobspec.launcher", "jobspec/launcher"),
 )
 WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko", "kubernetes", "websocket"}
@@ -48,6 +50,7 @@ TOUCHES = {  # the packages that reach the world, and by what
     "jobctl.jobspec.deploy.host": {"subprocess", "socket", "docker", "paramiko"},
     "jobctl.jobspec.deploy.store": {"socket"},
     "jobctl.jobspec.deploy.transport": {"subprocess", "socket", "fabric", "paramiko"},
+    "jobctl.jobspec.allocation": {"subprocess", "socket"},
     "jobctl.jobspec.launcher": {"subprocess", "socket"},
     "jobctl.jobspec.operations": {"socket"},  # the name of this machine
 }

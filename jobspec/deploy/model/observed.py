@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobctl.jobspec.deploy.model.control import Control
+from jobctl.jobspec.deploy.model.slurm_state import SlurmState, SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
 
-Phase = Literal["starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
+Phase = Literal["pending", "starting", "running", "degraded", "restarting", "succeeded", "failed", "stopped", "unknown"]
 SETTLED: tuple[Phase, ...] = ("succeeded", "failed", "stopped")  # phases in which a job stays until somebody changes it
 SHOWN = 4  # nodes that are named one by one where many are waited for
 State = Literal["pending", "starting", "running", "exited", "failed", "lost", "fenced"]
@@ -137,6 +138,8 @@ class Observed:
     verdict: tuple[Phase, str | None] | None = None
     obstacles: Mapping[str, str] = field(default_factory=dict)
     changing: bool = False
+    slurm: SlurmState | None = None
+    spares: tuple[SpareState, ...] = ()  # of an allocation
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:
@@ -174,8 +177,6 @@ _STATES: dict[str, State] = {
     "fenced": "fenced",
     "stopped": "exited",
 }
-
-
 _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
 
 

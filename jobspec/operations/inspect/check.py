@@ -48,10 +48,12 @@ def check_hosts(
 ) -> Fitness:
     """Check all hosts: of a job, or of a hosts file alone."""
     where = as_started(job, where)
-    cluster = choose_target(where) == "kubernetes"
+    target = choose_target(where)
+    cluster = target in ("kubernetes", "slurm")
     alone = job is None and not Path(DEFAULT_SPEC).exists()
     compiled = None if alone else compiled_of(check(job, overrides, where))
-    handle, plan = (_in_cluster if cluster else _on_hosts)(compiled, where, reached)
+    look = {"kubernetes": _in_cluster, "slurm": _in_slurm}.get(target, _on_hosts)
+    handle, plan = look(compiled, where, reached)
     hosts = handle.where()
     return Fitness(tuple(handle.preflight(plan, hosts, deep=deep)), hosts, cluster)
 
@@ -82,3 +84,13 @@ def _in_cluster(compiled: Compiled | None, where: Where, reached: Reached) -> tu
         return cluster_of(job_of_name("check"), reached.context, reached.namespace), None
     plan, cluster = cluster_for(compiled, reached)
     return cluster, plan
+
+
+def _in_slurm(compiled: Compiled | None, where: Where, reached: Reached) -> tuple[Handle, Plan | None]:
+    """Return the Slurm that is checked, for a job."""
+    from jobctl.jobspec.operations.resolve.running import allocation_for
+
+    if compiled is None:
+        raise Refused("`check --target slurm` looks at a job", "name its spec: `jobctl check job.yaml --target slurm`")
+    plan, allocation = allocation_for(compiled, reached)
+    return allocation, plan

@@ -1,4 +1,4 @@
-"""Jobs on their targets: the one place that chooses between hosts and a cluster."""
+"""Jobs on their targets: the one place that chooses between hosts, a cluster and Slurm."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from jobctl.jobspec.operations.lifecycle.base import JobOnTarget, Planned
 from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled, Reached
 from jobctl.jobspec.operations.resolve.planning import plan_in_place
 from jobctl.jobspec.operations.resolve.running import (
+    allocation_for,
     cluster_for,
     directory_of_running,
     is_in_cluster,
+    is_in_slurm,
+    known_allocation,
     known_cluster,
     known_deployer,
     reached_by_default,
@@ -19,6 +22,7 @@ from jobctl.jobspec.operations.resolve.running import (
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
+    from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
 
 
 def running_job(job: str | None, reached: Reached = AS_STARTED) -> JobOnTarget:
@@ -27,6 +31,8 @@ def running_job(job: str | None, reached: Reached = AS_STARTED) -> JobOnTarget:
     directory = directory_of_running(job, reached)
     if is_in_cluster(directory, reached):
         return _in_cluster(known_cluster(directory, reached))
+    if is_in_slurm(directory):
+        return _in_allocation(known_allocation(directory, reached))
     return _on_hosts(known_deployer(directory, reached))
 
 
@@ -35,6 +41,9 @@ def planned_job(compiled: Compiled, reached: Reached, count: int | None = None) 
     if compiled.target == "kubernetes":
         plan, cluster = cluster_for(compiled, reached)
         return Planned(compiled, plan, _in_cluster(cluster))
+    if compiled.target == "slurm":
+        plan, allocation = allocation_for(compiled, reached)
+        return Planned(compiled, plan, _in_allocation(allocation))
     plan, deployer = plan_in_place(compiled, reached, count)
     return Planned(compiled, plan, _on_hosts(deployer))
 
@@ -46,6 +55,12 @@ def _in_cluster(cluster: Cluster) -> JobOnTarget:
     from jobctl.jobspec.operations.lifecycle.in_cluster import ClusterJob
 
     return ClusterJob(cluster)
+
+
+def _in_allocation(allocation: SlurmAllocation) -> JobOnTarget:
+    from jobctl.jobspec.operations.lifecycle.in_allocation import SlurmJob
+
+    return SlurmJob(allocation)
 
 
 def _on_hosts(deployer: Deployer) -> JobOnTarget:

@@ -29,7 +29,7 @@ def wait_until_ended(handle: Handle, seconds: float | None = None) -> JobState:
 
 
 def wait_until_up(handle: Handle, reporter: Reporter) -> JobState:
-    """Wait until every node runs, or the job has ended; return its state."""
+    """Wait until every node runs, the job waits in a queue, or it has ended; return its state."""
     from jobctl.jobspec.deploy.model.observed import SETTLED, phase
 
     since, last = time.monotonic(), None
@@ -37,7 +37,7 @@ def wait_until_up(handle: Handle, reporter: Reporter) -> JobState:
         while True:
             observed = handle.observe()
             now, reason = phase(observed)
-            if now in ("running", "degraded", *SETTLED):
+            if now in ("pending", "running", "degraded", *SETTLED):
                 return state_of(handle, observed)
             if reason != last:
                 since, last = time.monotonic(), reason

@@ -126,7 +126,7 @@ def as_started(job: str | None, where: Where) -> Where:
 
     For a job that is not known here, the user's own default counts.
     """
-    if where.hosts is not None or (where.target is not None and where.target in ("local", "kubernetes")):
+    if where.hosts is not None or (where.target is not None and where.target in ("local", "kubernetes", "slurm")):
         return where
     name = job if job is not None and not is_spec_file(job) else _name_in(spec_path(job))
     about = (job_of_name(name).about() or {}) if name else {}
@@ -134,6 +134,8 @@ def as_started(job: str | None, where: Where) -> Where:
         return with_defaults(job, where)
     if about.get("target") == "kubernetes" and where.target is None:
         return replace(where, target="kubernetes")
+    if about.get("target") == "slurm" and where.target is None and not in_cluster(where):
+        return replace(where, target="slurm")
     if not about.get("hosts") or (where.target is None and in_cluster(where)):
         return where
     if not Path(about["hosts"]).is_file():
@@ -149,7 +151,7 @@ def with_defaults(job: str | None, where: Where) -> Where:
     """Return `where` with the user's default hosts file, unless options say where the job runs, or it is known here."""
     from jobctl.jobspec.operations.resolve.settings import default_hosts
 
-    if where.hosts is not None or where.target in ("local", "kubernetes") or in_cluster(where):
+    if where.hosts is not None or where.target in ("local", "kubernetes", "slurm") or in_cluster(where):
         return where
     default = default_hosts()
     if default.value is None:
@@ -181,6 +183,8 @@ def choose_target(where: Where) -> Target:
         )
     if chosen == "kubernetes" and where.hosts:
         raise Refused("target `kubernetes` takes no hosts file: the cluster chooses", "leave out `--hosts`")
+    if chosen == "slurm" and where.hosts:
+        raise Refused("target `slurm` takes no hosts file: Slurm chooses", "leave out `--hosts`")
     return chosen
 
 

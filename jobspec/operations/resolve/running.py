@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.job import (
     AS_STARTED,
@@ -18,12 +19,13 @@ from jobctl.jobspec.operations.resolve.job import (
 )
 from jobctl.jobspec.operations.resolve.names import name_of
 from jobctl.jobspec.operations.resolve.planning import deployer_of, plan_of, ssh_options
+from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Handle
     from jobctl.jobspec.deploy.kubernetes.api import Api
     from jobctl.jobspec.deploy.kubernetes.cluster import Cluster
-    from jobctl.jobspec.deploy.model.inventory import Inventory
+    from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
@@ -34,10 +36,50 @@ def is_in_cluster(directory: JobDir, reached: Reached) -> bool:
     return (directory.about() or {}).get("target") == "kubernetes" or in_cluster(reached)
 
 
+def is_in_slurm(directory: JobDir) -> bool:
+    """Say whether a job was submitted to Slurm."""
+    return (directory.about() or {}).get("target") == "slurm"
+
+
+def known_allocation(directory: JobDir, reached: Reached = AS_STARTED) -> SlurmAllocation:
+    """Return a job in Slurm. Raises Refused if it is not known here where its files are."""
+    plan, known = directory.plan(), directory.inventory()
+    if plan is None or plan.slurm is None or known is None:
+        raise Refused(f"what job `{directory.name}` was started with cannot be read here", "`jobctl up` with its spec")
+    return _allocation(
+        directory, plan, Inventory(known.hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+    )
+
+
+def allocation_for(compiled: Compiled, reached: Reached) -> tuple[Plan, SlurmAllocation]:
+    """Return the plan of a compiled job, and the job in Slurm."""
+    plan = plan_of(compiled)
+    directory = job_of_name(plan.job)
+    known = directory.inventory() if is_in_slurm(directory) else None
+    options = ssh_options(reached.ssh_config, reached.accept_new, known)
+    login = plan.slurm.login if plan.slurm else None
+    return plan, _allocation(directory, plan, Inventory((login_host(login),), options))
+
+
+def login_host(login: str | None) -> Host:
+    """Return the login node as a host of a hosts file; None is this machine."""
+    user, _, name = (login or "localhost").rpartition("@")
+    return Host(name, user=user or None)
+
+
+def _allocation(directory: JobDir, plan: Plan, inventory: Inventory) -> SlurmAllocation:
+    from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
+
+    assert plan.slurm is not None
+    return SlurmAllocation(directory, inventory, plan.slurm.work, plan)
+
+
 def known_handle(directory: JobDir, reached: Reached = AS_STARTED) -> Handle:
     """Return what a job is looked at through: where it was started, or where `reached` says."""
     if is_in_cluster(directory, reached):
         return known_cluster(directory, reached)
+    if is_in_slurm(directory):
+        return known_allocation(directory, reached)
     return known_deployer(directory, reached)
 
 
@@ -53,8 +95,6 @@ def known_cluster(directory: JobDir, reached: Reached = AS_STARTED) -> Cluster:
 
 
 def _reach(known: Inventory | None, reached: Reached) -> Inventory | None:
-    from jobctl.jobspec.deploy.model.inventory import Inventory
-
     hosts = known.hosts if known else ()
     if reached.hosts is not None:
         hosts = known_hosts(Where(hosts=reached.hosts))

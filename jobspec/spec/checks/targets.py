@@ -9,6 +9,8 @@ from typing import Literal
 
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
+from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
+from jobctl.jobspec.spec.checks.slurm import in_container
 from jobctl.jobspec.spec.cluster_names import OBJECT_HINT, is_object
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
@@ -17,7 +19,7 @@ from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.partial import told
 from jobctl.jobspec.spec.source import Source
 
-Target = Literal["local", "compose", "ssh", "kubernetes"]
+Target = Literal["local", "compose", "ssh", "kubernetes", "slurm"]
 
 
 def check_target(
@@ -38,6 +40,8 @@ def check_target(
             lambda: _local_script(spec, source, loaded.directory),
             lambda: _gloo(spec, source),
         )
+    if target == "slurm":
+        return _in_allocation(spec, source, loaded.directory)
     found = _all(
         lambda: _image(spec, source),
         lambda: _relative_volumes(spec, source),
@@ -63,6 +67,36 @@ def check_target(
 
 def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
     return [diagnostic for rule in rules for diagnostic in told(rule)]
+
+
+def _in_allocation(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
+    """Return what is wrong for target `slurm`, whose processes run in containers only if the spec says so."""
+    return apply(SLURM, spec, source) + _all(
+        lambda: _gloo(spec, source),
+        lambda: _image(spec, source) if in_container(spec) else _nothing_mounted(spec, source),
+        lambda: _relative_volumes(spec, source) if in_container(spec) else (),
+        lambda: _script_not_sent(spec, source, directory) if _sends(spec) else (),
+        lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
+    )
+
+
+def _sends(spec: Spec) -> bool:
+    """Say whether the nodes have no more of the spec's folder than what is sent."""
+    return in_container(spec) or (spec.slurm is not None and spec.slurm.login is not None)
+
+
+# In an allocation, without containers.
+
+
+def _nothing_mounted(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    hint = "name paths of the nodes in the script's arguments"
+    for number, volume in enumerate(spec.volumes):
+        if volume.source != volume.target:
+            message = f"processes on the nodes see `{volume.source}`, not `{volume.target}`"
+            yield Diagnostic("warning", "not-mounted", message, source.value_span(("volumes", number, "source")), hint)
+    if spec.code is not None and source.has(("code", "target")):
+        message = "processes on the nodes find the code in their working directory, not at this path"
+        yield Diagnostic("warning", "not-mounted", message, source.value_span(("code", "target")), hint)
 
 
 # On this machine.

@@ -1,0 +1,80 @@
+"""The generation that an allocation begins with: the first one of the job, or the one after the last that ran."""
+
+from __future__ import annotations
+
+import binascii
+import glob
+import os
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.control import age_of, control_problem
+from jobctl.jobspec.launcher.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from typing import Any, List, Optional, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+def age(order: Json) -> Tuple[float, int, str, int]:
+    """Return what grows with every order."""
+    return age_of(order.get("began", 0.0), order["number"], order["rendezvous"]["id"], order["command"])
+
+
+class Generations:
+    """The control file of the job's launchers, and how far the job was when the last allocation ended."""
+
+    def __init__(self, work: str, job_id: str) -> None:
+        self.work, self.job_id = work, job_id
+        self.path = os.path.join(work, "run", "control.json")
+        # Written by `up`: when the job was brought up, from where generations are counted over all its allocations, and
+        # whether it has its restarts before it again. Without such a file somebody has submitted the script by hand.
+        self.start_path = os.path.join(work, "run", "start.json")
+        self.start: Json = read_json(self.start_path) or {"began": time.time(), "fresh_budget": False}
+        self.began = float(self.start["began"])
+
+    def newest(self) -> Optional[Json]:
+        """Return the newest generation of this job that any launcher knew, None if none has begun."""
+        orders: List[Json] = [order for order in [read_json(self.path)] if order]
+        for path in glob.glob(os.path.join(self.work, "node-*", "report.json")):
+            order = (read_json(path) or {}).get("order")
+            orders += [order] if order else []
+        own = [o for o in orders if control_problem(o) is None and o.get("began") == self.began]
+        return max(own, key=age, default=None)
+
+    def begin(self, *, fresh_budget: bool = False) -> Json:
+        """Write the control file of the next generation; `fresh_budget`: with all its restarts before it."""
+        template = read_json(os.path.join(self.work, "control.json"))
+        if template is None:
+            raise SystemExit("cannot read %s/control.json" % self.work)
+        is_given = template.pop("port_is_given")
+        newest = self.newest()
+        number = newest["number"] + 1 if newest else 1
+        failures = (
+            newest["alone"]["failures"] if newest and not (fresh_budget or self.start.get("fresh_budget")) else []
+        )
+        meeting = template["rendezvous"]
+        first, last = template["alone"]["ports"]
+        port = meeting["port"] if number == 1 and is_given else self.port(number, first, last)
+        order = {
+            **template,
+            "began": self.began,
+            "number": number,
+            "command": "run",
+            "rendezvous": {**meeting, "port": port, "id": "%s-%d-%s" % (template["job"], number, os.urandom(4).hex())},
+            "alone": {**template["alone"], "failures": failures},
+        }
+        write_json(self.path, order)
+        self.note(fresh_budget=False)
+        return order
+
+    def note(self, **changes: Any) -> None:
+        """Keep something for the allocations that follow."""
+        self.start = {**self.start, **changes}
+        write_json(self.start_path, self.start)
+
+    def port(self, salt: int, first: int, last: int) -> int:
+        """Return a port that other jobs on these nodes are unlikely to have."""
+        text = "%s %d" % (self.job_id, salt)
+        return int(first + binascii.crc32(text.encode()) % (last - first + 1))

@@ -1,0 +1,219 @@
+"""What runs on each machine of an allocation: it starts the launcher of the node that the coordinator gives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.allocation.messages import TICK, TOKEN, Datagrams, say
+from jobctl.jobspec.launcher.files import read_json, write_json
+from jobctl.jobspec.launcher.processes import (
+    SIGNALS,
+    adopt_orphans,
+    boot_time,
+    die_with_parent,
+    kill_descendants,
+    reap,
+)
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any, Optional, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+POLL = 0.1  # seconds between two looks at the launcher
+PAUSE = 0.5  # seconds before a launcher that was killed is started again
+# How a launcher ends that was killed or told to end, or that finds another one still ending (EX_TEMPFAIL).
+FROM_OUTSIDE = (75, 137, 143)
+
+
+class NodeRunner:
+    """Runs one node's launcher, as long as the coordinator answers.
+
+    An answer renews the lease from when its tick was sent. Without one for `host_timeout` the launcher is killed: its node
+    may be started on a spare.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.work = options.work
+        self.settings = read_json(os.path.join(self.work, "slurm.json")) or {}
+        self.host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        self.own = os.path.join(self.work, "hosts", self.host)
+        self.coordinator = (options.address, options.port)
+        self.datagrams = Datagrams(os.environ.pop(TOKEN, ""))
+        self.who = os.urandom(8).hex()
+        self.timeout = float(self.settings["host_timeout"])
+        self.sent = 0  # ticks
+        self.pending: dict[int, float] = {}  # when those were sent that nobody has answered
+        self.renewed: Optional[float] = None  # when the newest answered tick was sent
+        self.order: Json = {"turn": 0, "node": None}
+        self.names = 0  # the version of the addresses that it has
+        self.launcher: Optional[subprocess.Popen[bytes]] = None
+        self.runs: Tuple[Optional[int], int] = (None, 0)  # node and turn that the launcher runs
+        self.ended: Optional[int] = None  # how it ended, if it does not run any more
+        self.killed = 0.0  # when it was killed by somebody else
+        self.again = 0  # how often it was started again
+        self.deadline: Optional[float] = None  # when what was told to end is killed
+        self.signal: Optional[int] = None
+        self.next = 0.0
+
+    def run(self) -> int:
+        """Serve until the coordinator says that the job has ended."""
+        adopt_orphans()
+        die_with_parent()
+        for number in SIGNALS:
+            signal.signal(number, self.on_signal)
+        os.makedirs(self.own, exist_ok=True)
+        while True:
+            now = boot_time()
+            for message, _ in self.datagrams.receive():
+                self.hear(message)
+            self.look(now)
+            if self.order.get("leave"):
+                self.kill()
+                return 0
+            self.act(now)
+            if now >= self.next:
+                self.tell(now)
+            select.select([self.datagrams.socket], [], [], POLL)
+
+    def on_signal(self, number: int, frame: Any) -> None:
+        """Slurm ends the job, at its time limit for example: the launcher gets its time to end."""
+        self.signal = number
+
+    # The coordinator.
+
+    def tell(self, now: float) -> None:
+        """Send a tick, with how things are here."""
+        self.sent += 1
+        self.pending[self.sent] = now
+        self.pending = {tick: at for tick, at in self.pending.items() if now - at < self.timeout}
+        self.next = now + TICK
+        node, turn = self.runs
+        message = {
+            "tick": self.sent,
+            "who": self.who,
+            "host": self.host,
+            "node": node,
+            "turn": turn,
+            "ended": self.ended,
+            "again": self.again,
+            "names": self.names,
+            "leaving": self.signal is not None,
+        }
+        self.datagrams.send(message, self.coordinator)
+
+    def hear(self, message: Json) -> None:
+        """Take note of an answer to a tick of this runner's own."""
+        if message.get("who") != self.who:
+            return
+        at = self.pending.pop(message["tick"], None)
+        if at is None:
+            return
+        self.renewed = max(at, self.renewed or at)
+        if message["leave"] or message["seq"] >= self.order.get("seq", 0):
+            self.order = message
+        if "names" in message and message["version"] > self.names:
+            write_json(os.path.join(self.own, "names.json"), message["names"])
+            self.names = message["version"]
+
+    def has_lease(self, now: float) -> bool:
+        """Say whether the launcher may run."""
+        return self.renewed is not None and now - self.renewed < self.timeout
+
+    # The launcher.
+
+    def look(self, now: float) -> None:
+        """Take note of a launcher that has ended."""
+        codes = reap()
+        if self.launcher is None or self.launcher.pid not in codes:
+            return
+        code, self.launcher = codes[self.launcher.pid], None
+        self.finish()
+        told = self.signal is not None or self.deadline is not None
+        if code in FROM_OUTSIDE and not told:
+            say("the launcher of node %d was killed (exit code %d)" % (self.runs[0] or 0, code))
+            self.killed = now
+            self.again += 1
+        else:
+            self.ended = code
+        self.deadline = None
+        self.next = 0.0
+
+    def act(self, now: float) -> None:
+        """Do what the coordinator wants, as far as there is a lease for it."""
+        if not self.has_lease(now):
+            if self.launcher is not None:
+                say("the coordinator has not answered for %g s: ends node %d" % (self.timeout, self.runs[0] or 0))
+                self.kill()
+            return
+        if self.launcher is not None and self.deadline is not None and now > self.deadline:
+            self.kill()
+            self.ended = 137
+        wanted = (self.order["node"], self.order["turn"])
+        if self.order.get("stop") or self.signal is not None:
+            self.end(now)
+        elif wanted != self.runs:
+            self.change(wanted, now)
+        elif self.launcher is None and self.ended is None and wanted[0] is not None and now > self.killed + PAUSE:
+            self.start(wanted)
+
+    def end(self, now: float) -> None:
+        """Tell the launcher to end, once; a node without one has ended."""
+        if self.launcher is None:
+            self.ended = 143 if self.ended is None else self.ended
+        elif self.deadline is None:
+            self.launcher.send_signal(signal.SIGTERM)
+            self.deadline = now + float(self.settings["stop_grace"]) + 5.0
+
+    def change(self, wanted: Tuple[Optional[int], int], now: float) -> None:
+        """Go over to another node, or to another turn of the same, whose processes get their time to end."""
+        if self.launcher is not None and wanted[0] == self.runs[0]:
+            self.end(now)
+            return
+        self.kill()
+        self.ended, self.deadline = None, None
+        self.runs = wanted
+        self.next = 0.0
+        if wanted[0] is not None:
+            self.start(wanted)
+
+    def start(self, wanted: Tuple[Optional[int], int]) -> None:
+        """Start the launcher of a node."""
+        node = int(wanted[0] or 0)
+        with open(os.path.join(self.work, "launch.json"), encoding="utf-8") as file:
+            launch = next(one for one in map(_parsed, file) if one.get("node") == node)
+        launch["circle"] = self.order["circle"]
+        write_json(os.path.join(self.own, "launch.json"), launch)
+        os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
+        environ = {name: value for name, value in os.environ.items() if name != TOKEN}
+        self.launcher = subprocess.Popen(
+            ["sh", os.path.join(self.work, "start.sh"), "start", str(node), self.order["address"], self.own],
+            stdin=subprocess.DEVNULL,
+            env=environ,
+            preexec_fn=die_with_parent,
+        )
+
+    def kill(self) -> None:
+        """End the launcher, with all that it has started, at once."""
+        if self.launcher is None:
+            return
+        kill_descendants()
+        self.launcher = None
+        self.finish()
+
+    def finish(self) -> None:
+        """Remove what a launcher has left: a container has its own parent."""
+        if self.settings["container"] != "none":
+            subprocess.call(["sh", os.path.join(self.work, "start.sh"), "end", str(self.runs[0]), "", self.own])
+
+
+def _parsed(line: str) -> Json:
+    """Return what a line of the file with all launches holds, nothing for its brackets."""
+    found = json.loads(line.strip().rstrip(",") or "{}") if line.startswith("{") else {}
+    return found if isinstance(found, dict) else {}

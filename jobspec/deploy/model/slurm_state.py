@@ -1,0 +1,25 @@
+"""What `status` shows of a job in Slurm beside its nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmState:
+    """A job as Slurm has it: `nodes` in Slurm's own writing, `expected_start` since the epoch, `time_left` in seconds."""
+
+    job_id: int
+    state: str
+    reason: str | None
+    expected_start: float | None
+    nodes: str | None
+    time_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SpareState:
+    """A machine of an allocation that takes the place of one that is lost, and whether it is `ready` or `unreachable`."""
+
+    host: str
+    state: str

@@ -1,0 +1,226 @@
+"""Target `slurm`: one job in Slurm, whose launchers recover it inside its allocation.
+
+No supervisor runs beside the allocation, so this is a `Handle` and no `Deployer`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.host.logs import HostLogs
+from jobctl.jobspec.deploy.logs.reader import Logs
+from jobctl.jobspec.deploy.model.control import NOTHING
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
+from jobctl.jobspec.deploy.model.observed import SETTLED, Observed, phase
+from jobctl.jobspec.deploy.slurm.events import AllocationEvents
+from jobctl.jobspec.deploy.slurm.job_state import observed_job
+from jobctl.jobspec.deploy.slurm.login import LoginNode
+from jobctl.jobspec.deploy.slurm.preflight import preflight
+from jobctl.jobspec.deploy.slurm.queue import SlurmLook
+from jobctl.jobspec.deploy.store.archive import free_name
+from jobctl.jobspec.deploy.store.events import Events
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import break_lock, hold
+from jobctl.jobspec.plan.types import Plan
+
+ASK = 15.0  # seconds after which Slurm is asked again about a job whose allocation answers
+KILL = 60.0  # seconds beyond the grace after which Slurm has to end what does not end itself
+GONE = 120.0  # seconds within which Slurm has to have let go of a job that was cancelled
+
+
+class SlurmAllocation:
+    """One job in Slurm, looked at and changed through a login node."""
+
+    def __init__(self, job: JobDir, inventory: Inventory, work: str, plan: Plan | None = None) -> None:
+        self.job = job
+        self.plan = plan or job.plan()
+        self.tell: Callable[[str], None] = lambda text: None
+        self.login = LoginNode(inventory, job.name, work)
+        self.inventory = inventory
+        self.interval = 0.5
+        self._failures: dict[str, DeployError] = {}
+        self._look: SlurmLook | None = None
+        self._asked = 0.0
+
+    @property
+    def failures(self) -> Failures:
+        """Why the login node or Slurm did not answer when last observed."""
+        return self._failures
+
+    def where(self) -> tuple[str, ...]:
+        """The login node."""
+        return (self.login.name,)
+
+    def has_files(self) -> bool:
+        """Say whether there is a directory of the job, as last observed."""
+        return self._look is not None and self._look.there
+
+    def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
+        """Hold the job's lock while steps are applied: on this machine. Submitting has a lock of its own there."""
+        if break_it:
+            break_lock(self.job.lock)
+        return hold(self.job.lock, command)
+
+    # Looking.
+
+    def look(self) -> SlurmLook:
+        """SlurmLook at the job: at its files, and into Slurm's queue unless a coordinator has said just now that it runs."""
+        ask = self._look is None or time.monotonic() - self._asked > ASK
+        look = self.login.look(ask=ask)
+        before = self._look.entry if self._look else None
+        if not ask and look.is_fresh and before is not None and before.runs and look.known_id == before.job_id:
+            look = replace(look, entry=before)
+        elif not look.asked:
+            look = self.login.look(ask=True)
+        if look.asked:
+            self._asked = time.monotonic()
+        self._look = look
+        # Slurm's controller serves everybody: it is asked less often than the job's own files are read.
+        self.interval = 0.5 if look.entry is not None and look.entry.runs else 1.0
+        return look
+
+    def look_anew(self) -> SlurmLook:
+        """SlurmLook at the job, and into Slurm's queue. Raises HostError if Slurm does not tell how it is."""
+        self._look = None
+        look = self.look()
+        if look.problem:
+            raise self._silent(look.problem)
+        return look
+
+    def _silent(self, problem: str) -> HostError:
+        message = f"Slurm does not say how job `{self.job.name}` is: {problem}"
+        return HostError(self.login.name, "slurm-silent", message, "`sinfo` there shows whether Slurm answers")
+
+    def observe(self) -> Observed:
+        """Read how the job is. Raises AllUnreachable if the login node, or Slurm, does not tell."""
+        try:
+            look = self.look()
+            if look.problem and not look.is_fresh:
+                raise self._silent(look.problem)
+        except HostError as error:
+            self._failures = {self.login.name: error}
+            self._look = None
+            nothing = Observed(NOTHING, (), None, {self.login.name: error.message})
+            raise AllUnreachable(self._failures, nothing, "") from error
+        self._failures = {}
+        return observed_job(look, self.plan)
+
+    # Changing.
+
+    def cancel(self, grace: float) -> None:
+        """End the job: its processes with their grace, then its allocation. Returns once Slurm has let go of it.
+
+        Raises HostError if that cannot be proved.
+        """
+        look = self.look_anew()
+        entry = look.entry
+        if entry is None or entry.over:
+            return
+        if entry.runs and look.is_fresh:
+            self.login.order(entry.job_id, f"stop-{time.time()}", "stop")
+            self._wait(
+                lambda look: look.entry is None or look.entry.over or bool(look.allocation.get("result")), grace + KILL
+            )
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        """Cancel whatever Slurm has of the job, until it has nothing: a job may have submitted the next one."""
+        deadline = time.monotonic() + GONE
+        cancelled = None
+        while (entry := self.look_anew().entry) is not None and not entry.over:
+            if entry.job_id != cancelled and entry.state != "COMPLETING" and not self._ends_itself():
+                self.login.cancel(entry.job_id)
+                cancelled = entry.job_id
+            if time.monotonic() > deadline:
+                message = f"Slurm was told to end job {entry.job_id}, and it is still {entry.state}"
+                hint = f"`scontrol show job {entry.job_id}` shows why; `jobctl down` again goes on"
+                raise HostError(self.login.name, "slurm-not-gone", message, hint)
+            self.tell(f"job {entry.job_id} is {entry.state}: waiting until Slurm has let go of it")
+            pause(self.interval)
+
+    def _ends_itself(self) -> bool:
+        """Say whether the batch script is about to end with a result: cancelled, it would count as cancelled."""
+        result = self._look.allocation.get("result") if self._look else None
+        return isinstance(result, dict) and self._look is not None and self._look.now - result.get("at", 0.0) < KILL
+
+    def _wait(self, holds: Callable[[SlurmLook], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds(self.look()) and time.monotonic() < deadline:
+            self.tell(f"waiting for the processes to end; Slurm kills them in {deadline - time.monotonic():.0f} s")
+            pause(self.interval)
+
+    def take_down(self, grace: float) -> tuple[Path | None, Failures]:
+        """End the job in Slurm, prove that, collect logs, and remove the job's directory."""
+        into = None
+        try:
+            self.cancel(grace)
+            into = self._collect()
+            self.login.erase()
+        except HostError as error:
+            return into, {self.login.name: error}
+        return into, {}
+
+    def _collect(self) -> Path | None:
+        """Copy logs and outputs into this machine's history, and return where."""
+        into = free_name(self.job.history / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%SZ"))
+        into.mkdir(parents=True)
+        if self.login.collect(into):
+            return into
+        into.rmdir()
+        return None
+
+    # Looking into it.
+
+    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+        """Check whether the login node and Slurm take the job."""
+        return preflight(self.login, plan)
+
+    def logs(self, selection: LineSelection, last: int | None = None) -> Reader | None:
+        """Return what reads the chosen logs, None if the job has no directory."""
+        there = self.login.look(ask=False).there
+        return Logs(HostLogs([self.login.files]), selection, last) if there else None
+
+    def events(self) -> Events:
+        """Return what reads what happened: here, and in the allocation."""
+        return AllocationEvents(self.login, self.job)
+
+    def enter(self, node: int | str, argv: Sequence[str]) -> int:
+        """Run a command with what the first process of a node has, on its machine; return its exit code."""
+        observed = self.observe()
+        found = next((one for one in observed.nodes if one.node == node), None)
+        running = [p.pid for p in found.processes if p.state == "running" and p.pid] if found else []
+        if found is None or not running or observed.slurm is None:
+            kind = DeployError if found is None else NothingToEnter
+            message = f"job `{self.job.name}` has no node {node}" if found is None else f"node {node} is {found.state}"
+            raise kind(message, f"`jobctl status {self.job.name}` shows its nodes")
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        return self.login.enter((str(observed.slurm.job_id), found.host), running[0], argv, terminal=terminal)
+
+    def fetch(self, into: Path) -> dict[str, int]:
+        """Copy logs and outputs below `into`."""
+        count = self.login.collect(into)
+        return {"files": count} if count else {}
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.login.transport.close()
+
+    def is_settled(self) -> bool:
+        """Say whether the job has ended, or never began."""
+        return phase(self.observe())[0] in SETTLED
+
+    def sent(self) -> dict[str, Any]:
+        """Return what was sent last, as last observed: the hash of each file, by its path."""
+        return dict(self._look.files.get(PurePosixPath("run/sent.json"), {})) if self._look else {}

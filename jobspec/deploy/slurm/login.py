@@ -1,0 +1,118 @@
+"""A job's place on the login node: its directory, which all nodes of the cluster see, and Slurm's commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.slurm.problems import slurm_error
+from jobctl.jobspec.deploy.slurm.queue import SlurmLook, read_look
+from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
+from jobctl.jobspec.deploy.targets.fleet import transport_to
+from jobctl.jobspec.deploy.transport.base import Result, checked, put
+from jobctl.jobspec.render.slurm import mark
+
+NOT_TOLD = 75  # what submit.sh ends with where Slurm does not say whether it has the job
+
+
+class LoginNode:
+    """The login node of one job. Every method raises HostError, and says what could not be done."""
+
+    def __init__(self, inventory: Inventory, job: str, work: str) -> None:
+        host = inventory.hosts[0]
+        self.job, self.work, self.mark = job, work, mark(work)
+        self.files = HostJob(host, transport_to(host, inventory.ssh), job, "ssh")
+        self.files.found(work, work)  # there is one directory, and all nodes see it
+        self.transport = self.files.transport
+
+    @property
+    def name(self) -> str:
+        """The login node's name."""
+        return self.transport.host
+
+    def look(self, *, ask: bool) -> SlurmLook:
+        """Read the job's files, and with `ask` what Slurm says of it."""
+        argv = SCRIPTS.argv("look", self.work, self.job, "all" if ask else "files")
+        return read_look(checked(self.transport, argv, "look at the job"), self.mark)
+
+    def submit(self, hidden: Iterable[str]) -> tuple[str, bool]:
+        """Have Slurm run the batch script, unless it has the job; return its number, and whether it is new.
+
+        `hidden` are variables that are not for Slurm: it keeps the environment of a job where others may read it.
+        """
+        argv = SCRIPTS.argv("submit", self.work, self.job, self.mark, *hidden)
+        result = self.transport.run(argv, timeout=120.0)
+        words = result.out.decode("utf-8", "replace").split()
+        if result.code == 0 and len(words) == 2:
+            return words[1], words[0] == "submitted"
+        if result.code == NOT_TOLD:
+            message = f"Slurm does not say whether it has job `{self.job}` already: {result.words}"
+            raise HostError(self.name, "slurm-silent", message, "nothing was submitted; try again once it answers")
+        raise slurm_error(self.name, "submit the job", result)
+
+    def try_out(self, batch: bytes) -> Result:
+        """Have Slurm look at a batch script without submitting it."""
+        return self.transport.run(["sbatch", "--test-only"], batch)
+
+    def order(self, job_id: str, identity: str, command: str) -> None:
+        """Have the batch script of a running job do something."""
+        argv = SCRIPTS.argv("order", self.work, job_id)
+        self._slurm(argv, f"tell job {job_id}", json.dumps({"id": identity, "command": command}).encode())
+
+    def cancel(self, job_id: str) -> None:
+        """Have Slurm end a job; one that it does not know has ended."""
+        result = self.transport.run(["scancel", job_id])
+        if result.code != 0 and b"Invalid job id" not in result.err:
+            raise slurm_error(self.name, f"cancel job {job_id}", result)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace a file below the job's directory."""
+        put(self.transport, f"{self.work}/{path}", content, 0o644)
+
+    def send_secrets(self, values: dict[str, str]) -> None:
+        """Put the values of secrets into a file that only the user reads, on the storage that the nodes see."""
+        if values:
+            self._do(["mkdir", "-p", "-m", "700", f"{self.work}/secrets"], "make a directory")
+            put(self.transport, f"{self.work}/secrets/secrets.json", json.dumps(values).encode(), 0o600)
+        else:
+            self._do(["rm", "-rf", "--", f"{self.work}/secrets"], "remove secrets")
+
+    def erase(self) -> None:
+        """Remove the job's directory."""
+        self._do(SCRIPTS.argv("erase", self.work), f"remove {self.work}")
+
+    def events(self, offset: int) -> bytes:
+        """Return what the allocation has written of the job's story, from a byte on."""
+        return checked(self.transport, SCRIPTS.argv("events", self.work, str(offset)), "read the job's events")
+
+    def last_lines(self) -> tuple[str, ...]:
+        """Return the end of what the batch script has printed, nothing if it has not begun."""
+        result = self.transport.run(SCRIPTS.argv("last_lines", self.work))
+        return tuple(result.out.decode("utf-8", "replace").splitlines()) if result.code == 0 else ()
+
+    def enter(self, place: tuple[str, str], pid: int, argv: Sequence[str], *, terminal: bool) -> int:
+        """Run a command on a machine of the allocation, with what a process there has; return its exit code.
+
+        `place` is the number of Slurm's job, and the machine.
+        """
+        job_id, host = place
+        step = ["srun", f"--jobid={job_id}", f"--nodelist={host}", "--nodes=1", "--ntasks=1", "--overlap", "--quiet"]
+        step += ["--mem=0", *(["--pty"] if terminal else [])]
+        inside = ["python3", f"{self.work}/allocation.py", "enter", "--work", self.work, "--pid", str(pid)]
+        return self.transport.interact([*step, *inside, "--", *argv])
+
+    def collect(self, into: Path) -> int:
+        """Copy logs and outputs below `into`; return how many files that were."""
+        return self.files.collect(into)
+
+    def _do(self, argv: Sequence[str], what: str) -> None:
+        checked(self.transport, argv, what)
+
+    def _slurm(self, argv: Sequence[str], what: str, stdin: bytes = b"") -> None:
+        result = self.transport.run(argv, stdin)
+        if result.code != 0:
+            raise slurm_error(self.name, what, result)

@@ -1,0 +1,75 @@
+"""Whether a login node, and Slurm behind it, take a job: nothing is submitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.slurm.login import LoginNode
+from jobctl.jobspec.deploy.slurm.problems import slurm_error
+from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.render.slurm import BATCH, slurm_files
+
+_COMMANDS = ("sbatch", "squeue", "scontrol", "scancel")
+
+
+def preflight(login: LoginNode, plan: Plan | None) -> list[Finding]:
+    """Return what is fine and what is not: the connection, Slurm's commands, the directory, the batch script."""
+    found = []
+    try:
+        for finding in _checks(login, plan):
+            found.append(finding)
+            if finding.verdict == "error":
+                break
+    except HostError as error:
+        found.append(Finding(login.name, "connection", "error", error.cause, error.code, error.hint))
+    return found
+
+
+def _checks(login: LoginNode, plan: Plan | None) -> Iterator[Finding]:
+    yield _commands(login)
+    yield _controller(login)
+    if plan is not None:
+        yield _directory(login)
+        yield _batch(login, plan)
+
+
+def _commands(login: LoginNode) -> Finding:
+    script = 'for name do command -v "$name" >/dev/null || echo "$name"; done'
+    said = login.transport.run(["sh", "-c", script, "sh", *_COMMANDS]).out.decode("utf-8", "replace").split()
+    if not said:
+        return Finding(login.name, "slurm", "ok", "Slurm's commands are there")
+    hint = "is this a login node? `slurm: {login: HOST}` names one; or add Slurm's `bin` to PATH"
+    return Finding(login.name, "slurm", "error", f"there is no {', '.join(said)}", "slurm-missing", hint)
+
+
+def _controller(login: LoginNode) -> Finding:
+    result = login.transport.run(["sinfo", "--noheader", "--format=%P %a %D %T"])
+    if result.code != 0:
+        error = slurm_error(login.name, "ask Slurm", result)
+        return Finding(login.name, "slurm-controller", "error", error.cause, error.code, error.hint)
+    return Finding(login.name, "slurm-controller", "ok", "Slurm's controller answers")
+
+
+def _directory(login: LoginNode) -> Finding:
+    top = login.work.rpartition("/.jobctl/")[0]
+    if login.transport.run(["test", "-w", top]).code == 0:
+        return Finding(login.name, "directory", "ok", f"{top} can be written")
+    message, hint = f"{top} is not there, or cannot be written", "make it, or name another in `slurm.directory`"
+    return Finding(login.name, "directory", "error", message, "slurm-directory", hint)
+
+
+def _batch(login: LoginNode, plan: Plan) -> Finding:
+    files = slurm_files(plan, first_generation(plan))
+    batch = next(file.content for file in files if file.path == BATCH)
+    # The directory that it names is made when the job is sent.
+    text = re.sub(rb"(?m)^#SBATCH --chdir=.*\n", b"", batch)
+    result = login.try_out(text)
+    if result.code != 0:
+        error = slurm_error(login.name, "submit the job", result)
+        return Finding(login.name, "slurm-submit", "error", error.cause, error.code, error.hint)
+    said = result.err.decode("utf-8", "replace").strip().removeprefix("sbatch: ")
+    return Finding(login.name, "slurm-submit", "ok", said.splitlines()[-1] if said else "Slurm takes the job")

@@ -1,0 +1,186 @@
+"""What Slurm says of a job, from the texts of its commands. Pure."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+
+from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
+
+WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+RUNNING = frozenset(
+    {"CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
+)
+NOT_KNOWN = "Invalid job id"  # how scontrol says that it has forgotten a job, or never had it
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """A job as Slurm has it. `expected_start` is in seconds since the epoch, `time_left` in seconds; None: nobody knows."""
+
+    job_id: str
+    state: str
+    reason: str | None = None
+    expected_start: float | None = None
+    nodes: str | None = None
+    time_left: float | None = None
+    exit_code: str | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for its allocation."""
+        return self.state in WAITING
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has an allocation."""
+        return self.state in RUNNING
+
+    @property
+    def over(self) -> bool:
+        """Whether Slurm is done with it."""
+        return not self.waits and not self.runs
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmLook:
+    """What one look at a job has found.
+
+    `entry` is the job in Slurm, None if Slurm knows none. `problem` is why nobody can tell whether it does. `asked` is whether
+    Slurm was asked at all. `now` is the time there. `files` are those of the job's directory, `there` whether there is one.
+    """
+
+    known_id: str | None
+    now: float
+    entry: QueueEntry | None = None
+    problem: str | None = None
+    asked: bool = False
+    files: Mapping[PurePosixPath, Json] = field(default_factory=dict)
+    there: bool = False
+
+    @property
+    def allocation(self) -> Json:
+        """What the coordinator in the allocation has written, nothing if there is none."""
+        return self.files.get(PurePosixPath("run/allocation.json"), {})
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether a coordinator has written that just now: then the job runs, whatever Slurm says."""
+        at = self.allocation.get("at")
+        ended = self.allocation.get("state") in ("ended", "handed-over", "interrupted")
+        return isinstance(at, int | float) and not ended and self.now - at < FRESH
+
+
+FRESH = 10.0  # seconds
+
+
+def read_look(said: bytes, mark: str) -> SlurmLook:
+    """Return what the script `look` has printed; `mark` is the comment of the job in the queue."""
+    head, _, packed = said.partition(b"== files\n")
+    parts = _parts(head.decode("utf-8", "replace"))
+    now, _, known = parts.get("known", ("0", 1))[0].partition(" ")
+    files, there = _unpacked(packed)
+    look = SlurmLook(known.strip() or None, float(now), files=files, there=there)
+    if "squeue" not in parts:
+        return look
+    entry, problem = _entry(parts, mark)
+    return replace(look, entry=entry, problem=problem, asked=True)
+
+
+def _parts(text: str) -> dict[str, tuple[str, int]]:
+    """Return what each command has said, and its exit code."""
+    found = {}
+    for match in re.finditer(r"^== ([a-z]+)\n(.*?)\n?^== (\d+)$", text, re.DOTALL | re.MULTILINE):
+        found[match[1]] = match[2].strip("\n"), int(match[3])
+    return found
+
+
+def _entry(parts: Mapping[str, tuple[str, int]], mark: str) -> tuple[QueueEntry | None, str | None]:
+    """Return the job as Slurm has it, and why that is not known. An empty queue alone is no proof that it has gone."""
+    queue, code = parts["squeue"]
+    queued = [entry for line in queue.splitlines() if (entry := _queued(line, mark))] if code == 0 else []
+    alive = [entry for entry in queued if not entry.over]
+    if alive:
+        return max(alive, key=lambda entry: (entry.runs, int(re.sub(r"\D", "", entry.job_id) or 0))), None
+    shown, shown_code = parts.get("scontrol", ("", 0))
+    if shown and shown_code == 0:
+        return _shown(shown), None
+    problem = _first_line(queue) if code else None
+    if shown_code != 0 and NOT_KNOWN not in shown:
+        problem = problem or _first_line(shown)
+    if problem:
+        return None, problem
+    kept, kept_code = parts.get("sacct", ("", 1))
+    return (_accounted(kept) if kept_code == 0 else None), None
+
+
+def _first_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "Slurm does not answer"
+
+
+def _queued(line: str, mark: str) -> QueueEntry | None:
+    fields = line.split("|", 6)
+    if len(fields) < 7 or fields[6].strip() != mark:
+        return None
+    job_id, state, reason, start, left, nodes, _ = (one.strip() for one in fields)
+    known = None if reason in ("", "None") else reason
+    return QueueEntry(job_id, state, known, _moment(start), nodes or None, _seconds(left))
+
+
+def _shown(text: str) -> QueueEntry | None:
+    """Return a job as `scontrol show job` has it: words `Name=value`; a value ends before the next such word."""
+    fields = dict(re.findall(r"(\b[A-Z][A-Za-z/:]*)=(.*?)(?=\s+[A-Z][A-Za-z/:]*=|\s*$)", text.splitlines()[0]))
+    if "JobId" not in fields or "JobState" not in fields:
+        return None
+    reason = fields.get("Reason")
+    nodes = fields.get("NodeList")
+    return QueueEntry(
+        fields["JobId"],
+        fields["JobState"].split()[0],
+        None if reason in (None, "None") else reason,
+        _moment(fields.get("StartTime", "")),
+        None if nodes in (None, "(null)", "") else nodes,
+        exit_code=fields.get("ExitCode"),
+    )
+
+
+def _accounted(text: str) -> QueueEntry | None:
+    """Return a job as accounting has kept it."""
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) == 3:
+            return QueueEntry(fields[0], fields[1].split()[0], exit_code=fields[2])
+    return None
+
+
+def _moment(text: str) -> float | None:
+    return float(text) if text.isdigit() else None
+
+
+def _seconds(text: str) -> float | None:
+    """Return a time as Slurm prints it, `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS`, in seconds; None for other words, such as `UNLIMITED`."""
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+def _unpacked(packed: bytes) -> tuple[dict[PurePosixPath, Json], bool]:
+    """Return the JSON files in a tar; one that is being replaced just now is left out."""
+    found: dict[PurePosixPath, Json] = {}
+    there = False
+    with suppress(tarfile.TarError, EOFError), tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        for member in archive:
+            there = True
+            file = archive.extractfile(member) if member.isfile() else None
+            data = parse_object(file.read()) if file else None
+            if data is not None:
+                found[PurePosixPath(member.name)] = data
+    return found, there

@@ -1,0 +1,27 @@
+#!/bin/sh
+# Prints what Slurm and the job's own files say of a job. $1: the job's directory, $2: its name, $3: `all`, or `files` to leave
+# Slurm alone. A line `== WORD` begins each part, a line `== CODE` ends it with the exit code of what was asked; the last part
+# is a tar. Texts only: the JSON of Slurm's commands differs from version to version.
+work=$1 name=$2
+part() {
+  echo "== $1"; shift
+  SLURM_TIME_FORMAT=%s "$@" 2>&1 </dev/null
+  printf '\n== %s\n' "$?"
+}
+id=$(cat -- "$work/run/job_id" 2>/dev/null)
+echo "== known"; printf '%s %s\n' "$(date +%s)" "$id"; echo "== 0"
+if [ "$3" = all ]; then
+  part squeue squeue --noheader --user "$(id -un)" --name "$name" --format '%i|%T|%r|%S|%L|%N|%k'
+  if [ -n "$id" ]; then
+    part scontrol scontrol show job --oneliner "$id"
+    if command -v sacct >/dev/null; then
+      part sacct sacct --noheader --parsable2 --allocations --jobs "$id" --format JobIDRaw,State,ExitCode
+    fi
+  fi
+fi
+echo "== files"
+cd -- "$work" 2>/dev/null || exit 0
+set -- .
+for file in run/*.json node-*/report.json; do [ ! -f "$file" ] || set -- "$@" "$file"; done
+tar --no-recursion -cf - -- "$@" 2>/dev/null
+:  # a file that changes while it is read is no error: it is read again soon

@@ -1,0 +1,271 @@
+"""A job in Slurm, as an operation sees it: its launchers recover it inside the allocation."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NoReturn
+
+from jobctl.jobspec.operations.errors import HostsFailed, PartlyDone, Refused, UnsupportedOnTarget, failures_json
+from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, step_teller
+from jobctl.jobspec.operations.lifecycle.base import Applied, JobRequest, Restarted, Stopped, UpOptions
+from jobctl.jobspec.operations.lifecycle.records import about, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.resolve.drift import spec_started_with
+from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
+from jobctl.jobspec.operations.unsupported import refuse_unsupported, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jobctl.jobspec.deploy.apply.changes import Changed
+    from jobctl.jobspec.deploy.apply.reconcile import Step
+    from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.render.slurm import SlurmFile
+
+TARGET = "slurm"
+PROGRAMS = ("launcher.py", "allocation.py")  # a new version of jobctl alone changes no job
+OF_ALLOCATION = ("job.sbatch", "slurm.json")  # what Slurm, or the coordinator, has read when the allocation began
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationChange:
+    """What an operation is about to do in Slurm."""
+
+    steps: tuple[Step, ...]
+    phase: str
+    changed: tuple[Changed, ...] = ()
+
+
+class SlurmJob:
+    """One job in Slurm: submitted, changed and ended through a login node."""
+
+    def __init__(self, allocation: SlurmAllocation) -> None:
+        self.handle = allocation
+
+    def deployer(self, command: str) -> NoReturn:
+        """Raise UnsupportedOnTarget: the job's recovery is its launchers'."""
+        raise unsupported(TARGET, command) or UnsupportedOnTarget(f"there is no `{command}` on target `{TARGET}`")
+
+    def _plan(self) -> Plan:
+        plan = self.handle.plan
+        if plan is None:
+            raise Refused(f"job `{self.handle.job.name}` is not up", "`jobctl up` submits it")
+        return plan
+
+    # Bringing up.
+
+    def change(self, compiled: Compiled, options: UpOptions) -> AllocationChange:
+        """Return what `up` would do now."""
+        from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+        from jobctl.jobspec.deploy.model.observed import phase
+
+        if options.fresh:
+            refuse_unsupported(TARGET, "up --fresh")
+        try:
+            observed = self.handle.observe()
+        except AllUnreachable as nothing:
+            error = nothing.failures[self.handle.login.name]
+            raise HostsFailed(error.message, error.hint, details={"job": self.handle.job.name}) from nothing
+        refuse_owner(self.handle, observed, options.take_over)
+        changed = _changed_keys(compiled, self.handle)
+        now = phase(observed)[0]
+        return AllocationChange(self._steps(now, changed, options), now, changed)
+
+    def _steps(self, now: str, changed: tuple[Changed, ...], options: UpOptions) -> tuple[Step, ...]:
+        from jobctl.jobspec.deploy.apply.reconcile import Step
+
+        sent, want = self.handle.sent(), hashes_of(self._plan())
+        other = [path for path, digest in want.items() if sent.get(path) != digest]
+        words = "; ".join(map(str, changed)) or f"{', '.join(other)} differs"
+        there = now not in ("stopped", "failed", "succeeded")
+        if options.recreate and there:
+            return (Step("replace", "allocation", "`--recreate`"),)
+        if not there:
+            if now == "succeeded" and not other:
+                return ()
+            cause = {"failed": "it has failed", "stopped": "nothing of it is in Slurm"}.get(now, words)
+            return (Step("create", "allocation", cause),)
+        if not other:
+            return ()
+        if now == "pending" or set(other) & set(OF_ALLOCATION):
+            return (Step("replace", "allocation", words),)
+        return (Step("change", "files", words), Step("generation", "generation", words))
+
+    def up(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
+        """Submit the job, or change it to what its plan says."""
+        plan = self._plan()
+        change = self.change(compiled, options)
+        refuse_others(self.handle, compiled, plan, reporter, fresh=False, take_over=options.take_over)
+        if options.check and any(step.kind in ("create", "replace") for step in change.steps):
+            self._refuse_unfit(plan, reporter)
+        with locked(self.handle, "up", options.break_lock):
+            return self._apply(compiled, options, reporter)
+
+    def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
+        """Ask Slurm whether it takes the job. Raises HostsFailed if it does not."""
+        from jobctl.jobspec.operations.inspect.findings import failures_of
+
+        findings = self.handle.preflight(plan, self.handle.where())
+        reporter.findings([f for f in findings if f.verdict in ("warning", "error")])
+        unfit = failures_of(findings)
+        if unfit:
+            raise HostsFailed(
+                f"Slurm does not take job `{plan.job}`: nothing was changed",
+                "`--skip-check` submits it all the same",
+                details={"job": plan.job, "failed_hosts": failures_json(unfit)},
+                failures=unfit,
+            )
+
+    def _apply(self, compiled: Compiled, options: UpOptions, reporter: Reporter) -> Applied:
+        from jobctl.jobspec.deploy.model.errors import DeployError
+
+        allocation, plan = self.handle, self._plan()
+        allocation.look_anew()  # another command may have changed the job meanwhile
+        change = self.change(compiled, options)
+        secrets = secrets_of(compiled) if change.steps else {}
+        warn_of_another_spec(allocation, compiled, reporter)
+        allocation.job.create()
+        source = source_of(compiled, plan, secrets)
+        allocation.job.remember(about(compiled, plan, allocation.inventory), plan, source)
+        if change.steps:
+            tell_up(allocation, plan)
+        try:
+            with reporter.waiting() as waiting:
+                allocation.tell = waiting.show
+                tell = step_teller(allocation, reporter)
+                for step in change.steps:
+                    tell(step)
+                    self._do(step, secrets)
+        except DeployError as error:
+            raise HostsFailed(error.message, error.hint) from error
+        return Applied(plan, change.steps, {}, True, changed=change.changed)
+
+    def _do(self, step: Step, secrets: Mapping[str, str]) -> None:
+        allocation, plan = self.handle, self._plan()
+        if step.kind == "replace":
+            allocation.cancel(plan.stop_grace)
+        if step.kind in ("create", "replace", "change"):
+            self._send(plan, secrets)
+        if step.kind in ("create", "replace"):
+            self._submit(plan)
+        if step.kind == "generation":
+            self._order("restart")
+
+    def _send(self, plan: Plan, secrets: Mapping[str, str]) -> None:
+        """Put all files below the job's directory; what runs is not touched by that."""
+        from jobctl.jobspec.deploy.host.send_code import pack_code
+        from jobctl.jobspec.plan.generation import first_generation
+        from jobctl.jobspec.render.artefact import render
+
+        login = self.handle.login
+        self.handle.tell(f"sending files to {login.work}")
+        login.files.send(render(plan, first_generation(plan)), ["run"], secrets=bool(secrets))
+        package = pack_code(plan)
+        if package is not None:
+            package.send(login.files)
+        login.send_secrets(dict(secrets))
+        login.write("run/sent.json", json.dumps(hashes_of(plan), indent=1).encode())
+
+    def _submit(self, plan: Plan) -> None:
+        """Have Slurm queue the job. What it was before, is over: all restarts are before it again."""
+        from jobctl.jobspec.deploy.store import events
+
+        allocation = self.handle
+        look = allocation.look_anew()
+        before = look.files.get(PurePosixPath("run/start.json"), {})
+        start = {"began": before.get("began") or time.time(), "fresh_budget": True, "owner": plan.owner}
+        allocation.login.write("run/start.json", json.dumps(start).encode())
+        job_id, new = allocation.login.submit(name for node in plan.nodes[:1] for name in node.launch.secrets)
+        words = f"job {job_id} of Slurm was submitted" if new else f"Slurm has job {job_id} already"
+        events.record(allocation.job.events, time.time(), "submitted", words, job_id=job_id)
+        allocation.look_anew()
+
+    def _order(self, command: str) -> None:
+        entry = self.handle.look_anew().entry
+        if entry is None or not entry.runs:
+            raise Refused(f"job `{self.handle.job.name}` has no allocation now")
+        self.handle.login.order(entry.job_id, f"{command}-{time.time()}", command)
+
+    # Ending and beginning again.
+
+    def stop(self, request: JobRequest, reporter: Reporter) -> Stopped:
+        """End the allocation, and keep everything in place."""
+        from jobctl.jobspec.deploy.model.errors import DeployError
+        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+        from jobctl.jobspec.deploy.store import events
+
+        allocation = self.handle
+        with locked(allocation, "stop", request.break_lock):
+            observed = allocation.observe()
+            refuse_owner(allocation, observed, request.take_over)
+            if not allocation.has_files():
+                raise Refused(f"job `{allocation.job.name}` is not up: there is nothing to stop")
+            now, _ = phase(observed)
+            if now in SETTLED:
+                return Stopped(now, already=True)
+            try:
+                with reporter.waiting() as waiting:
+                    allocation.tell = waiting.show
+                    allocation.cancel(grace_of(allocation, request.grace))
+            except DeployError as error:
+                raise PartlyDone(error.message, error.hint) from error
+            events.record(allocation.job.events, time.time(), "stopped", "job stopped by the user")
+        return Stopped("stopped")
+
+    def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
+        """Begin a new generation in the allocation; a job without one is submitted again."""
+        if node is not None:
+            refuse_unsupported(TARGET, "restart --node")
+        from jobctl.jobspec.deploy.apply.reconcile import Step
+        from jobctl.jobspec.deploy.model.observed import SETTLED, phase
+
+        allocation, plan = self.handle, self._plan()
+        with locked(allocation, "restart", request.break_lock):
+            observed = allocation.observe()
+            refuse_owner(allocation, observed, request.take_over)
+            now = phase(observed)[0]
+            if now == "pending":
+                raise Refused(f"job `{allocation.job.name}` waits in Slurm's queue: there is nothing to restart")
+            over = now in SETTLED
+            step = Step("create" if over else "generation", "allocation" if over else "generation", "`jobctl restart`")
+            step_teller(allocation, reporter)(step)
+            if over:
+                self._submit(plan)
+            else:
+                self._order("restart")
+        return Restarted(begins=True)
+
+
+def hashes_of(plan: Plan) -> dict[str, str]:
+    """Return what identifies the files that a job was made from, by their paths; jobctl's own programs left out."""
+    from jobctl.jobspec.plan.generation import first_generation
+    from jobctl.jobspec.render.slurm import slurm_files
+
+    files = [file for file in slurm_files(plan, first_generation(plan)) if file.path not in PROGRAMS]
+    found = {file.path: sha256(_stable(file)).hexdigest() for file in files}
+    return {**found, **({"code": plan.code.version or ""} if plan.code else {})}
+
+
+def _stable(file: SlurmFile) -> bytes:
+    """Return the bytes of a file that its hash covers: ports come of the run's name, which every change makes another."""
+    if file.path != "control.json":
+        return file.content
+    control = json.loads(file.content)
+    return json.dumps({**control, "run_id": "", "rendezvous": {}}, sort_keys=True).encode()
+
+
+def _changed_keys(compiled: Compiled, allocation: SlurmAllocation) -> tuple[Changed, ...]:
+    """Return the keys of the spec that are not as the job was started with."""
+    from jobctl.jobspec.deploy.apply.changes import changed, differences
+
+    spec = spec_started_with(allocation.job)
+    if spec is None:
+        return ()
+    old, new = spec.model_dump(mode="json"), compiled.spec.model_dump(mode="json")
+    return tuple(changed(path, old, new) for path in differences(old, new))

@@ -1,0 +1,80 @@
+"""The rules of target `slurm`: what has no meaning in an allocation, and what `sbatch` is told already. Rows, as in `rules`."""
+
+from __future__ import annotations
+
+from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, is_elastic
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.slurm_part import Slurm
+
+# Options of sbatch that jobctl sets itself, and of which a second value would break recovery.
+_OURS = (
+    *("--nodes", "-N", "--ntasks", "-n", "--ntasks-per-node", "--array", "-a", "--job-name", "-J", "--comment"),
+    *("--no-kill", "-k", "--signal", "--requeue", "--no-requeue", "--open-mode", "--output", "-o", "--error", "-e"),
+    *("--chdir", "-D", "--wrap", "--dependency", "-d", "--parsable", "--test-only", "--wait", "-W", "--hold", "-H"),
+)
+# Options that have a key of their own.
+_KEYS = {
+    "--partition": "partition",
+    "--account": "account",
+    "--qos": "qos",
+    "--time": "time",
+    "--constraint": "constraint",
+    "--reservation": "reservation",
+    "--gres": "gres",
+    "--exclusive": "exclusive",
+    "--mail-user": "mail",
+}
+
+
+def slurm_of(spec: Spec) -> Slurm:
+    """Return what the spec says about Slurm; without the block, the defaults."""
+    return spec.slurm or Slurm()
+
+
+def in_container(spec: Spec) -> bool:
+    """Say whether the job's processes run in containers."""
+    return slurm_of(spec).container != "none"
+
+
+def _options(spec: Spec) -> list[str]:
+    return [option.partition("=")[0] for option in slurm_of(spec).options]
+
+
+def _says(spec: Spec, key: str) -> bool:
+    return key in spec.recovery.model_fields_set
+
+
+# fmt: off
+RULES: tuple[CheckRule, ...] = (
+    CheckRule("slurm-mode", ERROR, ("mode",), lambda s: s.mode == "ps",
+         "target `slurm` runs mode `collective` only", "use `--hosts`, or target `kubernetes`"),
+    CheckRule("slurm-range", ERROR, ("nodes",), is_elastic,
+         "target `slurm` needs a fixed number of nodes: it keeps the nodes of its allocation",
+         "give one number, and spare nodes for those that are lost: `slurm: {spares: 1}`"),
+    CheckRule("slurm-container", ERROR, ("slurm", "container"), in_container,
+         "jobctl does not start containers on the nodes of an allocation yet",
+         "use `container: none`, which runs the processes on the nodes themselves"),
+    CheckRule("slurm-devices", ERROR, ("devices",),
+         lambda s: s.devices.kind != "cpu" and s.devices.count is None and s.devices.ids is None,
+         "Slurm has to be asked for a number of devices", "write `gpu:8`"),
+    CheckRule("slurm-devices", WARNING, ("devices", "ids"), lambda s: s.devices.ids is not None,
+         "Slurm chooses which devices of a node the job gets: of these only the number counts"),
+    CheckRule("slurm-directory", ERROR, ("slurm", "login"),
+         lambda s: slurm_of(s).login is not None and slurm_of(s).directory is None,
+         "the spec's folder is on this machine, and the job's files have to be where the cluster's nodes see them",
+         "name a directory there: `slurm: {directory: /shared/jobs}`", at_key=True),
+    CheckRule("slurm-etcd", WARNING, ("etcd",), lambda s: s.etcd,
+         "this etcd is not used: launchers in an allocation agree among themselves", at_key=True),
+    CheckRule("slurm-recovery", WARNING, ("recovery", "window"), lambda s: s.recovery.window is not None,
+         "in an allocation all restarts of a run count", at_key=True),
+    CheckRule("slurm-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
+         "in an allocation launchers wait until its time limit", "`slurm.time` sets that", at_key=True),
+    CheckRule("slurm-recovery", WARNING, ("recovery", "on_host_loss"),
+         lambda s: _says(s, "on_host_loss") and s.recovery.on_host_loss not in ("replace", "wait"),
+         "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
+    CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(one in _OURS for one in _options(s)),
+         "jobctl sets this option of `sbatch` itself", "leave it out"),
+    CheckRule("slurm-option", WARNING, ("slurm", "options"), lambda s: any(one in _KEYS for one in _options(s)),
+         "this option of `sbatch` has a key of its own in `slurm`, which comes first", "use the key"),
+)
+# fmt: on

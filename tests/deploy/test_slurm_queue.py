@@ -1,0 +1,105 @@
+"""What Slurm's texts mean: of 22.05 and 24.11, of queues that lie, and of jobs that Slurm has forgotten."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.slurm.job_state import observed_job
+from jobctl.jobspec.deploy.slurm.queue import read_look
+
+MARK = "jobctl /shared/.jobctl/tiny"
+NOW = 1_800_000_000
+PENDING = f"7|PENDING|Resources|{NOW + 60}|12:00:00||{MARK}"
+RUNNING = f"7|RUNNING|None|{NOW - 60}|1-02:03:04|s[1-2]|{MARK}"
+SHOWN = (
+    "JobId=7 JobName=tiny UserId=ada(1000) JobState={} Reason={} Dependency=(null) ExitCode=1:0 StartTime=1800000000"
+    " NodeList=s[1-2] BatchHost=s1 Comment=jobctl /shared/.jobctl/tiny StdErr=/a b/slurm.out"
+)
+UNKNOWN = "slurm_load_jobs error: Invalid job id specified"
+SILENT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+def look(
+    squeue: tuple[str, int] | None = ("", 0),
+    scontrol: tuple[str, int] | None = None,
+    sacct: tuple[str, int] | None = None,
+    known: str = "7",
+    **allocation: Any,
+) -> Any:
+    """A job as it looks after Slurm's commands have said this, and a coordinator has written that."""
+    text = f"== known\n{NOW} {known}\n== 0\n"
+    for name, said in (("squeue", squeue), ("scontrol", scontrol), ("sacct", sacct)):
+        if said is not None:
+            text += f"== {name}\n{said[0]}\n\n== {said[1]}\n"
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        content = json.dumps(allocation).encode()
+        member = tarfile.TarInfo("run/allocation.json")
+        member.size = len(content)
+        if allocation:
+            archive.addfile(member, io.BytesIO(content))
+    return read_look(f"{text}== files\n".encode() + packed.getvalue(), MARK)
+
+
+def verdict(seen: Any) -> Any:
+    return observed_job(seen, None).verdict
+
+
+def test_a_job_in_the_queue_says_why_it_waits() -> None:
+    seen = look((f"8|PENDING|Priority|N/A|1:00||another\n{PENDING}", 0))
+    assert (seen.entry.job_id, seen.entry.expected_start, seen.entry.time_left) == ("7", NOW + 60.0, 43200.0)
+    assert verdict(seen)[0] == "pending"
+    assert verdict(seen)[1].startswith("job 7 waits in Slurm's queue (Resources); expected to start at ")
+    held = look((PENDING.replace("Resources", "JobHeldUser").replace(str(NOW + 60), "N/A"), 0))
+    assert verdict(held)[1] == (
+        "job 7 waits in Slurm's queue (JobHeldUser: it is held: `scontrol release` lets it go on)"
+    )
+
+
+def test_a_job_that_runs_has_nodes_and_time_left() -> None:
+    seen = look((RUNNING, 0))
+    assert (seen.entry.nodes, seen.entry.time_left, seen.entry.runs) == ("s[1-2]", 93784.0, True)
+    assert look((RUNNING.replace("1-02:03:04", "UNLIMITED"), 0)).entry.time_left is None
+
+
+@pytest.mark.parametrize("queue", [("", 0), (SILENT, 1)], ids=["empty", "silent"])
+def test_a_queue_alone_is_no_proof_that_a_job_is_gone(queue: tuple[str, int]) -> None:
+    seen = look(queue, (SHOWN.format("PENDING", "Priority"), 0))
+    assert (seen.problem, seen.entry.state, seen.entry.reason) == (None, "PENDING", "Priority")
+
+
+def test_where_slurm_does_not_answer_nothing_is_known() -> None:
+    assert look((SILENT, 1), (SILENT, 1)).problem == SILENT
+    assert look(("", 0), (SILENT, 1)).problem == SILENT
+    assert look((SILENT, 1), (UNKNOWN, 1)).problem == SILENT
+
+
+def test_a_job_that_slurm_has_forgotten_ended_as_its_coordinator_says() -> None:
+    result = {"phase": "failed", "reason": "rank 1 exited with code 3", "at": NOW, "exit_code": 3}
+    gone = look(("", 0), (UNKNOWN, 1), job_id="7", state="ended", at=NOW - 9000, result=result)
+    assert verdict(gone) == ("failed", "rank 1 exited with code 3")
+    assert verdict(look(("", 0), (UNKNOWN, 1), ("7|TIMEOUT|0:0", 0)))[0] == "failed"
+    assert verdict(look(("", 0), (UNKNOWN, 1))) == (
+        "failed",
+        "Slurm knows nothing of job 7 any more, and that left no result",
+    )
+    assert verdict(look(("", 0), known="")) == ("stopped", "nothing of it is in Slurm")
+
+
+def test_a_coordinator_that_writes_proves_that_the_job_runs() -> None:
+    nodes = {"0": {"host": "s1", "heard": True, "runs": True}}
+    alive = look(("", 0), (UNKNOWN, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    assert verdict(alive)[0] == "starting"
+
+
+@pytest.mark.parametrize(
+    ("state", "phase"),
+    [("CANCELLED", "stopped"), ("TIMEOUT", "failed"), ("NODE_FAIL", "failed"), ("FAILED", "failed")],
+)
+def test_a_job_that_left_no_result_ended_as_slurm_says(state: str, phase: str) -> None:
+    assert verdict(look(("", 0), (SHOWN.format(state, "None"), 0)))[0] == phase

@@ -1,0 +1,41 @@
+"""What runs on a login node, tried where there is no Slurm."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from jobctl.jobspec.deploy.slurm.queue import read_look
+from jobctl.jobspec.deploy.slurm.scripts import SCRIPTS
+
+TAR = """\
+#!/bin/sh
+/usr/bin/env -i PATH=/usr/bin:/bin tar "$@"
+exit 1  # as for a file that has changed while it was read
+"""
+
+
+def test_files_that_change_while_they_are_read_are_no_error(tmp_path: Path) -> None:
+    work, tools = tmp_path / "work", tmp_path / "bin"
+    (work / "run").mkdir(parents=True)
+    (work / "run" / "job_id").write_text("7\n")
+    (work / "run" / "allocation.json").write_text('{"job_id": "7"}')
+    tools.mkdir()
+    (tools / "tar").write_text(TAR)
+    (tools / "tar").chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        SCRIPTS.argv("look", str(work), "tiny", "files"), env=environ, capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    look = read_look(done.stdout, "")
+    assert (look.known_id, look.allocation, look.there, look.asked) == ("7", {"job_id": "7"}, True, False)
+
+
+def test_erasing_leaves_the_folder_that_is_not_ours(tmp_path: Path) -> None:
+    work = tmp_path / "shared" / ".jobctl" / "tiny"
+    (work / "run").mkdir(parents=True)
+    subprocess.run(SCRIPTS.argv("erase", str(work)), check=True)
+    assert list((tmp_path / "shared").iterdir()) == []
+    subprocess.run(SCRIPTS.argv("erase", str(work)), check=True)

@@ -1,0 +1,297 @@
+"""A real Slurm on this machine: a controller and nodes, each in network, host name, mount and process namespaces of its own.
+
+As root, with Debian's slurmctld, slurmd, slurm-client and munge. The nodes and the controller are joined by a bridge in a
+namespace of its own, so that no address of it is anybody else's. All see this machine's files, as nodes see shared storage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "squeue", "munged", "ip", "unshare", "nsenter")
+COMMANDS = ("sbatch", "squeue", "scontrol", "scancel", "srun", "sinfo", "sacct")
+READY = 60.0  # seconds within which daemons answer
+
+_CONF = """\
+ClusterName=test
+SlurmctldHost=ctl
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CryptoType=crypto/munge
+AuthInfo=socket={dir}/munge/socket
+StateSaveLocation={dir}/state
+SlurmdSpoolDir={dir}/spool/%n
+SlurmctldPidFile={dir}/slurmctld.pid
+SlurmdPidFile={dir}/%n.pid
+SlurmctldLogFile={dir}/slurmctld.log
+SlurmdLogFile={dir}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,defer_batch=no
+SelectType=select/cons_tres
+ReturnToService=2
+MpiDefault=none
+SlurmdTimeout=6
+SlurmdParameters=config_overrides
+InactiveLimit=0
+KillWait=2
+MinJobAge={min_job_age}
+MailProg=/bin/true
+NodeName=s[1-{size}] CPUs=8 RealMemory=1000 State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+PartitionName=brief Nodes=ALL MaxTime=1 State=UP
+"""
+
+
+def missing() -> str | None:
+    """Say what a Slurm on this machine lacks, None if nothing."""
+    if os.geteuid() != 0:
+        return "namespaces need root"
+    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
+    hint = "`apt-get install --no-install-recommends slurmctld slurmd slurm-client munge` brings Slurm"
+    return f"there is no {', '.join(lacking)} here ({hint})" if lacking else None
+
+
+class Machine:
+    """One machine of the cluster: namespaces that a first process holds. Killing that ends all there is in them."""
+
+    def __init__(self, cluster: Slurm, name: str, number: int) -> None:
+        self.cluster, self.name, self.number = cluster, name, number
+        self.address = f"10.9.0.{number}"
+        self.space = f"{cluster.id}{name}"
+        self.first: subprocess.Popen[bytes] | None = None
+
+    def boot(self) -> None:
+        """Make the namespaces, with the cluster's /etc/hosts."""
+        sh("ip", "netns", "add", self.space)
+        link = f"v{self.number}"
+        switch = self.cluster.switch
+        sh("ip", "-n", switch, "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", self.space)
+        sh("ip", "-n", switch, "link", "set", link, "master", "bridge", "up")
+        for words in (["addr", "add", f"{self.address}/24", "dev", "eth0"], ["link", "set", "eth0", "up"]):
+            sh("ip", "-n", self.space, *words)
+        sh("ip", "-n", self.space, "link", "set", "lo", "up")
+        hosts = self.cluster.dir / "hosts"
+        script = 'mount --bind "$1" /etc/hosts && hostname "$2" && echo up && exec sleep infinity'
+        self.first = subprocess.Popen(
+            [
+                # Not `ip netns exec`, which mounts another /sys: slurmd looks for its cgroups there.
+                *("nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount", "--pid", "--fork"),
+                *("--kill-child", "--mount-proc", "sh", "-c", script, "sh", str(hosts), self.name),
+            ],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+        )
+        assert self.first.stdout is not None
+        assert self.first.stdout.readline() == b"up\n"
+
+    @property
+    def pid(self) -> int:
+        """The first process inside, as this machine numbers it."""
+        assert self.first is not None
+        children = Path(f"/proc/{self.first.pid}/task/{self.first.pid}/children").read_text().split()
+        return int(children[0])
+
+    def inside(self, *argv: str) -> list[str]:
+        """Return the command that runs `argv` there, in the same folder."""
+        return [
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--net",
+            "--uts",
+            "--mount",
+            "--pid",
+            f"--wd={os.getcwd()}",
+            *argv,
+        ]
+
+    def start(self, *argv: str) -> subprocess.Popen[bytes]:
+        """Start a daemon there."""
+        with (self.cluster.dir / f"{self.name}.out").open("ab") as out:
+            return subprocess.Popen(
+                self.inside(*argv), stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=self.cluster.environ
+            )
+
+    def slurmd(self) -> None:
+        """Start the node's daemon."""
+        self.start("slurmd", "-D", "-f", str(self.cluster.conf), "-N", self.name)
+
+    def kill(self) -> None:
+        """Switch the machine off: every process of it is killed."""
+        if self.first is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.first.wait()
+            self.first = None
+        subprocess.run(["ip", "netns", "delete", self.space], check=False, capture_output=True)
+
+    def cable(self, state: str) -> None:
+        """Pull the cable (`down`), or plug it in (`up`)."""
+        sh("ip", "-n", self.cluster.switch, "link", "set", f"v{self.number}", state)
+
+    def processes(self, word: str) -> list[int]:
+        """Return the processes inside whose command line has a word, numbered as this machine does."""
+        found = []
+        space = os.readlink(f"/proc/{self.pid}/ns/pid")
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if os.readlink(path / "ns/pid") == space and word.encode() in (path / "cmdline").read_bytes():
+                    found.append(int(path.name))
+        return found
+
+
+class Slurm:
+    """A controller `ctl` and nodes s1 to sN. `bin` has Slurm's commands, as on a login node."""
+
+    def __init__(self, directory: Path, size: int = 4, *, min_job_age: int = 300) -> None:
+        self.dir, self.id = directory, f"sl{os.getpid()}"
+        self.switch = f"{self.id}switch"
+        self.ctl = Machine(self, "ctl", 100)
+        self.nodes = [Machine(self, f"s{number}", number) for number in range(1, size + 1)]
+        self.conf = directory / "slurm.conf"
+        self.bin = directory / "bin"
+        self.environ = {**os.environ, "SLURM_CONF": str(self.conf)}
+        self.munged: subprocess.Popen[bytes] | None = None
+        self.controller: subprocess.Popen[bytes] | None = None
+        self.min_job_age = min_job_age
+
+    def start(self) -> None:
+        """Start all of it, and return once a node is idle."""
+        for name in ("state", "spool", "munge", "bin"):
+            (self.dir / name).mkdir(parents=True)
+        machines = [self.ctl, *self.nodes]
+        for node in self.nodes:
+            (self.dir / "spool" / node.name).mkdir()
+        self.conf.write_text(_CONF.format(dir=self.dir, size=len(self.nodes), min_job_age=self.min_job_age))
+        lines = ["127.0.0.1 localhost", *(f"{machine.address} {machine.name}" for machine in machines)]
+        (self.dir / "hosts").write_text("\n".join(lines) + "\n")
+        self._munge()
+        sh("ip", "netns", "add", self.switch)
+        sh("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        sh("ip", "-n", self.switch, "link", "set", "bridge", "up")
+        for machine in machines:
+            machine.boot()
+        self._commands()
+        self.control()
+        for node in self.nodes:
+            node.slurmd()
+        self.wait_idle(len(self.nodes))
+
+    def _munge(self) -> None:
+        munge = self.dir / "munge"
+        munge.chmod(0o711)
+        key = munge / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        options = {"key-file": key, "socket": munge / "socket", "pid-file": munge / "pid"}
+        options |= {"log-file": munge / "log", "seed-file": munge / "seed"}
+        words = [f"--{name}={path}" for name, path in options.items()]
+        self.munged = subprocess.Popen(["munged", "--foreground", "--force", *words], stderr=subprocess.DEVNULL)
+        wait_for(lambda: (munge / "socket").exists(), "munged")
+
+    def _commands(self) -> None:
+        """Write Slurm's commands as programs that run where the controller is: that is the login node."""
+        for name in COMMANDS:
+            program = self.bin / name
+            enter = f'nsenter --target {self.ctl.pid} --net --uts --mount --wd="$PWD"'
+            inside = f'[ -z "${{SLURMD_NODENAME:-}}" ] || exec /usr/bin/{name} "$@"'  # a job's own calls, on its node
+            program.write_text(f'#!/bin/sh\n{inside}\nSLURM_CONF={self.conf} exec {enter} /usr/bin/{name} "$@"\n')
+            program.chmod(0o755)
+
+    def control(self) -> None:
+        """Start the controller's daemon."""
+        self.controller = self.ctl.start("slurmctld", "-D", "-f", str(self.conf))
+
+    def end_control(self) -> None:
+        """Kill the controller's daemon; nodes and jobs go on."""
+        for pid in self.ctl.processes("slurmctld"):
+            os.kill(pid, signal.SIGKILL)
+        assert self.controller is not None
+        self.controller.wait()
+
+    def run(self, *argv: str, check: bool = True) -> str:
+        """Run one of Slurm's commands and return what it prints."""
+        done = subprocess.run(
+            [str(self.bin / argv[0]), *argv[1:]], capture_output=True, text=True, check=False, timeout=60
+        )
+        assert done.returncode == 0 or not check, done.stderr
+        return done.stdout
+
+    def idle(self) -> int:
+        """Return how many nodes wait for a job."""
+        said = self.run("sinfo", "-h", "-N", "-p", "all", "-o", "%T", check=False)
+        return said.split().count("idle")
+
+    def wait_idle(self, count: int) -> None:
+        """Wait until so many nodes are idle."""
+        wait_for(lambda: self.idle() >= count, "idle nodes")
+
+    def clear(self) -> None:
+        """Cancel all jobs, and wait until they are gone and all nodes are idle."""
+        self.run("scancel", "-u", "root", check=False)
+        for node in self.nodes:
+            if node.first is None:
+                node.boot()
+                node.slurmd()
+        wait_for(lambda: not self.run("squeue", "-h", check=False).strip(), "an empty queue")
+        self.wait_idle(len(self.nodes))
+
+    def end(self) -> None:
+        """End all of it."""
+        for machine in (*self.nodes, self.ctl):
+            machine.kill()
+        if self.munged is not None:
+            self.munged.terminate()
+            self.munged.wait()
+        subprocess.run(["ip", "netns", "delete", self.switch], check=False, capture_output=True)
+
+
+def sh(*argv: str) -> None:
+    """Run a command that has to succeed."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (argv, done.stderr)
+
+
+def wait_for(holds: object, what: str, seconds: float = READY) -> None:
+    """Wait until a condition holds."""
+    assert callable(holds)
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def slurm(directory: Path, size: int = 4) -> Iterator[Slurm]:
+    """A Slurm for the length of the block."""
+    made = Slurm(directory, size)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Keep a Slurm running until a key is pressed, and say how to use it."""
+    directory = Path(arguments[0])
+    with slurm(directory, int(arguments[1]) if len(arguments) > 1 else 4) as made:
+        print(f"PATH={made.bin}:$PATH", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
+if __name__ == "__main__":
+    import sys
+
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
+    main(sys.argv[1:])

@@ -1,0 +1,171 @@
+"""A Slurm for tests: skipped with the reason where there can be none, unless JOBCTL_FLEET=required."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools import commands
+
+from .cluster import Slurm, missing, sh, slurm, wait_for
+
+# Counts steps as a light rank: node 0 writes them down, the others follow. Says where it began, and ends at `last`.
+_RANK = """\
+import os, sys, time
+path, last = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "step"), int(sys.argv[1])
+def read():
+    try:
+        with open(path) as file: return int(file.read() or 0)
+    except FileNotFoundError: return 0
+node, step = os.environ["JOBCTL_NODE"], read()
+print("node", node, "with", os.environ.get("TOKEN"), "in", os.path.basename(os.path.dirname(os.getcwd())), flush=True)
+print("node", node, "from step", step, "generation", os.environ["JOBCTL_GENERATION"], flush=True)
+assert "SLURM_PROCID" not in os.environ and "SLURM_JOB_ID" in os.environ
+while step < last:
+    time.sleep(0.05)
+    step = read() + (node == "0")
+    if node == "0":
+        with open(path + ".new", "w") as file: file.write(str(step))
+        os.replace(path + ".new", path)
+        with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file: file.write(str(step))
+print("node", node, "done at", step, flush=True)
+"""
+ENDLESS = 10**9
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    """Four nodes, for all tests of a file: they begin with no job."""
+    problem = missing()
+    if problem:
+        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+    with slurm(tmp_path_factory.mktemp("slurm") / "cluster") as made:
+        yield made
+
+
+@dataclass
+class SlurmJobs:
+    """`jobctl` on the login node of a cluster, with a job of light ranks in a folder that all nodes see."""
+
+    cluster: Slurm
+    directory: Path
+    environ: dict[str, str] = field(default_factory=dict)
+    name: str = "tiny"
+
+    def write(self, last: int = ENDLESS, *, code: str | None = None, secrets: Sequence[str] = (), **slurm: Any) -> None:
+        """Write the spec of a job of two nodes that counts to `last`."""
+        spec = {
+            "name": self.name,
+            "framework": "torch",
+            "command": [sys.executable, "rank.py", str(last)],
+            "per": "node",
+            "nodes": 2,
+            **({"code": code} if code else {}),
+            "secrets": list(secrets),
+            "checkpoint": str(self.directory / "checkpoints"),
+            "recovery": {"host_timeout": "3s"},
+            "stop_grace_period": "3s",
+            "slurm": {"exclusive": False, **slurm},
+        }
+        (self.directory / "job.yaml").write_text(json.dumps(spec))
+        (self.directory / "rank.py").write_text(_RANK)
+
+    def run(self, *args: str) -> Any:
+        """Run `jobctl` to its end."""
+        return commands.run(args, self.directory, self.environ, 120.0)
+
+    def ok(self, *args: str) -> str:
+        """Run `jobctl`, which must exit with 0, and return what it printed to stdout."""
+        done = self.run(*args)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return str(done.stdout)
+
+    def status(self) -> dict[str, Any]:
+        """Return `status -o json`."""
+        state: dict[str, Any] = json.loads(self.ok("status", "-o", "json"))
+        return state
+
+    def until(self, holds: Callable[[dict[str, Any]], object], what: str) -> dict[str, Any]:
+        """Return the first status for which a condition holds."""
+        seen: list[dict[str, Any]] = []
+
+        def look() -> object:
+            seen[:] = [self.status()]
+            return holds(seen[0])
+
+        wait_for(look, what)
+        return seen[0]
+
+    def running(self) -> dict[str, Any]:
+        """Return the status once all nodes run."""
+        return self.until(lambda state: state["phase"] == "running", "a running job")
+
+    @property
+    def step(self) -> int:
+        """The last step that was written down."""
+        path = self.directory / "checkpoints" / "step"
+        return int(path.read_text()) if path.exists() else 0
+
+    def goes_on(self) -> None:
+        """Return once the job has made more steps than by now."""
+        now = self.step
+        wait_for(lambda: self.step > now + 2, f"steps after {now}")
+
+    @property
+    def work(self) -> Path:
+        """The job's directory."""
+        return self.directory / ".jobctl" / self.name
+
+    def begun(self) -> list[tuple[int, int]]:
+        """Return node and generation of each time that a rank began, as Slurm's log of the job has it."""
+        said = (self.work / "slurm.out").read_text()
+        return [(int(node), int(g)) for node, g in re.findall(r"node (\d) from step \d+ generation (\d+)", said)]
+
+    def jobs(self) -> list[str]:
+        """Return the jobs of this name that Slurm has, by their numbers."""
+        return self.cluster.run("squeue", "-h", "-n", self.name, "-o", "%i").split()
+
+
+@pytest.fixture(scope="module")
+def login(cluster: Slurm) -> Iterator[Path]:
+    """The SSH configuration that reaches the login node as `login.test`."""
+    folder = cluster.dir / "ssh"
+    folder.mkdir()
+    for key in ("host", "user"):
+        sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key))
+    Path("/run/sshd").mkdir(exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "sshd").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
+        f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nSetEnv PATH={cluster.bin}:/usr/bin:/bin\n"
+    )
+    config = folder / "config"
+    config.write_text(
+        f"Host login.test\n  HostName 127.0.0.1\n  Port {port}\n  User root\n  IdentityFile {folder}/user\n"
+        f"  UserKnownHostsFile {folder}/known\n  StrictHostKeyChecking no\n"
+    )
+    sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-f", str(folder / "sshd")])
+    try:
+        yield config
+    finally:
+        sshd.terminate()
+        sshd.wait()
+
+
+@pytest.fixture
+def jobs(cluster: Slurm, tmp_path: Path) -> Iterator[SlurmJobs]:
+    """A folder with a job, and `jobctl` beside Slurm's commands."""
+    environ = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}", "JOBCTL_STATE_DIR": str(tmp_path / "state")}
+    yield SlurmJobs(cluster, tmp_path, environ)
+    cluster.clear()

@@ -1,0 +1,187 @@
+"""Jobs in a real Slurm: their life, and what happens to them inside of their allocation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from .cluster import wait_for
+from .conftest import SlurmJobs
+
+
+def test_a_job_lives_and_leaves_nothing(jobs: SlurmJobs) -> None:
+    jobs.write()
+    jobs.ok("check", "--target", "slurm")
+    jobs.ok("up", "--target", "slurm")
+    state = jobs.running()
+    assert (state["phase"], state["target"], state["generation"]) == ("running", "slurm", 1)
+    first = state["slurm"]["job_id"]
+    assert jobs.jobs() == [str(first)]
+    assert state["slurm"]["state"] == "RUNNING"
+    assert [node["host"] for node in state["nodes"]] == ["s1", "s2"]
+
+    assert "nothing to do" in jobs.run("up").stderr
+    assert jobs.jobs() == [str(first)]
+    said = jobs.ok("exec", "--node", "1", "--", "sh", "-c", 'echo "$(hostname) $NODE_RANK $MASTER_ADDR"; pwd')
+    assert said.splitlines() == ["s2 1 10.9.0.1", str(jobs.directory)]
+    assert jobs.run("exec", "--node", "1", "--", "no-such-command").returncode == 127
+
+    jobs.ok("stop")
+    assert jobs.status()["phase"] == "stopped"
+    assert jobs.jobs() == []
+    last = jobs.step
+
+    jobs.write(last + 40)
+    jobs.ok("up")
+    jobs.ok("wait", "--timeout", "60s")
+    assert jobs.step == last + 40
+    assert f"from step {last} generation 2" in jobs.ok("logs")
+    assert [e["event"] for e in map(json.loads, jobs.ok("events", "-o", "json").splitlines())][-1] == "succeeded"
+    assert "nothing to do" in jobs.run("up").stderr
+
+    jobs.ok("down")
+    assert not (jobs.directory / ".jobctl").exists()
+    assert [pid for node in jobs.cluster.nodes for pid in node.processes("rank.py")] == []
+
+
+def test_ranks_launchers_and_machines_that_fail_are_replaced_in_the_same_allocation(jobs: SlurmJobs) -> None:
+    s2 = jobs.cluster.nodes[1]
+    jobs.write(spares=1)
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+
+    os.kill(s2.processes("rank.py")[-1], signal.SIGKILL)
+    wait_for(lambda: jobs.begun()[2:] and max(jobs.begun())[1] == 2, "generation 2")
+    jobs.goes_on()
+
+    os.kill(min(s2.processes("launcher.py")), signal.SIGKILL)
+    wait_for(lambda: sorted(jobs.begun())[-1][1] == 3 and len(jobs.begun()) == 6, "generation 3")
+    jobs.goes_on()
+
+    s2.kill()
+    wait_for(lambda: len(jobs.begun()) >= 8, "generation 4 with the spare")
+    jobs.goes_on()
+    state = jobs.running()
+    assert [node["host"] for node in state["nodes"]] == ["s1", "s3"]
+    assert state["spares"] == [{"host": "s2", "state": "unreachable"}]
+    assert state["slurm"]["job_id"] == job
+    events = [json.loads(line) for line in jobs.ok("events", "-o", "json").splitlines()]
+    assert [(e["node"], e["host"]) for e in events if e["event"] == "host-lost"] == [(1, "s2")]
+    s2.boot()
+    s2.slurmd()  # otherwise Slurm waits for it before it lets go of the job
+    jobs.ok("down")
+
+
+def test_a_job_goes_on_after_its_time_limit(jobs: SlurmJobs) -> None:
+    jobs.write(requeue="requeue")
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    jobs.cluster.run("scancel", "--batch", "--signal=USR1", str(job))
+    state = jobs.until(lambda state: state["phase"] == "pending", "a requeued job")
+    assert state["slurm"]["job_id"] == job
+    jobs.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # it would wait for two minutes
+    wait_for(lambda: len(jobs.begun()) == 4, "ranks of generation 2")
+    state = jobs.running()
+    assert (state["slurm"]["job_id"], state["generation"]) == (job, 2)
+    jobs.ok("down")
+
+
+def test_a_job_waits_in_the_queue_and_is_never_submitted_twice(jobs: SlurmJobs, tmp_path: Path) -> None:
+    other = jobs.cluster.run("sbatch", "--parsable", "--exclusive", "-N4", "--output=/dev/null", "--wrap", "sleep 600")
+    jobs.write()
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "jobctl", "up", "--target", "slurm"], cwd=jobs.directory, env=jobs.environ
+    )
+    wait_for(lambda: jobs.jobs() or killed.poll() is not None, "a job in the queue")
+    killed.kill()
+    killed.wait()
+    jobs.ok("up", "--target", "slurm")
+    (job,) = jobs.jobs()
+    state = jobs.until(lambda state: state["slurm"]["reason"] == "Resources", "a reason")
+    assert state["phase"] == "pending"
+    assert f"job {job} waits in Slurm's queue (Resources)" in state["reason"]
+
+    # A queue that is empty by mistake, and one that does not answer.
+    lies = tmp_path / "lies"
+    lies.mkdir()
+    honest = jobs.environ["PATH"]
+    jobs.environ["PATH"] = f"{lies}:{honest}"
+    for script in ("exit 0", "echo slurm_load_jobs error: Unable to contact slurm controller >&2; exit 1"):
+        (lies / "squeue").write_text(f"#!/bin/sh\n{script}\n")
+        (lies / "squeue").chmod(0o755)
+        assert jobs.status()["phase"] == "pending"
+    (lies / "scontrol").write_text((lies / "squeue").read_text())
+    (lies / "scontrol").chmod(0o755)
+    silent = jobs.run("status", "-o", "json")
+    assert (silent.returncode, json.loads(silent.stdout)["phase"]) == (3, "unknown")
+    assert jobs.run("up").returncode == 3
+    assert jobs.run("down").returncode == 3
+    jobs.environ["PATH"] = honest
+    assert jobs.jobs() == [job]
+
+    jobs.cluster.run("scancel", other.strip())
+    jobs.running()
+    jobs.ok("down")
+
+
+def test_a_job_over_ssh_brings_code_and_secrets_and_goes_on_in_a_chain_of_jobs(
+    jobs: SlurmJobs, login: Path, tmp_path: Path
+) -> None:
+    """In a directory whose name needs quoting in batch scripts."""
+    shared = tmp_path / 'it\'s 50% "shared" $HOME'
+    shared.mkdir()
+    where = {"login": "login.test", "directory": str(shared).replace("$", "$$")}
+    jobs.write(code=".", secrets=["TOKEN"], requeue="chain", **where)
+    jobs.environ.update(TOKEN="hidden-7", PATH=os.environ["PATH"])
+    jobs.ok("up", "--target", "slurm", "--ssh-config", str(login))
+    first = jobs.running()["slurm"]["job_id"]
+    work = shared / ".jobctl" / jobs.name
+    assert (work / "secrets" / "secrets.json").stat().st_mode & 0o777 == 0o600
+    assert "hidden-7" not in jobs.cluster.run("scontrol", "show", "job", str(first))
+
+    def told() -> list[str]:
+        return sorted(re.findall(r"node (\d) with hidden-7 in code", jobs.ok("logs")))
+
+    wait_for(lambda: told() == ["0", "1"], "ranks")
+    jobs.cluster.run("scancel", "--batch", "--signal=USR1", str(first))
+    wait_for(lambda: told() == ["0", "0", "1", "1"], "ranks of generation 2")
+    state = jobs.running()
+    assert (state["generation"], state["slurm"]["job_id"] > first) == (2, True)
+    jobs.ok("down")
+    assert list(shared.iterdir()) == []
+
+
+def test_what_slurm_refuses_is_said_with_the_remedy(jobs: SlurmJobs) -> None:
+    for block, code in (({"partition": "nowhere"}, "slurm-partition"), ({"spares": 7}, "slurm-nodes")):
+        jobs.write(**block)
+        done = jobs.run("up", "--target", "slurm", "-o", "json")
+        told = json.loads(done.stdout)
+        assert (done.returncode, told["failed_hosts"][0]["code"]) == (3, code), done.stdout + done.stderr
+    assert jobs.jobs() == []
+
+
+def test_torch_trains_in_an_allocation(jobs: SlurmJobs) -> None:
+    (jobs.directory / "train.py").write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "total = torch.tensor([dist.get_rank() + 1.0])\n"
+        "dist.all_reduce(total)\n"
+        "print('sum', int(total), 'of', dist.get_world_size(), 'on', os.uname().nodename, flush=True)\n"
+        "dist.destroy_process_group()\n"
+    )
+    spec = {"name": jobs.name, "framework": "torch", "script": "train.py", "nodes": 2, "slurm": {"exclusive": False}}
+    (jobs.directory / "job.yaml").write_text(json.dumps(spec))
+    # The job gets this environment: its `python3` is the one that has torch.
+    jobs.environ["PATH"] = f"{Path(sys.executable).parent}:{jobs.environ['PATH']}"
+    jobs.ok("up", "--target", "slurm")
+    jobs.ok("wait", "--timeout", "100s")
+    told = re.findall(r"sum (\d) of (\d) on (\w+)", jobs.ok("logs"))
+    assert sorted(told) == [("3", "2", "s1"), ("3", "2", "s2")]
+    jobs.ok("down")
