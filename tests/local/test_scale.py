@@ -59,11 +59,12 @@ def test_who_follows_goes_on_through_a_change(elastic: Any, options: tuple[str, 
         following = elastic.popen("up", "--follow", *options, stdout=file)
     assert replicas(elastic)[:2] == (1, "3[1:3]")
     waiting = [elastic.popen(*argv) for argv in (("wait", "counter"), ("events", "counter", "-f"))]
+    followed = elastic.directory / "followed"
+    eventually(lambda: "node2 rank2 | generation 1 from" in followed.read_text())  # it follows, before anything changes
     elastic.ok("scale", "1")
     assert replicas(elastic)[:2] == (2, "1[1:3]")
     elastic.ok("up", *options)
     assert replicas(elastic)[:2] == (3, "3[1:3]")
-    followed = elastic.directory / "followed"
     eventually(lambda: "node2 rank2 | generation 3 from" in followed.read_text())
     assert following.poll() is None
     (elastic.directory / "hold").unlink()

@@ -68,8 +68,9 @@ def ended(handle: Handle, observed: Observed) -> bool:
     now, _ = phase(observed)
     control = observed.control
     ordered = control.generation is not None and control.generation.command != "run"
-    if now == "stopped" and ordered and control.ledger.result is None and read_holder(handle.job.lock):
-        return False
+    if now == "stopped" and ordered and control.ledger.result is None:
+        # The command may have completed the change, and left, since the job was observed: only a second look tells.
+        return not read_holder(handle.job.lock) and phase(observe(handle))[0] in SETTLED
     return now in SETTLED
 
 

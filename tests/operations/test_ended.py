@@ -1,0 +1,38 @@
+"""When a job counts as ended, for commands that wait for its end or follow it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from jobctl.jobspec.deploy.model.control import Control, Ledger
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.operations.inspect.status import ended
+from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+
+RUNS = Generation(
+    job="demo",
+    run_id="demo-1",
+    number=2,
+    command="run",
+    grace=5.0,
+    members=(Member(0, 0, ("trainer",), "a", "10.0.0.1", 1),),
+    rendezvous=RendezvousPoint("10.0.0.1", 29500, "demo-2"),
+    checkpoint_dir=None,
+)
+
+
+def seen(generation: Generation, state: Any) -> Observed:
+    node = ObservedNode(0, "trainer", "a", state, generation=generation.number)
+    return Observed(Control(generation, Ledger(0.0)), (node,), supervised=False)
+
+
+def test_a_change_that_was_completed_since_the_job_was_observed_does_not_end_it(tmp_path: Path) -> None:
+    """`up --follow` ended, now and then, when it had looked in the midst of a change, and the change was over then."""
+    stopped = seen(replace(RUNS, command="stop"), "exited")
+    looks = iter([seen(RUNS, "running"), stopped])
+    handle: Any = SimpleNamespace(observe=lambda: next(looks), job=SimpleNamespace(lock=tmp_path / "lock"))
+    assert not ended(handle, stopped)
+    assert ended(handle, stopped)
