@@ -132,8 +132,11 @@ def waiting(node: Any) -> dict[str, int]:
     """Return the processes that wait: the framework's launcher, guards and ranks, by what they are."""
     found: dict[str, int] = {}
     for pid in node.living():
-        variables = Path(f"/proc/{pid}/environ").read_bytes()
-        line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes()
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has just ended
+            continue
         if b"JOBCTL_STANDBY=" in variables:
             kind = "launcher" if b"parked-launcher" in line else "guard" if b"parked" in line else "rank"
             found[kind] = pid
