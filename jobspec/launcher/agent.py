@@ -140,6 +140,10 @@ class Launcher:
         if os.getppid() != self.guard or (self.session is not None and self.session.lost):
             kill_descendants()
             return 137
+        if self.report.replaced():
+            note("another launcher of this node is started instead of this one: its engine lost this container")
+            kill_descendants()
+            return 137
         if self.signal is not None:
             return self.stopped_by_signal(self.signal)
         if self.run_ is not None and not self.lease.held(boot_time()):

@@ -22,6 +22,8 @@ class Report:
     def __init__(self, launch: Json, folder: str, guard: int, port: Optional[int], standby: Json) -> None:
         self.path = os.path.join(folder, "report.json")
         self.since = boot_time()  # when the state last changed
+        self._seen: Any = None  # which file lay there when this launcher last looked into it
+        self._replaced = False
         last = read_json(self.path) or {}
         self.fields: Json = {
             "version": 1,
@@ -93,8 +95,31 @@ class Report:
             "start": None,
         }
 
+    def replaced(self) -> bool:
+        """Return whether a deployer has declared this launcher dead, and starts another one in its place.
+
+        That happens to a launcher whose engine has lost its container: an engine that is killed while it starts one
+        may not remember that. The deployer names the launcher that it replaces in the report.
+        """
+        if self._replaced:
+            return True
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return False
+        seen = found.st_ino, found.st_mtime_ns
+        if seen != self._seen:
+            self._seen = seen
+            self._replaced = (read_json(self.path) or {}).get("replaces") == self.fields["launcher"]
+        return self._replaced
+
     def write(self, **changes: Any) -> bool:
-        """Write it with these changes; return whether the commands that watch have to hear at once."""
+        """Write it with these changes; return whether the commands that watch have to hear at once.
+
+        Writes nothing once this launcher is replaced: the report is the other launcher's then.
+        """
+        if self.replaced():
+            return False
         before = self.summary()
         if "state" in changes:
             self.since = boot_time()

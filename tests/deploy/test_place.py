@@ -97,14 +97,20 @@ def test_a_launcher_that_is_on_its_way_is_told_from_the_dead_one(host_job: HostJ
     report = work / "node-0" / "report.json"
     host_job.announce(0, None)
     assert not report.exists()
-    host_job.announce(0, {"state": "failed", "generation": 3, "failure": {"kind": "exit"}, "reason": "it failed"})
-    assert json.loads(report.read_text()) == {
+    failed = {"state": "failed", "generation": 3, "failure": {"kind": "exit"}, "reason": "it failed"}
+    dead = {"pid": 1, "start_ticks": 2}
+    host_job.announce(0, {**failed, "launcher": dead})
+    announced = json.loads(report.read_text())
+    assert announced == {
         "state": "launching",
         "generation": 3,
         "failure": None,
         "reason": None,
         "launcher": {},
+        "replaces": dead,
     }
+    host_job.announce(0, announced)  # the launcher that was to replace it has not begun
+    assert json.loads(report.read_text()) == announced
 
 
 def test_logs_and_outputs_are_collected(host_job: HostJob, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ JOBCTL_TEST_KILLS, JOBCTL_TEST_CUTS and JOBCTL_TEST_SCHEDULES say how often (CI 
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -89,6 +90,25 @@ def test_engine_killed_during_up(jobs: Jobs) -> None:
     process.wait(timeout=400)
     restart_engine(victim)
     is_as_wanted(jobs)
+
+
+def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) -> None:
+    """An engine that is killed just after it started a container does not know that it did; the container runs on."""
+    before = is_up(jobs)
+    victim = jobs.fleet[1]
+    victim.kill_engine()
+    for path in (victim.dir / "data" / "containers").glob("*/config.v2.json"):
+        container = json.loads(path.read_text())
+        container["State"].update(Running=False, Pid=0, StartedAt="0001-01-01T00:00:00Z")  # as when it was made
+        path.write_text(json.dumps(container))
+    restart_engine(victim)
+    assert victim.docker("ps", "-a", "--format", "{{.State}}").split() == ["created"]
+    jobs.trains(after=before)
+    is_as_wanted(jobs)
+    (container_id,) = victim.docker("ps", "-q", "--no-trunc").split()
+    running = (victim.dir / "run" / "containerd" / "daemon" / "io.containerd.runtime.v2.task").glob("*/*/init.pid")
+    living = [path.parent.name for path in running if Path(f"/proc/{path.read_text()}").exists()]
+    assert living == [container_id]
 
 
 def test_a_generation_reaches_a_host_that_was_cut_off_when_it_began(jobs: Jobs) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from typing import Any
 
 import pytest
+
+from jobctl.jobspec.deploy.model.observed import launching
 
 from .conftest import PATIENCE, eventually, kill_together
 
@@ -173,3 +176,35 @@ def test_a_killed_process_is_reported_as_killed_even_with_its_guard(node: Any) -
     kill_together([*node.guards(), *node.pids("script-0")])
     report = node.until("failed")
     assert report["reason"] == "rank 0 was killed by SIGKILL"
+
+
+def replace_launcher(node: Any, report: dict[str, Any]) -> None:
+    """Write the report of a launcher that is declared dead, as a deployer does before it starts another one."""
+    new = node.dir / "new"
+    new.write_text(json.dumps(launching(report)))
+    new.replace(node.dir / "report.json")
+
+
+@pytest.mark.every_python
+def test_a_launcher_that_was_declared_dead_ends_and_makes_room_for_the_next(node: Any) -> None:
+    """An engine that was killed while it started a container may lose it: then its launcher lives on unknown to all."""
+    first = node.start(command=node.script(STUBBORN))
+    node.order(1)
+    ready(node)
+    declared_dead = node.report()
+    replace_launcher(node, declared_dead)
+    node.start()
+    assert first.wait(PATIENCE) == 137
+    report = eventually(lambda: (found := node.report())["state"] == "failed" and found)
+    assert report["launcher"] != declared_dead["launcher"]
+    assert report["reason"] == "its launcher was started again"
+
+
+def test_a_launcher_ends_only_where_it_is_the_one_declared_dead(node: Any) -> None:
+    node.start(command=node.script(STUBBORN))
+    node.order(1)
+    ready(node)
+    running = node.report()
+    replace_launcher(node, {**running, "launcher": {**running["launcher"], "start_ticks": 1}})
+    node.order(2)
+    assert eventually(lambda: (found := node.report())["generation"] == 2 and found)["launcher"] == running["launcher"]

@@ -158,7 +158,7 @@ def waiting(node: Any) -> dict[str, int]:
         try:
             variables = Path(f"/proc/{pid}/environ").read_bytes()
             line = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        except OSError:  # it has just ended
             continue
         if b"JOBCTL_STANDBY=" in variables:
             kind = "launcher" if b"parked-launcher" in line else "guard" if b"parked" in line else "rank"

@@ -181,8 +181,9 @@ _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running",
 
 
 def launching(report: Json) -> Json:
-    """Return a dead launcher's report, saying that a new one is on its way; which generation it began, stays."""
-    return {**report, "state": "launching", "launcher": {}, "failure": None, "reason": None}
+    """Return a dead launcher's report, saying that a new one replaces it: if it lives after all, it reads that and ends."""
+    replaces = report.get("launcher") or report.get("replaces")
+    return {**report, "state": "launching", "launcher": {}, "replaces": replaces, "failure": None, "reason": None}
 
 
 def parse_node(
