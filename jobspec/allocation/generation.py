@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
 
 
-def age(order: Json) -> Tuple[float, int, str, int]:
+def age(order: Json) -> Tuple[Any, ...]:
     """Return what grows with every order."""
-    return age_of(order.get("began", 0.0), order["number"], order["rendezvous"]["id"], order["command"])
+    base = (order.get("alone") or {}).get("base")
+    own = order["number"], order["rendezvous"]["id"]
+    return age_of(order.get("began", 0.0), own, base and (base["number"], base["id"]), order["command"])
 
 
 class Generations:

@@ -41,6 +41,7 @@ while step < last:
 print("node", node, "done at", step, flush=True)
 """
 ENDLESS = 10**9
+HOST_TIMEOUT = "6s"  # no process stands still for longer, however busy the machine
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ class SlurmJobs:
             **({"code": code} if code else {}),
             "secrets": list(secrets),
             "checkpoint": str(self.directory / "checkpoints"),
-            "recovery": {"host_timeout": "3s"},
+            "recovery": {"host_timeout": HOST_TIMEOUT},
             "stop_grace_period": "3s",
             "slurm": {"exclusive": False, **slurm},
         }

@@ -1,0 +1,64 @@
+"""Which generation an allocation begins with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.allocation.generation import Generations
+
+TEMPLATE = {
+    "version": 1,
+    "job": "demo",
+    "grace": 5.0,
+    "members": [],
+    "rendezvous": {"address": "10.0.0.1", "port": 29500},
+    "alone": {"ports": [20000, 29999], "failures": []},
+    "port_is_given": True,
+}
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "control.json").write_text(json.dumps(TEMPLATE))
+    start(tmp_path)
+    return tmp_path
+
+
+def start(work: Path, *, fresh_budget: bool = False) -> None:
+    (work / "run" / "start.json").write_text(json.dumps({"began": 7.0, "fresh_budget": fresh_budget}))
+
+
+def report(work: Path, node: int, order: dict[str, Any]) -> None:
+    """Write what the launcher of a node has left behind."""
+    (work / f"node-{node}").mkdir()
+    (work / f"node-{node}" / "report.json").write_text(json.dumps({"order": order}))
+
+
+def test_the_first_generation_has_the_port_of_the_spec(work: Path) -> None:
+    order = Generations(str(work), "1").begin()
+    assert (order["number"], order["command"], order["began"], order["rendezvous"]["port"]) == (1, "run", 7.0, 29500)
+    assert json.loads((work / "run" / "control.json").read_text()) == order
+
+
+def test_an_allocation_goes_on_after_the_newest_generation_of_the_one_before(work: Path) -> None:
+    first = Generations(str(work), "1").begin()
+    failure = {"node": 1, "kind": "exit"}
+    report(work, 0, {**first, "number": 2})
+    report(work, 1, {**first, "number": 3, "alone": {**first["alone"], "failures": [failure]}})
+    report(work, 2, {**first, "number": 9, "began": 6.0})  # of another time that the job was up
+    report(work, 3, {"number": 9})  # not an order
+    order = Generations(str(work), "2").begin()
+    assert (order["number"], order["alone"]["failures"]) == (4, [failure])
+
+
+def test_up_of_a_failed_job_starts_the_count_of_failures_again(work: Path) -> None:
+    first = Generations(str(work), "1").begin()
+    report(work, 0, {**first, "alone": {**first["alone"], "failures": [{"node": 0}]}})
+    start(work, fresh_budget=True)
+    assert Generations(str(work), "2").begin()["alone"]["failures"] == []
+    assert Generations(str(work), "3").start["fresh_budget"] is False
