@@ -160,7 +160,9 @@ def moment(since: str | None) -> float | None:
     try:
         return time.time() - duration(since)
     except Failed:
-        raise Failed(f"`{since}` is no time", 2, "write how long ago, `10m`, or when, `2026-01-31T14:00:00`") from None
+        raise Failed(
+            f"`{since}` is not a time", 2, "write how long ago, `10m`, or when, `2026-01-31T14:00:00`"
+        ) from None
 
 
 def grace(timeout: str | None) -> float | None:

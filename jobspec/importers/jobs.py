@@ -321,7 +321,7 @@ def _no_launcher(launches: Sequence[StartCommand]) -> ImportProblem:
         hint = "name it: docker run … IMAGE COMMAND"
         return ImportProblem(f"what `{first.container.image}` runs by itself is not known", hint, first.line)
     if len(launches) == 1 or first.container is not None:
-        what = f"`{shown(first.head or first.source)}` is no launcher that jobctl knows"
+        what = f"`{shown(first.head or first.source)}` is not a launcher that jobctl knows"
     else:
         what = "none of these commands is a launcher that jobctl knows"
     return ImportProblem(what, f"it knows {KNOWN}, and docker run, ssh or mpirun around them", first.line)

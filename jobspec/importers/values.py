@@ -72,10 +72,12 @@ def span(numbers: Iterable[int]) -> str:
 def seconds(text: str) -> str:
     """A duration in seconds, as the spec writes it."""
     if not re.fullmatch(r"\d{1,9}(\.\d+)?", text):
-        raise ValueError("it is no time that ends" if text.startswith("-") else f"`{text}` are no seconds")
+        raise ValueError(
+            "it is not a time that ends" if text.startswith("-") else f"`{text}` is not a number of seconds"
+        )
     number = float(text)
     if not number:
-        raise ValueError("it is no time at all")
+        raise ValueError("it is not a time")
     return f"{number:g}s" if number % 60 or number < 120 else f"{number / 60:g}m"
 
 
@@ -99,7 +101,7 @@ def endpoint(text: str) -> tuple[str, int | None]:
     if not colon:
         host, number = number, ""
     if not host or "/" in host or (colon and not number.isdigit()):
-        raise ValueError(f"`{text}` is no `host:port`")
+        raise ValueError(f"`{text}` is not `host:port`")
     return host, port(number) if number else None
 
 

@@ -102,7 +102,7 @@ def import_(name: str) -> None:
 
 
 def is_installed(top: str) -> bool:
-    """Say whether a module is no part of Python itself."""
+    """Say whether a module is not part of Python itself."""
     module = sys.modules.get(top)
     if module is sys.modules["__main__"]:  # as `multiprocessing` calls it too
         return False

@@ -20,7 +20,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A run until `end` (seconds since the epoch); what is told after that is no part of it.
+    """A run until `end` (seconds since the epoch); what happens after that is not part of it.
 
     `endings` are all of its ends, with the time at which it went on after each (None: it did not).
     """

@@ -50,7 +50,7 @@ def _is_amount(value: str) -> bool:
 def _form(what: str, holds: Callable[[str], bool], hint: str) -> AfterValidator:
     def check(value: str) -> str:
         if not holds(value):
-            raise bad("bad-value", f"`{value}` is no {what}", hint)
+            raise bad("bad-value", f"`{value}` is not a valid {what}", hint)
         return value
 
     return AfterValidator(check)

@@ -256,7 +256,7 @@ def _addresses(pattern: str | None, count: int) -> list[str | None]:
         hint = (
             "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`"
         )
-        raise _Bad("bad-address", f"`addr={pattern}` is no address", hint)
+        raise _Bad("bad-address", f"`addr={pattern}` is not an address", hint)
     else:
         addresses = expand(pattern)
     if len(addresses) != count:
@@ -280,7 +280,7 @@ def _ids(text: str) -> tuple[int, ...]:
     try:
         ids = parse_ids(text)
     except ValueError as error:
-        raise _Bad("bad-value", f"`{text}` are no device numbers", "write them as `0-3,6`") from error
+        raise _Bad("bad-value", f"`{text}` are not device numbers", "write them as `0-3,6`") from error
     assert isinstance(ids, tuple)
     return ids
 

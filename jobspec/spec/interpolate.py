@@ -66,7 +66,7 @@ def _reference(value: str, at: int, context: _Context, depth: int) -> tuple[str,
     name = _NAME.match(value, at + 1)
     if name is None:
         text = value[at : at + 2]
-        raise BadInterpolation("bad-interpolation", f"`{text}` is no variable", text, at, "write `$$` for a dollar")
+        raise BadInterpolation("bad-interpolation", f"`{text}` is not a variable", text, at, "write `$$` for a dollar")
     return _lookup(name[0], f"${name[0]}", at, context), name.end()
 
 
@@ -81,7 +81,7 @@ def _braced(value: str, at: int, context: _Context, depth: int) -> tuple[str, in
     operator = next((op for op in _OPERATORS if value.startswith(op, after)), "")
     if not operator:
         if value[after : after + 1] != "}":
-            message = f"`{text}` is no valid reference"
+            message = f"`{text}` is not a valid reference"
             hint = "`${NAME}`, `${NAME:-default}` or `${NAME:?message}`; write `$${` for the text `${`"
             raise BadInterpolation("bad-interpolation", message, text, at, hint)
         return _lookup(name[0], text, at, context), after + 1

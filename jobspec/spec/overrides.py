@@ -32,7 +32,7 @@ def apply_override(root: YamlNode, override: str, number: int) -> None:
     span = Span(FILE, number, 1, number, len(key) + 1)
     if not equals or not all(parts):
         hint = "write KEY=VALUE, e.g. `--set nodes=2`"
-        raise BadSource(Diagnostic("error", "bad-override", f"`{override}` is no override", span, hint))
+        raise BadSource(Diagnostic("error", "bad-override", f"`{override}` is not a valid override", span, hint))
     # Its places are counted in `KEY=VALUE`, so that a caret stands under the value.
     start = len(key) + 1
     try:

@@ -178,7 +178,7 @@ class Checkpoint(Part):
 
 def _absolute(value: str) -> str:
     if not value.startswith("/"):
-        raise bad("relative-target", f"`{value}` is no absolute path in the container")
+        raise bad("relative-target", f"`{value}` is not an absolute path in the container")
     return value
 
 

@@ -16,7 +16,7 @@ def _regex(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise bad("bad-regex", f"`{value}` is no regular expression: {error}") from None
+        raise bad("bad-regex", f"`{value}` is not a regular expression: {error}") from None
     return value
 
 

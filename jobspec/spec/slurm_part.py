@@ -16,13 +16,15 @@ LONGEST_LOGIN = 253
 
 def _login(value: str) -> str:
     if len(value) > LONGEST_LOGIN or not re.fullmatch(r"([^\s@:/-][^\s@:/]*@)?[^\s@:/-][^\s@:/]*", value):
-        raise bad("bad-value", f"`{value}` is no login node", "write `HOST` or `USER@HOST`, as for `ssh`")
+        raise bad("bad-value", f"`{value}` is not a login node", "write `HOST` or `USER@HOST`, as for `ssh`")
     return value
 
 
 def _absolute(value: str) -> str:
     if not value.startswith("/") or "\n" in value:
-        raise bad("bad-value", f"`{value}` is no absolute path", "name a directory that all nodes see: `/shared/jobs`")
+        raise bad(
+            "bad-value", f"`{value}` is not an absolute path", "name a directory that all nodes see: `/shared/jobs`"
+        )
     return value
 
 

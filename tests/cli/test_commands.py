@@ -307,7 +307,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
             "error: no-such-program: not found on the node's PATH",
         ),
         (("pull",), 2, "error: job `small` has left nothing to fetch"),
-        (("logs", "small", "--since", "yesterday"), 2, "error: `yesterday` is no time"),
+        (("logs", "small", "--since", "yesterday"), 2, "error: `yesterday` is not a time"),
         (("down", "--timeout", "soon"), 2, "error: `soon` is not a duration"),
         (
             ("up", "--target", "local", "--hosts", "hosts.txt"),
@@ -325,7 +325,7 @@ def test_plan_explains_what_each_process_is_given(jobctl: Any) -> None:
             2,
             "error: hosts.txt: `--on` and `--exclude` leave no host",
         ),
-        (("up", "--set", "nodes"), 2, "error: `nodes` is no override [bad-override]"),
+        (("up", "--set", "nodes"), 2, "error: `nodes` is not a valid override [bad-override]"),
         (("init", "x", "--framework", "tensorflow"), 2, "error: unknown framework `tensorflow`"),
     ],
 )

@@ -48,7 +48,7 @@ def test_what_is_no_time_is_refused_as_in_logs(told: Any) -> None:
         2,
         "",
         [
-            "error: `yesterday` is no time",
+            "error: `yesterday` is not a time",
             "hint: write how long ago, `10m`, or when, `2026-01-31T14:00:00`",
         ],
     )

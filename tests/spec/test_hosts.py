@@ -41,11 +41,11 @@ def test_lines(text: str, hosts: list[Host]) -> None:
             "an IPv6 address is written in brackets: `[fd77::6:22]`, with a port `[fd77::6:22]:22`",
         ),
         (
-            *("gpu01 addr=10.0.0.1:2222", "bad-address", "`addr=10.0.0.1:2222` is no address"),
+            *("gpu01 addr=10.0.0.1:2222", "bad-address", "`addr=10.0.0.1:2222` is not an address"),
             "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`",
         ),
         (
-            *("gpu01 addr=[fd77::6]:2222", "bad-address", "`addr=[fd77::6]:2222` is no address"),
+            *("gpu01 addr=[fd77::6]:2222", "bad-address", "`addr=[fd77::6]:2222` is not an address"),
             "`addr` is an address without a port: jobctl chooses the ports; SSH's stands behind the name, `gpu01:2222`",
         ),
     ],

@@ -150,7 +150,7 @@ _DNS = "the host cannot resolve the registry's name: is it right, and in its DNS
 _NET = "can the host reach the registry? `docker load` needs none"
 _LOGIN = "`docker login` here: your credentials are used, not the host's"
 
-# Signs in an engine's words, in this order: a way that is cut is no answer of a registry.
+# Signs in an engine's words, in this order: a way that is cut is not an answer of a registry.
 _CAUSES = (
     ("no space left", "disk-full", "make room where Docker keeps its data (`docker system df`)"),
     ("no such host", "registry-unreachable", _DNS),
@@ -173,7 +173,7 @@ _CAUSES = (
 
 
 def _refused(host_job: HostJob, image: str, text: str) -> HostError:
-    """Return what an engine's words about an image mean; the image's own name in them is no sign of anything."""
+    """Return what an engine's words about an image mean; the image's own name in them says nothing about it."""
     words = text.replace(image, "").lower()
     for sign, code, hint in _CAUSES:
         if sign in words:

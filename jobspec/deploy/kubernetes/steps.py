@@ -26,7 +26,7 @@ from jobctl.jobspec.render.marks import OWNER, SPEC, annotation_of, is_old, mark
 
 # What the server keeps beside what anybody says of an object.
 _SERVERS = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink")
-# A running job has read the launcher; another version of it is no change of the job.
+# A running job has read the launcher; another version of it does not change the job.
 _NOT_A_CHANGE = ("data.launcher.py", f"metadata.annotations.{mark(OWNER)}")
 _MOUNTED = (CONFIG_MAP.kind, SECRET.kind)  # what pods read when they begin
 

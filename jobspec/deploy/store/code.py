@@ -101,7 +101,7 @@ def kind_of(mode: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A file or folder (with a slash at its end) that is no part of the code, and why."""
+    """A file or folder (with a slash at its end) that is not part of the code, and why."""
 
     name: str
     why: str

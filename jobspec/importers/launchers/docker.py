@@ -177,7 +177,7 @@ def _mount(draft: Draft, written: str, source: str, target: str, options: Iterab
                   "what was mounted from the folder of the command is sent to every host")  # fmt: skip
         return
     if not target.startswith("/") or not source:
-        draft.drop(written, "its target is no absolute path")
+        draft.drop(written, "its target is not an absolute path")
         return
     if source.startswith("."):
         draft.check(f"volume {source}: a relative path works on this machine only; with hosts give the path on them")

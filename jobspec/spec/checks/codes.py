@@ -58,7 +58,7 @@ CODES: dict[str, tuple[str, str]] = {
     "bad-variable": ("error", "a name that no environment variable can have"),
     "bad-output": ("error", "an output that is not below the working directory"),
     "bad-endpoint": ("error", "an etcd endpoint that is not `host:port`"),
-    "bad-regex": ("error", "a rule's pattern that is no regular expression"),
+    "bad-regex": ("error", "a rule's pattern that is not a regular expression"),
     # Rules across fields.
     "nothing-to-run": ("error", "neither `script` nor `module` nor `command`"),
     "two-commands": ("error", "more than one of `script`, `module` and `command`"),

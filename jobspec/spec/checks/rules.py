@@ -287,7 +287,7 @@ def _endpoints(spec: Spec, source: Source) -> Iterator[Diagnostic]:
         host, _, port = endpoint.rpartition(":")
         if not host or not port.isdigit() or not 1 <= int(port) <= 65535 or "/" in endpoint:
             span = source.value_span(("etcd", "endpoints", number))
-            message = f"`{endpoint}` is no endpoint of etcd"
+            message = f"`{endpoint}` is not an endpoint of etcd"
             yield Diagnostic("error", "bad-endpoint", message, span, "write `host:2379`, without a scheme")
         elif is_ipv6(endpoint) or is_ipv6(host):
             span = source.value_span(("etcd", "endpoints", number))
