@@ -100,7 +100,7 @@ class Spec(Part):
     )
     pull: Literal["missing", "always", "never"] = Field(
         default="missing",
-        description="When hosts pull the image. `missing`: when they do not have it.",
+        description="When hosts pull the image. `missing`: when no host of the job, nor this machine, has it.",
         examples=["always"],
     )
     script: Text | None = Field(

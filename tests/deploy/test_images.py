@@ -1,7 +1,17 @@
-"""How far a pull is, from the lines that the engine tells."""
+"""Images: how far a pull is, and copies from engine to engine."""
 
 from __future__ import annotations
 
+import io
+import tarfile
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host import image_copy
+from jobctl.jobspec.deploy.host.image_copy import ImageSources, shared_layers, without_layers
 from jobctl.jobspec.deploy.host.images import PullProgress
 
 
@@ -28,3 +38,111 @@ def test_layers_add_up() -> None:
         (False, "10 of 10 MB"),
         (False, "10 of 10 MB"),
     ]
+
+
+def saved(**members: bytes) -> bytes:
+    """Return the tar of an image as engines save it: blobs, and what names them."""
+    with io.BytesIO() as made:
+        with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for name, content in members.items():
+                entry = tarfile.TarInfo(name.replace("__", "/"))
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        return made.getvalue()
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.parametrize("size", [1, 511, 512, 10_000, 10_000_000])
+def test_layers_that_the_other_engine_has_are_left_out(size: int) -> None:
+    image = saved(blobs__sha256__aa=b"a" * 3_000_000, blobs__sha256__bb=b"b" * 700, manifest__json=b"[]")
+    sent = b"".join(without_layers(pieces(image, max(size, len(image) // 5000)), frozenset({"sha256:aa"})))
+    with tarfile.open(fileobj=io.BytesIO(sent)) as archive:
+        found = {member.name: archive.extractfile(member).read() for member in archive}  # type: ignore[union-attr]
+    assert found == {"blobs/sha256/bb": b"b" * 700, "manifest/json": b"[]"}
+
+
+def test_what_an_engine_saves_goes_on_as_it_is() -> None:
+    image = saved(blobs__sha256__aa=b"a" * 1_000, **{"a-long-name" * 20: b"long"})
+    sent = b"".join(without_layers([image], frozenset()))
+    with tarfile.open(fileobj=io.BytesIO(sent)) as archive:
+        assert archive.getnames() == ["blobs/sha256/aa", "a-long-name" * 20]
+
+
+@pytest.mark.parametrize(
+    ("there", "shared"),
+    [
+        ([], ""),
+        (["abc"], "abc"),
+        (["abx", "ay"], "ab"),
+        (["bc"], ""),  # a layer is the same only above the same
+        (["abcd"], "abc"),
+    ],
+)
+def test_only_layers_at_the_bottom_count(there: list[str], shared: str) -> None:
+    assert shared_layers("abc", there) == frozenset(shared)
+
+
+def test_a_layer_that_comes_twice_is_sent() -> None:
+    """An empty layer, for example, of which engines save one blob."""
+    assert shared_layers("aba", ["ab"]) == frozenset("b")
+
+
+def test_a_truncated_image_is_an_error() -> None:
+    image = saved(blobs__sha256__aa=b"a" * 30_000)
+    with pytest.raises(tarfile.TarError):
+        list(without_layers([image[:20_000]], frozenset()))
+
+
+class Copies:
+    """Engines by name, and copies between them that a test plays: `broken` cannot save."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, having: dict[str, bool], broken: str = "") -> None:
+        self.made: list[tuple[str, str]] = []
+        self.asked: Counter[str] = Counter()
+
+        def layers(engine: str, image: str) -> tuple[str, ...] | None:
+            self.asked[engine] += 1
+            return ("sha256:aa",) if having.get(engine) else None
+
+        def copy(name: str, source: str, host_job: Any, image: str) -> None:
+            if name == broken:
+                raise image_copy._NotSaved(image)
+            self.made.append((name, host_job.host.name))
+
+        monkeypatch.setattr(image_copy, "layers_of", layers)
+        monkeypatch.setattr(image_copy, "_copy", copy)
+        monkeypatch.setattr(image_copy, "Engine", lambda transport: transport.host)
+        names = [name for name in having if name != image_copy.HERE]
+        self.jobs: dict[str, Any] = {
+            name: SimpleNamespace(host=SimpleNamespace(name=name), engine=Named(name)) for name in names
+        }
+        self.sources = ImageSources(self.jobs.values())
+
+
+class Named(str):
+    transport = None
+
+
+def test_a_host_gets_the_image_from_another_host_before_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = Copies(monkeypatch, {"h1": False, "h2": True, "h3": False, image_copy.HERE: True})
+    assert copies.sources.copy(copies.jobs["h1"], "app:1")
+    assert copies.sources.copy(copies.jobs["h3"], "app:1")
+    assert copies.made == [("h2", "h1"), ("h2", "h3")]
+    assert set(copies.asked.values()) == {1}
+
+
+def test_what_cannot_be_saved_comes_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = Copies(monkeypatch, {"h1": False, "h2": True, image_copy.HERE: True}, broken="h2")
+    assert copies.sources.copy(copies.jobs["h1"], "app:1")
+    assert copies.made == [(image_copy.HERE, "h1")]
+
+
+def test_nobody_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = Copies(monkeypatch, {"h1": False, "h2": False, image_copy.HERE: False})
+    assert not copies.sources.copy(copies.jobs["h1"], "app:1")
+    copies = Copies(monkeypatch, {"h1": False, "h2": True}, broken="h2")
+    assert not copies.sources.copy(copies.jobs["h1"], "app:1")
+    assert not copies.sources.copy(copies.jobs["h1"], "app@sha256:0123")  # what is loaded has no digest

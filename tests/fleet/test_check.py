@@ -74,9 +74,10 @@ def test_the_compose_plugin(jobs: Jobs) -> None:
 
 
 def test_images(jobs: Jobs) -> None:
-    jobs.fleet[1].docker("tag", IMAGE, "jobctl-fleet:other")
     jobs.spec(SPEC.replace(IMAGE, "jobctl-fleet:other"))
-    assert found(jobs) == [("h1", "image", "image-missing")]
+    assert found(jobs) == [(host, "image", "image-missing") for host in ("h1", "h2")]
+    jobs.fleet[1].docker("tag", IMAGE, "jobctl-fleet:other")
+    assert check(jobs) == (0, [])
     jobs.spec(SPEC.replace(IMAGE, "127.0.0.1:9/no/such:1").replace("pull: never", "pull: missing"))
     codes = found(jobs)
     assert codes == [(host, "image", "registry-unreachable") for host in ("h1", "h2")]

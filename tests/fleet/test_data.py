@@ -191,6 +191,23 @@ def test_events_and_status_as_json(jobs: Jobs) -> None:
     assert json.loads(watch[-1])["phase"] == "succeeded"
 
 
+def test_an_image_that_one_host_has_comes_to_the_others(jobs: Jobs) -> None:
+    """Only the layer that the other one lacks: the rest of the image is some two hundred megabytes."""
+    first, second = jobs.fleet.hosts
+    name = "jobctl-test-copied:1"
+    second.docker("run", "--net=host", "--name=adds", IMAGE, "sh", "-c", "head -c 99999 /dev/urandom >/added")
+    second.docker("commit", "adds", name)
+    second.docker("rm", "adds")
+    jobs.spec(SPEC.replace(IMAGE, name))
+    received = int(first.run("cat", "/sys/class/net/eth0/statistics/rx_bytes"))
+    assert jobs.up().returncode == 0
+    copied = int(first.run("cat", "/sys/class/net/eth0/statistics/rx_bytes")) - received
+    assert copied < 5_000_000
+    assert len({host.docker("image", "inspect", "--format", "{{.Id}}", name) for host in jobs.fleet.hosts}) == 1
+    jobs.trains()
+    assert jobs.run("down").returncode == 0
+
+
 @pytest.mark.parametrize("target", ["compose", "ssh"])
 def test_restarts_use_the_image_that_up_found(jobs: Jobs, target: str) -> None:
     """Somebody gives the image's name to another one, and a container dies: the new one is as the old one was."""

@@ -17,6 +17,7 @@ from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, binds, of_er
 from jobctl.jobspec.deploy.host import facts, images
 from jobctl.jobspec.deploy.host.devices import devices_in_use
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
@@ -48,6 +49,7 @@ class Preflight:
             for host_job in host_jobs
         ]
         self.survey = Survey(plan, self.seats, deep)
+        self.sources = ImageSources(host_jobs)
         self.token = secrets.token_hex(4)
         self.ports: tuple[int, ...] = ()
         self._asked: list[CheckedHost] = []  # hosts on which something may have been left
@@ -116,9 +118,11 @@ class Preflight:
     def _can_be_had(self, seat: CheckedHost, container: Container) -> str | None:
         """Return the id of the container's image on a host, None if it is not there yet. Raises HostError if it cannot be had."""
         found = images.look(seat.host_job, container.image)
-        if container.pull == "never" and found is None:
-            images.ensure(seat.host_job, container)
-        if container.pull == "always" or (container.pull == "missing" and found is None):
+        if found is None and container.pull != "always":
+            seat.image_sources = self.sources.have(container.image)
+        if container.pull == "never" and found is None and not seat.image_sources:
+            raise images.missing(seat.name, container.image)
+        if container.pull == "always" or (found is None and not seat.image_sources):
             images.can_be_pulled(seat.host_job, container.image)
         return found.ids[0] if found else None
 

@@ -26,6 +26,7 @@ class CheckedHost:
     facts: Facts | None = None
     engine: Json | None = None
     image: str | None = None
+    image_sources: Sequence[str] = ()  # who has an image that is not here
     probe: Json | None = None
     busy: Mapping[str, str] | None = None
 

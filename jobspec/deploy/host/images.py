@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
@@ -15,21 +16,31 @@ from jobctl.jobspec.plan.types import Container
 SILENCE = 600.0  # seconds without progress after which a pull is given up
 
 
-def ensure(host_job: HostJob, container: Container) -> Image:
-    """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError."""
+def ensure(host_job: HostJob, container: Container, sources: ImageSources) -> Image:
+    """Have the container's image on the host, as its `pull` says; return what its name means there. Raises HostError.
+
+    An engine among the `sources` that has the image comes before the registry, except with `pull: always`.
+    """
     image = container.image
     found = look(host_job, image)
+    if found is None and container.pull != "always" and sources.copy(host_job, image):
+        found = look(host_job, image)
     if container.pull == "always" or (found is None and container.pull == "missing"):
         _pull(host_job, image)
         found = look(host_job, image)
     if found is None:
-        raise HostError(
-            host_job.host.name,
-            "image-missing",
-            f"it has no image `{image}`",
-            "`docker load` it there, or let jobctl pull it: `pull: missing`",
-        )
+        raise missing(host_job.host.name, image)
     return found
+
+
+def missing(host: str, image: str) -> HostError:
+    """Return the error for a host that cannot get an image."""
+    return HostError(
+        host,
+        "image-missing",
+        f"it has no image `{image}`, nor has another host of the job or this machine's engine",
+        "`docker load` it on one of them, or let jobctl pull it: `pull: missing`",
+    )
 
 
 def common_image(found: Iterable[Image]) -> Image | None:

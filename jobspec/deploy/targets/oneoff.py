@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import pack_code
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.shell import Look, look_script
@@ -29,7 +30,7 @@ def look_around(host_job: HostJob, plan: Plan, node: Node, start: RuntimeInputs,
         if code is not None:
             code.send(host_job)
         host_job.send_secrets({name: start.secrets[name] for name in node.launch.secrets})
-        images.ensure(host_job, node.container)
+        images.ensure(host_job, node.container, ImageSources([host_job]))
         host_job.give(node.container)
         look = Look(code=True, secrets=True, flags=terminal_flags())
         name = f"jobctl-{plan.job}-run-{os.getpid()}"

@@ -12,6 +12,7 @@ from hashlib import sha256
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -89,6 +90,7 @@ class Delivery:
     changing: bool
     spares: Mapping[str, str]
     idle: frozenset[str]
+    images: ImageSources
 
     def send(self, host_job: HostJob) -> Image | None:
         """Put on a host what it needs; return what the image means there, None where no node trains."""
@@ -111,7 +113,7 @@ class Delivery:
         host_job.send(self.files[host_job.host.name], _directories(self.plan, host_job), secrets=secrets)
         for service in self.plan.services:
             if service.host.name == host_job.host.name:
-                images.ensure(host_job, service.container)
+                images.ensure(host_job, service.container, self.images)
 
     def _equip(self, host_job: HostJob) -> Image:
         """Put on a host what a node needs beside its artefact."""
@@ -121,7 +123,7 @@ class Delivery:
         host_job.send_secrets({**(host_job.secrets() or {}), **self.secrets} if self.changing else self.secrets)
         if plan.checkpoint:
             make_directory(host_job, plan.checkpoint.dir)
-        image = images.ensure(host_job, container)
+        image = images.ensure(host_job, container, self.images)
         host_job.give(container)
         if host_job.host.name in self.spares:
             host_job.note_prepared(self.spares[host_job.host.name])
@@ -142,6 +144,7 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
         fleet.job.is_changing(),
         spares(fleet, plan),
         idle_hosts(fleet, plan),
+        ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down),
     )
     outcome = fleet.on(set(delivery.files) - set(fleet.down), delivery.send)
     image = images.common_image(image for image in outcome.done.values() if image is not None)

@@ -1,0 +1,219 @@
+"""Images without a registry: an engine that has an image saves it, and a host's engine loads the layers that it lacks.
+
+The bytes go through this machine, and are stored nowhere on the way. Engines write an image as a tar of blobs; since Docker
+25 a layer that is stored as a plain tar has its diffID as the blob's name, so that it can be left out where the other
+engine has that layer and all below it. An engine that stores compressed layers names them otherwise: then all is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tarfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.untrusted import texts
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+
+SILENCE = 600.0  # seconds without progress after which a copy is given up: engines unpack layers without a word
+PIECE = 1 << 20  # bytes that are sent at once
+COPIES = 2  # that one engine saves at the same time
+TOLD = 0.5  # seconds between two words on how far a copy is
+HERE = "this machine"
+_BLOBS = "blobs/sha256/"
+
+
+class _NotSaved(Exception):
+    """The engine that has the image could not save it."""
+
+
+class ImageSources:
+    """The engines that images can be copied from: those of a job's hosts, and this machine's.
+
+    They are asked once for an image, before any host pulls it. A host that has received the image hands it on.
+    """
+
+    def __init__(self, host_jobs: Iterable[HostJob]) -> None:
+        self._engines = {host_job.host.name: host_job.engine for host_job in host_jobs}
+        if not any(isinstance(engine.transport, LocalTransport) for engine in self._engines.values()):
+            self._engines[HERE] = Engine(LocalTransport(HERE))
+        self._found: dict[str, dict[str, Engine]] = {}
+        self._busy: Counter[str] = Counter()
+        self._changed = threading.Condition()
+
+    def have(self, image: str) -> list[str]:
+        """Return the names of those that have an image; none for an image that is named by its digest."""
+        if "@" in image:  # an image that is loaded has no name of that kind
+            return []
+        with self._changed:
+            if image not in self._found:
+                seen = fan_out(self._engines, lambda name: layers_of(self._engines[name], image)).done
+                self._found[image] = {name: self._engines[name] for name, layers in seen.items() if layers is not None}
+            return list(self._found[image])
+
+    def copy(self, host_job: HostJob, image: str) -> bool:
+        """Copy an image to a host; say whether anybody had it. Raises HostError if the host cannot take it."""
+        me = host_job.host.name
+        while (source := self._take(me, image)) is not None:
+            try:
+                _copy(source, self._engines[source], host_job, image)
+            except (_NotSaved, DeployError) as error:
+                if isinstance(error, DeployError) and getattr(error, "host", None) != source:
+                    raise
+                with self._changed:
+                    self._found[image].pop(source, None)
+            else:
+                with self._changed:
+                    self._found[image][me] = host_job.engine
+                return True
+            finally:
+                with self._changed:
+                    self._busy[source] -= 1
+                    self._changed.notify_all()
+        return False
+
+    def _take(self, me: str, image: str) -> str | None:
+        """Return the least busy engine that has the image, once it has a turn; None if none has it."""
+        self.have(image)
+        with self._changed:
+            while others := [name for name in self._found.get(image, ()) if name != me]:
+                least = min(others, key=lambda name: self._busy[name])
+                if self._busy[least] < COPIES:
+                    self._busy[least] += 1
+                    return least
+                self._changed.wait()
+            return None
+
+
+def layers_of(engine: Engine, image: str) -> tuple[str, ...] | None:
+    """Return the diffIDs of an image's layers, the lowest first; None if the engine has no such image."""
+    from docker.errors import ImageNotFound
+
+    with engine.asked() as client:
+        try:
+            data = engine.answer(client.inspect_image(image), dict)
+        except ImageNotFound:
+            return None
+    return texts((data.get("RootFS") or {}).get("Layers"))
+
+
+def shared_layers(wanted: Sequence[str], there: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return the layers of an image that need not be sent to an engine with the images `there`.
+
+    An engine identifies a layer together with all layers below it, so only equal layers at the bottom count.
+    """
+    count = max((_alike(wanted, other) for other in there), default=0)
+    return frozenset(wanted[:count]) - frozenset(wanted[count:])
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+def without_layers(saved: Iterable[bytes], left_out: frozenset[str]) -> Iterator[bytes]:
+    """Yield the tar of a saved image without the blobs of some layers. Raises tarfile.TarError."""
+    names = {_BLOBS + layer.removeprefix("sha256:") for layer in left_out}
+    with tarfile.open(fileobj=cast(Any, _Reader(saved)), mode="r|", bufsize=PIECE) as archive:
+        for member in archive:
+            if member.name in names:
+                continue
+            yield member.tobuf(tarfile.PAX_FORMAT)
+            content = archive.extractfile(member) if member.isreg() else None
+            while content and (piece := content.read(PIECE)):
+                yield piece
+            if content:
+                yield bytes(-member.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+class _Reader:
+    """Pieces of bytes as a file."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self._left = iter(pieces), b""
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes, nothing at the end."""
+        if not self._left:
+            self._left = next(self._pieces, b"")
+        piece, self._left = self._left[:size], self._left[size:]
+        return piece
+
+
+def _copy(name: str, source: Engine, host_job: HostJob, image: str) -> None:
+    """Copy an image from one engine to a host's. Raises _NotSaved, or HostError of either."""
+    layers = layers_of(source, image)
+    if layers is None:
+        raise _NotSaved(image)
+    with host_job.engine.asked() as client:
+        there = [layers_of(host_job.engine, str(found["Id"])) or () for found in client.images()]
+    shared = shared_layers(layers, there)
+    for left_out in dict.fromkeys((shared, frozenset[str]())):  # an engine that has lost a layer gets all of them
+        error = _load(name, source, host_job, image, left_out)
+        if error is None and layers_of(host_job.engine, image) == layers and _can_be_used(host_job, image):
+            return
+    message = f"cannot load image `{image}` from {name}: {error or 'it arrived incomplete'}"
+    raise HostError(host_job.host.name, "image-not-loaded", message, f"try `docker save {image}` on {name}")
+
+
+def _load(name: str, source: Engine, host_job: HostJob, image: str, left_out: frozenset[str]) -> str | None:
+    """Save an image on one engine and load it on another meanwhile; return what that one complains of, None if nothing."""
+
+    def pieces() -> Iterator[bytes]:
+        sent, told = 0, 0.0
+        for piece in without_layers(_saved(source, image), left_out):
+            yield piece
+            sent += len(piece)
+            if time.monotonic() - told > TOLD:
+                told = time.monotonic()
+                host_job.tell(f"{host_job.host.name} gets {image} from {name}: {sent / 1e6:.0f} MB")
+
+    with host_job.engine.asked() as client, _patient(client):
+        try:
+            said = [line for line in client.load_image(pieces()) if isinstance(line, dict)]
+        except tarfile.TarError as error:
+            raise _NotSaved(image) from error
+    return next((str(line["error"]) for line in said if "error" in line), None)
+
+
+def _saved(source: Engine, image: str) -> Iterator[bytes]:
+    """Yield the image as its engine saves it. Raises _NotSaved: to the engine that loads it, other errors would be its own."""
+    from docker.utils import parse_repository_tag
+
+    latest = f"{image}:latest"  # an engine saves all tags of a name that has none
+    whole = image if parse_repository_tag(image)[1] or layers_of(source, latest) is None else latest
+    try:
+        with source.asked() as client, _patient(client):
+            yield from client.get_image(whole, chunk_size=PIECE)
+    except HostError as error:
+        raise _NotSaved(image) from error
+
+
+def _can_be_used(host_job: HostJob, image: str) -> bool:
+    """Say whether a container can be made of an image: an engine may list one that lacks layers."""
+    from docker.errors import APIError, ImageNotFound
+
+    with host_job.engine.asked() as client:
+        try:
+            made = client.create_container(image, ["true"])
+        except (APIError, ImageNotFound):
+            return False
+        client.remove_container(made["Id"], force=True)
+    return True
+
+
+@contextlib.contextmanager
+def _patient(client: Any) -> Iterator[None]:
+    """Let requests be silent for as long as a copy may be."""
+    timeout, client.timeout = client.timeout, SILENCE
+    try:
+        yield
+    finally:
+        client.timeout = timeout
