@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.check.fitness import probe
 from jobctl.jobspec.deploy.check.fitness.host_values import DIGEST
 from jobctl.jobspec.deploy.check.fitness.measure import FitnessCheck
 from jobctl.jobspec.deploy.check.fitness.samples import sample_of
-from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
+from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
 from jobctl.jobspec.deploy.check.survey import CheckedHost
 from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
@@ -28,7 +28,7 @@ from jobctl.jobspec.spec.hosts import parse_hosts
 
 @pytest.fixture
 def session() -> Iterator[ProbeSession]:
-    channel = LocalTransport().dial([sys.executable, probe.__file__, "token"])
+    channel = LocalTransport().dial([sys.executable, "-c", probe_source(), "token"])
     made = ProbeSession("localhost", channel, "token")
     yield made
     made.close()
@@ -74,13 +74,15 @@ def test_a_device_by_pytorch(session: ProbeSession) -> None:
 
 
 def test_an_image_without_pytorch_says_so() -> None:
-    argv = [sys.executable, "-S", "-I", probe.__file__, "token"]  # no site-packages
+    argv = [sys.executable, "-S", "-I", "-c", probe_source(), "token"]  # no site-packages
     done = subprocess.run(argv, input='{"do": "devices"}\n', capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
     assert (said["missing"], said["devices"]) == ("No module named 'torch'", [])
 
 
 # A whole check, of hosts that are all this machine, with its Python.
+
+SHORT: dict[str, Any] = {"compute": 0.01, "memory": 0.01, "bytes": 1 << 20, "link": 0.02, "rounds": 1, "again": 0}
 
 
 class Tampered(LocalTransport):
@@ -95,8 +97,18 @@ class Tampered(LocalTransport):
         return super().dial(["env", self.path, *argv])
 
 
+class AddsWrongly(LocalTransport):
+    """A host whose additions are wrong by one."""
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        right = "return (one + other) & MODULO"
+        assert sum(right in word for word in argv) == 1
+        return super().dial([word.replace(right, "return (one + other + 1) & MODULO") for word in argv])
+
+
 def seat(name: str, directory: Path, transport: LocalTransport) -> CheckedHost:
-    (host,) = parse_hosts(f"localhost dir={directory / name}\n", "hosts.txt").hosts
+    address = f"127.0.0.{2 + 'abc'.index(name)}"
+    (host,) = parse_hosts(f"localhost dir={directory / name} addr={address}\n", "hosts.txt").hosts
     made = CheckedHost(HostJob(replace(host, name=name), transport, "job", "ssh"), ())
     made.facts = facts.ask(made.host_job, "token", [], [])
     return made
@@ -106,11 +118,12 @@ def test_a_host_that_computes_wrongly_is_named(tmp_path: Path) -> None:
     seats = [seat(name, tmp_path, LocalTransport(name)) for name in "ab"]
     seats.append(seat("c", tmp_path, Tampered("c", tmp_path)))
     check = FitnessCheck(None, seats, "quick", tmp_path / "state")
-    check.effort = replace(check.effort, compute=0.01, memory=0.01, bytes=1 << 20, rounds=1, again=0)
+    check.effort = replace(check.effort, **SHORT)
     found = {(one.host, one.check): one for one in check.run()}
     assert check.machines == [["a", "b", "c"]]  # which take turns
     assert {one.code for one in found.values() if one.host != "c" and one.check == "compute"} <= {None, "slow-host"}
-    assert {check for host, check in found if host == "a"} == {"inventory", "compute", "memory", "storage"}
+    checks = {"inventory", "compute", "memory", "storage", "link", "collective"}
+    assert {check for host, check in found if host == "a"} == checks
     assert (found["c", "compute"].verdict, found["c", "compute"].code) == ("error", "wrong-result")
     assert found["a", "compute"].unit == "Mround/s"
     assert (found["a", "compute"].value or 0) > 0
@@ -125,7 +138,32 @@ def test_a_host_without_python_hides_no_other(tmp_path: Path) -> None:
 
     seats = [seat("a", tmp_path, LocalTransport("a")), seat("b", tmp_path, Bare("b"))]
     check = FitnessCheck(None, seats, "quick", tmp_path / "state")
-    check.effort = replace(check.effort, compute=0.01, memory=0.01, bytes=1 << 20, rounds=1, again=0)
+    check.effort = replace(check.effort, **SHORT)
     found = [(one.host, one.check, one.verdict) for one in check.run()]
     assert [one for one in found if one[0] == "b"] == [("b", "inventory", "error")]
     assert ("a", "compute", "ok") in found
+
+
+def test_a_host_that_adds_wrongly_is_named(tmp_path: Path) -> None:
+    kinds = {"a": LocalTransport, "b": AddsWrongly, "c": LocalTransport}
+    check = FitnessCheck(None, [seat(name, tmp_path, kind(name)) for name, kind in kinds.items()], "quick", tmp_path)
+    check.effort = replace(check.effort, **SHORT)
+    found = {one.host: one for one in check.run() if one.check == "collective"}
+    assert {host: (one.verdict, one.code) for host, one in found.items()} == {
+        "a": ("ok", None),
+        "b": ("error", "wrong-result"),
+        "c": ("ok", None),
+    }
+    assert found["b"].message == "added its numbers to those of other hosts, and the sum is wrong"
+    assert (found["a"].message, found["a"].unit) == ("its part of a sum over 3 hosts is right", "s")
+
+
+def test_a_host_that_cannot_listen_at_its_address_is_left_out(tmp_path: Path) -> None:
+    seats = [seat(name, tmp_path, LocalTransport(name)) for name in "abc"]
+    host = replace(seats[2].host_job.host, addr="192.0.2.1")  # of nobody
+    seats[2].host_job.host = host
+    check = FitnessCheck(None, seats, "quick", tmp_path)
+    check.effort = replace(check.effort, **SHORT)
+    found = {(one.host, one.check): one.verdict for one in check.run() if one.check in ("link", "collective")}
+    assert set(found) == {("a", "link"), ("b", "link"), ("c", "link"), ("a", "collective"), ("b", "collective")}
+    assert (found["c", "link"], found["a", "collective"], found["b", "collective"]) == ("skipped", "ok", "ok")

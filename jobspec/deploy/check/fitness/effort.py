@@ -14,6 +14,7 @@ class Effort:
 
     compute: float  # several periods of a control group's quota, which are 0.1 s
     memory: float
+    link: float
     device: float
     matrix: int
     bytes: int  # that are written to storage, at most
@@ -23,6 +24,6 @@ class Effort:
 
 
 EFFORTS: Mapping[FitnessMode, Effort] = {
-    "quick": Effort(0.5, 0.15, 0.2, 4096, 32 << 20, 2.0, rounds=2, again=4),
-    "full": Effort(1.0, 0.5, 1.0, 8192, 256 << 20, 10.0, rounds=4, again=4),
+    "quick": Effort(0.4, 0.1, 0.25, 0.2, 4096, 32 << 20, 2.0, rounds=2, again=4),
+    "full": Effort(1.0, 0.5, 2.0, 1.0, 8192, 256 << 20, 10.0, rounds=4, again=4),
 }

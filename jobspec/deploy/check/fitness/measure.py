@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
 from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong
 from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
+from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, start_probe
 from jobctl.jobspec.deploy.check.fitness.verdicts import Judgement, Place, Values, best_of, judge_all
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
 from jobctl.jobspec.deploy.host.devices import jobs_of
-from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
@@ -55,7 +57,8 @@ class FitnessCheck:
         try:
             self._start()
             inventory = self._compare()
-            values = best_of(self.machines, self._round, past, self.effort.rounds, self.effort.again)
+            values = dict(best_of(self.machines, self._round, past, self.effort.rounds, self.effort.again))
+            values["link to other hosts"] = self._network()
         finally:
             for session in self.sessions.values():
                 session.close()
@@ -127,6 +130,33 @@ class FitnessCheck:
                 for metric, by_device in values.values.items():
                     found.setdefault(metric, {}).update({(host, device): v for device, v in by_device.items()})
         return found
+
+    def _network(self) -> dict[Place, float]:
+        """Measure the links between hosts, and have all hosts add up numbers; return the speed of each host's best link."""
+        if len(self.sessions) < 2:
+            return {}
+        addresses = {host: self.seats[host].host_job.host.address for host in self.sessions}
+        network = HostNetwork(self.sessions, addresses, self.machines, self.effort, self.token)
+        speeds = network.measure()
+        for host, error in network.failed.items():
+            found = of_error(host, "link", error)
+            # Without a job, nobody has said that the hosts know each other by these names.
+            self._note(found if self.plan else replace(found, verdict="skipped", code=None))
+        for finding in link_findings(network, speeds):
+            self._note(finding)
+        self._sum(network)
+        return {(host, ""): one.speed for host, one in speeds.items()}
+
+    def _sum(self, network: HostNetwork) -> None:
+        if len(network.sessions) < 2:
+            return
+        try:
+            said = network.add_up()
+        except HostError as error:
+            self._note(of_error(error.host, "collective", error))
+            return
+        for finding in sum_findings(said):
+            self._note(finding)
 
     def _take(self, host: str, measured: HostValues) -> None:
         for check, text in measured.wrong:

@@ -3,7 +3,7 @@
     python3 -c "$(cat probe.py)" TOKEN
 
 Reads tasks, one JSON object a line, and prints one JSON object with TOKEN for each, until its input ends. Standard
-library only, Python 3.8 or later, and nothing of jobctl; PyTorch where the image has it.
+library only, Python 3.8 or later; PyTorch where the image has it. It is sent as one file with network_probe.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import subprocess
 import sys
 import time
 from typing import Any, Callable, Dict, List
+
+from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, waited
 
 Json = Dict[str, Any]
 SILENCE = 300  # seconds without a task after which jobctl is gone
@@ -219,13 +221,6 @@ def memory(task: Json) -> Json:
 # Storage.
 
 
-def waited() -> float:
-    """Return for how many seconds this process could have run, and had no core."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return int(read("/proc/self/schedstat").split()[1]) / 1e9
-    return 0.0
-
-
 def storage(task: Json) -> Json:
     """Write a file of at most so many bytes for at most so many seconds, read it again, and remove it."""
     path = os.path.join(task["directory"], ".jobctl-fitness-" + task["name"])
@@ -348,6 +343,7 @@ TASKS: Dict[str, Callable[[Json], Json]] = {
     "memory": memory,
     "storage": storage,
     "devices": devices,
+    **NETWORK_TASKS,
 }
 
 

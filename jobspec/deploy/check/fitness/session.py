@@ -17,8 +17,13 @@ LONGEST = 1 << 20  # bytes of an answer
 
 
 def probe_source() -> str:
-    """Return the program that measures a host."""
-    return files("jobctl.jobspec.deploy.check.fitness").joinpath("probe.py").read_text(encoding="utf-8")
+    """Return the program that measures a host: two files joined, without what each of them imports from the other."""
+    here = files("jobctl.jobspec.deploy.check.fitness")
+    texts = [here.joinpath(name).read_text(encoding="utf-8") for name in ("network_probe.py", "probe.py")]
+    lines = [
+        line for text in texts for line in text.splitlines() if not line.startswith(("from __future__", "from jobctl."))
+    ]
+    return "\n".join(["from __future__ import annotations", *lines, ""])
 
 
 def start_probe(plan: Plan | None, seat: CheckedHost, name: str, token: str) -> ProbeSession:

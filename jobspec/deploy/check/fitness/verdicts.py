@@ -37,6 +37,7 @@ class Metric:
     unit: str
     tolerance: float
     code: str
+    pairwise: bool = False  # two hosts have one value together, which says nothing of either
 
 
 METRICS = (
@@ -48,6 +49,7 @@ METRICS = (
     Metric("copies to the device", "memory", "GB/s", 0.25, "slow-device"),
     Metric("writing", "storage", "MB/s", 0.50, "slow-storage"),
     Metric("reading", "storage", "MB/s", 0.70, "slow-storage"),
+    Metric("link to other hosts", "link", "Mbit/s", 0.30, "slow-link", pairwise=True),
 )
 METRIC: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
 
@@ -96,7 +98,7 @@ def _lost(values: Mapping[Place, float], past: Mapping[Place, Sequence[float]]) 
 
 
 def _among_others(metric: Metric, place: Place, value: float, values: Mapping[Place, float]) -> Judgement:
-    if len(values) < 2:
+    if len(values) < (3 if metric.pairwise else 2):
         return Judgement(metric, place, value, None, "nothing", "ok")
     if len(values) == 2:
         faster = max(values.values())
@@ -113,7 +115,7 @@ def _among_others(metric: Metric, place: Place, value: float, values: Mapping[Pl
 def is_doubtful(one: Judgement, values: Values) -> bool:
     """Say whether a value deserves another look: also one that passes only since others were as slow, perhaps by chance."""
     best = max(values[one.metric.name].values())
-    return one.verdict != "ok" or one.value < best * (1 - one.metric.tolerance)
+    return one.verdict != "ok" or one.value < best * (1 - one.metric.tolerance / 2)
 
 
 def judge_all(values: Values, past: PastValues) -> list[Judgement]:
