@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
@@ -122,6 +123,11 @@ class Deployer(Handle, Protocol):
     """
 
     image: Image | None
+
+    def preflight(
+        self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
+    ) -> list[Finding]:
+        """Check whether hosts are fit for the job (None: for any), and with `fitness` also how fast they are."""
 
     @property
     def inventory(self) -> Inventory | None:

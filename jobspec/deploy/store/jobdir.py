@@ -50,6 +50,11 @@ class JobDir:
         return self.root.name
 
     @property
+    def state(self) -> Path:
+        """The directory of all local history, which this is below."""
+        return self.root.parent.parent
+
+    @property
     def host(self) -> Path:
         """The work directory of target `local`."""
         return self.root / "host"

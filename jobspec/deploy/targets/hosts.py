@@ -31,6 +31,7 @@ from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.watch import HostFeed
@@ -119,11 +120,20 @@ class Hosts:
         counts = {host_job.host.name: found[kind] for host_job, found in outcome.done.items() if kind in found}
         return counts, self.fleet.failures(outcome)
 
-    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+    def preflight(
+        self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
+    ) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
         from jobctl.jobspec.deploy.check.preflight import Preflight
 
-        return Preflight([self.host_jobs[host] for host in self.host_jobs if host in set(hosts)], plan, deep=deep).run()
+        wanted = set(hosts)
+        preflight = Preflight([self.host_jobs[host] for host in self.host_jobs if host in wanted], plan, deep=deep)
+        findings = preflight.run()
+        if fitness == "off":
+            return findings
+        from jobctl.jobspec.deploy.check.fitness.measure import measured
+
+        return measured(preflight.survey, findings, fitness, self.job.state)
 
     # What is wanted.
 

@@ -47,6 +47,7 @@ from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 
 class Local:
@@ -235,8 +236,13 @@ class Local:
 
     # Looking around.
 
-    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
-        """Look whether the devices are there and, where that matters or `deep`, whether the framework works."""
+    def preflight(
+        self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
+    ) -> list[Finding]:
+        """Look whether the devices are there and, where that matters or `deep`, whether the framework works.
+
+        There is nothing that this machine's fitness could be compared with.
+        """
         from jobctl.jobspec.deploy.check.local import preflight
 
         if plan is None:

@@ -74,7 +74,7 @@ def start_supervisor(job: JobDir) -> None:
     background.start_supervisor(
         job,
         [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
-        {**os.environ, "JOBCTL_STATE_DIR": str(job.root.parent.parent)},
+        {**os.environ, "JOBCTL_STATE_DIR": str(job.state)},
     )
 
 
