@@ -21,7 +21,7 @@ COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
     *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
     *("check", "status", "list", "wait", "events", "report"),
-    *("logs", "exec", "run", "pull"),
+    *("logs", "exec", "forward", "run", "pull"),
     "config",
 )
 

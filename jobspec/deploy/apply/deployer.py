@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
@@ -65,6 +65,25 @@ class AllUnreachable(HostError):
         self.failures, self.observed = failures, observed
 
 
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Where a node is now. `problem`: why its host does not answer, None if it does; `here`: its loopback address is ours."""
+
+    host: str
+    problem: str | None = None
+    here: bool = False
+
+
+class NodePorts(Protocol):
+    """The TCP ports of a job's nodes (by number) and services (by name), wherever these are now; for several threads."""
+
+    def place(self, node: int | str) -> NodePlace:
+        """Return where a node is. Raises NothingToEnter if it is nowhere now, DeployError if the job has no such node."""
+
+    def dial(self, node: int | str, port: int) -> Any:
+        """Return something like a socket that is connected to a port of a node. Raises DeployError (PortClosed, …)."""
+
+
 class Handle(Protocol):
     """One job in the world, to be looked at, read, entered and taken down.
 
@@ -107,6 +126,9 @@ class Handle(Protocol):
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
+
+    def ports(self) -> AbstractContextManager[NodePorts]:
+        """Follow where nodes are for the length of the block. Raises AllUnreachable if not a single host can tell."""
 
     def fetch(self, into: Path) -> Mapping[str, int]:
         """Copy logs and outputs below `into`; return how many of what (`files`, `logs`, …) that was."""

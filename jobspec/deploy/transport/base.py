@@ -83,6 +83,9 @@ class Transport(Protocol):
     def open_socket(self, path: str) -> Any:
         """Return something like a socket that is connected to a Unix socket there, None if it cannot be reached that way."""
 
+    def open_port(self, address: str, port: int) -> Any:
+        """Return something like a socket that is connected to a TCP port as the host reaches it. Raises PortClosed."""
+
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
 

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, Stdin, quote
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, connect
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
-from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs
+from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs, port_refused
 from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:
@@ -135,6 +135,19 @@ class Ssh:
                 return self._open().transport.open_socket(path, CONNECT_TIMEOUT)
             except paramiko.ChannelException:
                 return None
+
+    def open_port(self, address: str, port: int) -> Any:
+        """Return a channel to a TCP port as the host reaches it. Raises PortClosed if nothing listens there."""
+        import paramiko
+
+        with self._problems(f"reach port {port}"):
+            transport = self._open().transport
+            try:
+                return transport.open_channel(
+                    "direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT
+                )
+            except paramiko.ChannelException as error:
+                raise port_refused(self.host, f"{address}:{port}", error.code) from error
 
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
@@ -264,7 +277,7 @@ class Ssh:
     def _problems(self, what: str) -> Iterator[None]:
         try:
             yield
-        except HostError:
+        except DeployError:
             raise
         except Exception as error:
             found = explain(self._host, error, what)
