@@ -1,10 +1,11 @@
-"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`."""
+"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`, and SSH clients."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,34 @@ def said_at(port: int) -> str:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 30) as connection:
         return connection.recv(100).decode()
     return ""
+
+
+def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(jobs.ok("ssh-config"))
+
+    def ssh(*args: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        argv = ["ssh", "-F", str(config), *args]
+        return subprocess.run(argv, input=typed, env=jobs.environ, capture_output=True, text=True, timeout=120)
+
+    hi = ssh("jobctl-counter-0", "echo hi")
+    assert (hi.returncode, hi.stdout, hi.stderr) == (0, "hi\n", "")
+    inside = ssh("jobctl-counter-1", "test -d /jobctl && echo inside; cat; echo err >&2; exit 7", typed="typed")
+    assert (inside.returncode, inside.stdout, inside.stderr) == (7, "inside\ntyped", "err\n")
+    assert ssh("-W", f"localhost:{PORT}", "jobctl-counter-0").stdout == jobs.fleet[0].address
+    argv = ["ssh", "-F", str(config), "-tt", "jobctl-counter-0", "tty; sleep 777; true"]
+    with subprocess.Popen(argv, env=jobs.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline().startswith("/dev/pts/")
+        eventually(lambda: sleeps(jobs))
+        client.terminate()
+    eventually(lambda: not sleeps(jobs))
+
+
+def sleeps(jobs: Jobs) -> bool:
+    """Say whether the command of a client runs in node 0's container, as its host sees it."""
+    (container,) = jobs.fleet[0].containers()
+    return "sleep 777" in jobs.fleet[0].docker("top", container)
 
 
 def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:

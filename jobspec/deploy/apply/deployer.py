@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.liveness import FailureDetector
     from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
+    from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize
 
 FaultTarget = Literal["process", "container", "host"]  # what `inject_fault` kills, or plays the loss of
 BLACKOUT = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
@@ -82,6 +83,16 @@ class NodePorts(Protocol):
 
     def dial(self, node: int | str, port: int) -> Any:
         """Return something like a socket that is connected to a port of a node. Raises DeployError (PortClosed, …)."""
+
+
+class NodeSession(Protocol):
+    """The inside of a node as it runs now: if the node begins again, a new session is needed. For several threads."""
+
+    def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
+        """Start a command there, with more variables, and a terminal or pipes. Raises DeployError (CannotRun, …)."""
+
+    def dial(self, port: int) -> Any:
+        """Return something like a socket that is connected to a port of its loopback address. Raises DeployError."""
 
 
 class Handle(Protocol):
@@ -220,6 +231,9 @@ class Deployer(Handle, Protocol):
 
     def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
+
+    def session(self, node: int) -> NodeSession:
+        """Return the inside of a running node. Raises NothingToEnter if it does not run now."""
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""

@@ -88,6 +88,21 @@ class JobDir:
         """The key of the digests by which `source.json` knows the values of secrets."""
         return self.root / "secrets.key"
 
+    @property
+    def ssh_host_key(self) -> Path:
+        """The key by which SSH clients know the job's nodes."""
+        return self.root / "ssh_host_key"
+
+    @property
+    def ssh_user_key(self) -> Path:
+        """The key that lets SSH clients into the job's nodes."""
+        return self.root / "ssh_user_key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The host key in the form in which SSH clients read it."""
+        return self.root / "known_hosts"
+
     def create(self) -> None:
         """Make the job's directory, readable by its owner only: logs may hold anything."""
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -235,7 +250,8 @@ KEPT = (
     "ledger.json",
     "previous.json",
 )
-_FORGOTTEN = (*KEPT, "supervisor.log", "supervisor.lock")
+SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
+_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock")
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

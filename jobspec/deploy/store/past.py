@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.deploy.store.jobdir import KEPT, JobDir
+from jobctl.jobspec.deploy.store.jobdir import KEPT, SSH, JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
 
 # Events of a job that comes up, runs, or is taken down: the last of these has to be a `down`.
@@ -93,7 +93,8 @@ def remove(job: JobDir) -> list[str]:
     """Remove the history of a job, and return the names of files that are not part of it: these stay. Raises OSError."""
     if job.history.is_dir() and not job.history.is_symlink():
         shutil.rmtree(job.history)
-    for path in (job.events, job.progress, job.lock, job.supervisor_lock, job.supervisor_log):
+    kept = (job.events, job.progress, job.lock, job.supervisor_lock, job.supervisor_log)
+    for path in (*kept, *(job.root / name for name in SSH)):
         path.unlink(missing_ok=True)
     others = sorted(path.name for path in job.root.iterdir())
     if not others:

@@ -275,6 +275,10 @@ class Hosts:
         """Run a command inside of a node's or a service's container."""
         return inside.enter(self.fleet, node, argv)
 
+    def session(self, node: int) -> inside.ContainerSession:
+        """Return the inside of a node's container."""
+        return inside.ContainerSession(self.fleet, node)
+
     def ports(self) -> AbstractContextManager[HostPorts]:
         """Follow where nodes are for the length of the block, and yield what connects to their ports."""
         return HostPorts(self.fleet).following()

@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter, PortClosed
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
 from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.relay import LOOPBACK
 from jobctl.jobspec.plan.types import HostRef, Plan
 
@@ -38,6 +39,16 @@ def home_of(node: int | str, control: Control, plan: Plan | None) -> HostRef:
     if node in known:
         raise NothingToEnter(f"node {node} is on no host: generation {control.generation.number} has the nodes {every}")
     raise DeployError(f"the job has no node {node}", f"it has the nodes {every}")
+
+
+def open_port(transport: Transport, home: HostRef, port: int) -> Any:
+    """Connect to a port of a host's loopback address, where most programs listen, otherwise of a node's own."""
+    try:
+        return transport.open_port(LOOPBACK, port)
+    except PortClosed:
+        with contextlib.suppress(PortClosed):
+            return transport.open_port(home.address, port)
+        raise
 
 
 class HostPorts:
@@ -116,13 +127,7 @@ class HostPorts:
                 again = self._home(node) != home
 
     def _open(self, home: HostRef, port: int) -> Any:
-        """Connect to a port of the host's loopback address, where most programs listen, otherwise of the node's own."""
         host_job = self._fleet.host_jobs.get(home.name)
         if host_job is None:
             raise DeployError(f"{home.name} is not among the hosts that jobctl knows", "name them all with `--hosts`")
-        try:
-            return host_job.transport.open_port(LOOPBACK, port)
-        except PortClosed:
-            with contextlib.suppress(PortClosed):
-                return host_job.transport.open_port(home.address, port)
-            raise
+        return open_port(host_job.transport, home, port)

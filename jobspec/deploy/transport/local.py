@@ -11,8 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Stdin
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, RunningCommand, Stdin, TerminalSize
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
+from jobctl.jobspec.deploy.transport.running import ProcessCommand
 
 
 def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.CompletedProcess[bytes]:
@@ -102,6 +103,10 @@ class LocalTransport:
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal until it ends; return its exit code."""
         return run_in_foreground(argv, os.environ, None)
+
+    def start(self, argv: Sequence[str], terminal: TerminalSize | None = None) -> RunningCommand:
+        """Start a command, with a terminal or with pipes, and return it."""
+        return ProcessCommand(argv, os.environ, None, terminal)
 
     def close(self) -> None:
         """There is nothing to let go of."""

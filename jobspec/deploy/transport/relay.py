@@ -59,7 +59,8 @@ def relay(one: Any, other: Any) -> None:
     _pour(one, other)
     back.join()
     for end in (one, other):
-        end.close()
+        with contextlib.suppress(OSError, EOFError):
+            end.close()
 
 
 def _pour(source: Any, sink: Any) -> None:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, Stdin, quote
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, RunningCommand, Stdin, TerminalSize, quote
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, connect
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
+from jobctl.jobspec.deploy.transport.running import ChannelCommand
 from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs, port_refused
 from jobctl.jobspec.spec.hosts import Host
 
@@ -163,6 +164,16 @@ class Ssh:
                     self._past_login(_log_in(channel, argv), TIMEOUT)
 
             return interact(channel, begin)
+
+    def start(self, argv: Sequence[str], terminal: TerminalSize | None = None) -> RunningCommand:
+        """Start a command, with a terminal or with pipes, and return it."""
+        with self._problems(f"run {argv[0]}"):
+            if terminal is None:
+                return ChannelCommand(self._start(argv))
+            channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT)
+            channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
+            _run_on(channel, argv)
+            return ChannelCommand(channel)
 
     def close(self) -> None:
         """Close the connection."""

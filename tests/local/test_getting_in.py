@@ -1,10 +1,16 @@
-"""`forward` on this machine: ports of nodes at their own addresses."""
+"""Into nodes on this machine: `forward` to ports at their own addresses, `ssh`, and SSH clients."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 from typing import Any
+
+import pytest
 
 # Answers each connection with its node's number, at its node's address and a port that the node has written down.
 SERVER = """\
@@ -31,12 +37,18 @@ def said_at(port: int) -> bytes:
         return connection.recv(100)
 
 
-def test_ports_lead_to_their_nodes_until_it_is_interrupted(jobs: Any, eventually: Any) -> None:
+@pytest.fixture
+def serving(jobs: Any, eventually: Any) -> list[int]:
+    """Two nodes that listen, and their ports."""
     (jobs.directory / "counter.py").write_text(SERVER)
     jobs.ok("up")
     paths = [jobs.directory / f"port-{node}" for node in (0, 1)]
     eventually(lambda: all(path.exists() for path in paths))
-    theirs, ours = [int(path.read_text()) for path in paths], [free_port(), free_port()]
+    return [int(path.read_text()) for path in paths]
+
+
+def test_ports_lead_to_their_nodes_until_it_is_interrupted(jobs: Any, serving: list[int]) -> None:
+    theirs, ours = serving, [free_port(), free_port()]
     words = [f"{ours[node]}:{node}:{theirs[node]}" for node in (0, 1)]
     with jobs.popen("forward", *words) as forward:
         told = [forward.stderr.readline() for _ in words]
@@ -54,3 +66,23 @@ def test_ports_lead_to_their_nodes_until_it_is_interrupted(jobs: Any, eventually
     ):
         refused = jobs.run("forward", "counter", *args)
         assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
+
+
+def test_clients_and_shells_are_inside_of_a_node(jobs: Any, serving: list[int]) -> None:
+    shell = [sys.executable, "-m", "jobctl", "ssh", "counter", "--node", "1"]
+    typed = {"input": b"echo node $JOBCTL_NODE; exit 5\n", "cwd": jobs.directory, "env": jobs.environ}
+    told = subprocess.run(shell, stdout=subprocess.PIPE, check=False, **typed)
+    assert (told.returncode, told.stdout.splitlines()[-1]) == (5, b"node 1")
+    if shutil.which("ssh") is None:
+        (pytest.fail if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip)("there is no ssh")
+    config = jobs.directory / "config"
+    config.write_text(jobs.ok("ssh-config", "counter"))
+    client = ["ssh", "-F", str(config), "-o", f"ControlPath={jobs.directory}/%h"]
+    command = [*client, "-o", "ControlMaster=auto", "-o", "ControlPersist=60", "jobctl-counter-1"]
+    try:
+        told = subprocess.run([*command, "sh -s"], capture_output=True, check=False, **typed)
+        assert (told.returncode, told.stdout, told.stderr) == (5, b"node 1\n", b"")
+        port = ["-W", f"localhost:{serving[1]}", "jobctl-counter-1"]  # over the same connection
+        assert subprocess.run([*client, *port], env=jobs.environ, capture_output=True).stdout == b"node 1"
+    finally:
+        subprocess.run([*client, "-O", "exit", "jobctl-counter-1"], capture_output=True, check=False)
