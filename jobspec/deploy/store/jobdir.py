@@ -2,7 +2,7 @@
 
 `$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
 it is planned again), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
-`ledger.json`, `previous.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
+`ledger.json`, `previous.json`), channels and outbox of `notify` (`channels.json`, `outbox.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
 laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
 
@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_jso
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 
+CHANNELS = "channels.json"
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
 
 
@@ -102,6 +103,21 @@ class JobDir:
     def known_hosts(self) -> Path:
         """The host key in the form in which SSH clients read it."""
         return self.root / "known_hosts"
+
+    @property
+    def channels(self) -> Path:
+        """The channels of `notify`, with their secrets; mode 0600."""
+        return self.root / CHANNELS
+
+    @property
+    def outbox(self) -> Path:
+        """Messages that nobody has taken yet."""
+        return self.root / "outbox.json"
+
+    @property
+    def outbox_lock(self) -> Path:
+        """Held by the process that sends them."""
+        return self.root / "outbox.lock"
 
     def create(self) -> None:
         """Make the job's directory, readable by its owner only: logs may hold anything."""
