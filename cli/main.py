@@ -21,13 +21,14 @@ COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
     *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
     *("check", "status", "list", "wait", "events", "report", "metrics"),
-    *("logs", "exec", "run", "pull"),
+    *("logs", "exec", "ssh", "ssh-config", "forward", "run", "pull"),
     "config",
 )
 
 
 def function_of(name: str) -> Callable[..., None]:
     """Return the function of a command: it is called like its module, with `_` where Python has the word already."""
+    name = name.replace("-", "_")
     module = import_module(f"jobctl.commands.{'import_' if name == 'import' else name}")
     function: Callable[..., None] = getattr(module, name, None) or getattr(module, f"{name}_")
     return function

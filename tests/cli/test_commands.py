@@ -438,7 +438,7 @@ def test_version(jobctl: Any) -> None:
 
 def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
     names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
-    assert len(names) == len(COMMANDS)
+    assert names == list(COMMANDS)
     for name in names:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
 

@@ -27,6 +27,7 @@ PACKAGES = (
     ("jobctl.jobspec.deploy.kubernetes", "jobspec/deploy/kubernetes"),
     ("jobctl.jobspec.deploy.slurm", "jobspec/deploy/slurm"),
     ("jobctl.jobspec.deploy.targets", "jobspec/deploy/targets"),
+    ("jobctl.jobspec.deploy.ssh_server", "jobspec/deploy/ssh_server"),
     ("jobctl.jobspec.deploy.channels", "jobspec/deploy/channels"),
     ("jobctl.jobspec.deploy.check", "jobspec/deploy/check"),
     ("jobctl.jobspec.deploy.host", "jobspec/deploy/host"),
@@ -51,6 +52,7 @@ TOUCHES = {  # the packages that reach the world, and by what
     "jobctl.jobspec.deploy.channels": {"subprocess", "socket"},
     "jobctl.jobspec.deploy.check": {"subprocess", "socket"},
     "jobctl.jobspec.deploy.host": {"subprocess", "socket", "docker", "paramiko"},
+    "jobctl.jobspec.deploy.ssh_server": {"paramiko"},
     "jobctl.jobspec.deploy.store": {"socket"},
     "jobctl.jobspec.deploy.transport": {"subprocess", "socket", "fabric", "paramiko"},
     "jobctl.jobspec.allocation": {"subprocess", "socket"},
@@ -243,8 +245,9 @@ def test_each_command_has_its_file() -> None:
     from jobctl.main import COMMANDS, function_of
 
     files = [path.stem.rstrip("_") for path in (ROOT / "cli/commands").glob("*.py") if path.stem != "__init__"]
-    assert sorted(files) == sorted(COMMANDS)
-    assert all(function_of(name).__name__.rstrip("_") == name for name in COMMANDS)
+    names = {name: name.replace("-", "_") for name in COMMANDS}
+    assert sorted(files) == sorted(names.values())
+    assert all(function_of(name).__name__.rstrip("_") == called for name, called in names.items())
 
 
 def test_the_command_has_no_files_but_those_of_a_terminal() -> None:

@@ -95,6 +95,21 @@ class JobDir:
         return self.root / "secrets.key"
 
     @property
+    def ssh_host_key(self) -> Path:
+        """The key by which SSH clients know the job's nodes."""
+        return self.root / "ssh_host_key"
+
+    @property
+    def ssh_user_key(self) -> Path:
+        """The key that lets SSH clients into the job's nodes."""
+        return self.root / "ssh_user_key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The host key in the form in which SSH clients read it."""
+        return self.root / "known_hosts"
+
+    @property
     def channels(self) -> Path:
         """The channels of `notify`, with their secrets; mode 0600."""
         return self.root / CHANNELS
@@ -256,7 +271,8 @@ KEPT = (
     "ledger.json",
     "previous.json",
 )
-_FORGOTTEN = (*KEPT, "supervisor.log", "supervisor.lock")
+SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
+_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock")
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, JobDir
+from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, SSH, JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
 
 # Events of a job that comes up, runs, or is taken down: the last of these has to be a `down`.
@@ -94,7 +94,7 @@ def remove(job: JobDir) -> list[str]:
     if job.history.is_dir() and not job.history.is_symlink():
         shutil.rmtree(job.history)
     ours = (job.events, job.progress, job.lock, job.supervisor_lock, job.supervisor_log)
-    for path in (*ours, job.outbox, job.outbox_lock):
+    for path in (*ours, job.outbox, job.outbox_lock, *(job.root / name for name in SSH)):
         path.unlink(missing_ok=True)
     others = sorted(path.name for path in job.root.iterdir())
     if not others:

@@ -28,6 +28,7 @@ from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
+from jobctl.jobspec.deploy.targets.node_ports import HostPorts
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
@@ -283,6 +284,14 @@ class Hosts:
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a node's or a service's container."""
         return inside.enter(self.fleet, node, argv)
+
+    def session(self, node: int) -> inside.ContainerSession:
+        """Return the inside of a node's container."""
+        return inside.ContainerSession(self.fleet, node)
+
+    def ports(self) -> AbstractContextManager[HostPorts]:
+        """Follow where nodes are for the length of the block, and yield what connects to their ports."""
+        return HostPorts(self.fleet).following()
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service's container has printed, whether it runs or not."""
