@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import TICK
+from jobctl.jobspec.launcher.old_places import OldPlaces
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import record
 
@@ -43,6 +44,15 @@ class PeerOrders:
         self.heard: Dict[int, PeerOrder] = {}
         self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
         self.said: Optional[str] = None
+        self.places = OldPlaces(boot_time())
+
+    def enter(self, order: Order) -> None:
+        """Begin to follow an order with a lease of its own."""
+        self.places.enter(order)
+        moved = order.moved
+        if order.moves is not None and self.lease.me in moved:
+            clear = [member.node for member in order.of_role("trainer") if member.node not in moved]
+            self.lease.begin_elsewhere(clear, int(order.moves["voters"]))
 
     def follow(self, file: Optional[Order]) -> Optional[Order]:
         """Return the order to follow: that of the control file, or a later one of launchers that goes back to it."""

@@ -59,6 +59,8 @@ class PeerLinks:
         """Look up the addresses of the launchers of a new generation."""
         self.peers, self.last, self.echo = {}, None, None
         self.begin_generation()
+        if self.orders is not None:
+            self.orders.enter(order)
         for member in order.members:
             if self.socket is not None and member.port and member.node != self.lease.me:
                 found = resolve(self.socket, member.address, member.port)
@@ -123,7 +125,9 @@ class PeerLinks:
         if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
             name, echo = text.split()
             if self.lease.answered(name, None):
-                self.echo = echo
+                before, self.echo = self.echo, echo
+                if self.orders is not None and echo != before:
+                    self.orders.places.note_supervisor(echo.partition(":")[0], boot_time())
 
     def read_datagrams(self) -> None:
         """Read and answer what other launchers have sent."""
@@ -153,7 +157,10 @@ class PeerLinks:
         elif message.answer is not None:
             if self.majority.answered(message.answer, node) and message.news is not None:
                 self.orders.take(message.news)
-        elif message.tick is not None and self.majority.asked(message.generation, node, boot_time()):
+        elif message.tick is None or not self.orders.places.is_clear(node, boot_time()):
+            return
+        elif self.majority.asked(message.generation, node, boot_time()):
+            self.orders.places.note_answer(node, boot_time())
             self.orders.hear(node, message.tick, message.age)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
@@ -211,6 +218,7 @@ class PeerLinks:
             progress=report["progress"],
             echo=self.echo,
             unheard=self.lease.unheard(now),
+            clear=self.orders.places.clear_of(now) if self.orders is not None else None,
         )
         data = one_line(line.to_json())
         if len(data) > select_pipe_size():
