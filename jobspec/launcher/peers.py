@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import files_in
+from jobctl.jobspec.launcher.files import files_in, read_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
@@ -41,7 +41,7 @@ class PeerLinks:
             self.orders.on_adopted = self.pass_on
         self.answer = os.path.join(launcher.dir, "answer")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
-        self.socket = open_socket()
+        self.socket = open_socket((read_json(os.path.join(launcher.dir, "report.json")) or {}).get("port"))
         self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
         self.peers: Dict[int, Any] = {}  # their sockets' addresses
         self.next = 0.0
@@ -161,6 +161,7 @@ class PeerLinks:
             return
         elif self.majority.asked(message.generation, node, boot_time()):
             self.orders.places.note_answer(node, boot_time())
+            self.peers[node] = sender  # it may have been started again, at another port
             self.orders.hear(node, message.tick, message.age)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
