@@ -29,7 +29,7 @@ nodes: 2
 devices: cpu:2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
-recovery: {{{{host_timeout: 20s}}}}
+recovery: {{{{host_timeout: 20s, standby: "off"}}}}
 volumes: ["PACKAGES:/packages:ro", "STANDINS:/standins:ro"]
 env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}}}
 """
