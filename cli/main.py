@@ -20,14 +20,15 @@ OBJECTS = 200_000  # more of them than before, after which the collector looks f
 COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
     *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
-    *("check", "status", "list", "wait", "events", "report"),
-    *("logs", "exec", "run", "pull"),
+    *("check", "status", "list", "wait", "events", "report", "metrics"),
+    *("logs", "exec", "ssh", "ssh-config", "forward", "run", "pull"),
     "config",
 )
 
 
 def function_of(name: str) -> Callable[..., None]:
     """Return the function of a command: it is called like its module, with `_` where Python has the word already."""
+    name = name.replace("-", "_")
     module = import_module(f"jobctl.commands.{'import_' if name == 'import' else name}")
     function: Callable[..., None] = getattr(module, name, None) or getattr(module, f"{name}_")
     return function
@@ -87,6 +88,15 @@ def _take_color(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return taken, [*left, *arguments[end:]]
 
 
+def _fill_fitness(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a value for `check --fitness`, which needs none: the word after it may be the job."""
+    if arguments[:1] != ["check"]:
+        return list(arguments)
+    follows = zip(arguments, [*arguments[1:], ""], strict=True)
+    bare = [word == "--fitness" and after not in ("off", "quick", "full") for word, after in follows]
+    return ["--fitness=quick" if alone else word for word, alone in zip(arguments, bare, strict=True)]
+
+
 def _fill_streams() -> None:
     """Put /dev/null in the place of standard streams that are closed: the next file opened would become one."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -115,7 +125,7 @@ def main(argv: list[str] | None = None) -> None:
     if given[:1] in (["run"], ["exec"], ["import"]) and "--" in given:
         at = given.index("--")
         given, rest = given[:at], given[at + 1 :]
-    color, given = _take_color(given)
+    color, given = _take_color(_fill_fitness(given))
     # Reading the signatures of all commands takes longer than most of them.
     alone: Sequence[str] = given[:1] if given and given[0] in COMMANDS else COMMANDS
     if "_JOBCTL_COMPLETE" in os.environ:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.fleet.shared import can_have_fleet, hosts_of
 from tests.tools.apiservers import full, mini
 
-__all__ = ["full", "mini"]  # fixtures of several folders: real API servers
+__all__ = ["can_have_fleet", "full", "hosts_of", "mini"]  # fixtures of several folders: hosts, real API servers
 
 # An example takes as long as it takes: a machine that has others to serve may stand still in the middle of any.
 settings.register_profile("unhurried", deadline=None)

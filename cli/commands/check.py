@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +27,15 @@ from jobctl.views.failure import Failed, command
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
-    from jobctl.jobspec.operations.inspect.check import Fitness
+    from jobctl.jobspec.operations.inspect.check import CheckResult
+
+
+class Fitness(StrEnum):
+    """How thoroughly hosts are measured."""
+
+    off = "off"
+    quick = "quick"
+    full = "full"
 
 
 @command
@@ -37,6 +46,15 @@ def check(
     exclude: Exclude = None,
     target: TargetOption = None,
     deep: Annotated[bool, typer.Option("--deep", help="Also import the framework in a container.")] = False,
+    fitness: Annotated[
+        Fitness,
+        typer.Option(
+            "--fitness",
+            help="Also measure hosts, and compare them with each other; without a value `quick`.",
+            metavar="[=quick|full]",
+            show_default=False,
+        ),
+    ] = Fitness.off,
     overrides: Set = None,
     ssh_config: SshConfig = None,
     accept_new: AcceptNew = False,
@@ -47,26 +65,30 @@ def check(
     """Check whether hosts are fit for the job.
 
     Every host side by side; what is wrong is told with its remedy. Works without a job too. Exit code 3: something is.
+    With `--fitness`, also how fast hosts are, side by side with the others.
 
     Example: jobctl check job.yaml --hosts hosts.txt
     """
     from jobctl.jobspec.operations.inspect.check import check_hosts
     from jobctl.jobspec.operations.resolve.job import Reached, Where
     from jobctl.views.findings import show_findings
+    from jobctl.views.fitness import show_fitness
 
     where = Where(target_name(target), hosts, on, exclude, context, namespace)
     reached = Reached(None, ssh_config, accept_new, context, namespace)
-    found = check_hosts(job, overrides, where, reached, deep=deep)
+    found = check_hosts(job, overrides, where, reached, deep=deep, fitness=fitness.value)
     if output is Format.json:
         console.out_json({"ok": not found.unfit, "findings": [_json(finding) for finding in found.findings]})
     else:
+        if fitness is not Fitness.off:
+            show_fitness(found.findings)
         show_findings([f for f in found.findings if f.verdict != "ok"])
         _summary(found)
     if found.unfit:
         raise Failed("", 3)
 
 
-def _summary(found: Fitness) -> None:
+def _summary(found: CheckResult) -> None:
     count, hosts, bad = len(found.findings), len(found.hosts), len(found.unfit)
     what = "cluster" if found.cluster else "host"
     checks = f"{count} verdict{'' if count == 1 else 's'} on {hosts} {what}{'' if hosts == 1 else 's'}"
@@ -75,7 +97,7 @@ def _summary(found: Fitness) -> None:
     console.say(f"{checks}{told}: " + (f"{bad} not fit" if bad else "all fit"))
 
 
-def _json(finding: Finding) -> dict[str, str | None]:
+def _json(finding: Finding) -> dict[str, str | float | None]:
     return {
         "host": finding.host,
         "check": finding.check,
@@ -83,4 +105,7 @@ def _json(finding: Finding) -> dict[str, str | None]:
         "code": finding.code,
         "message": finding.message,
         "hint": finding.hint,
+        "value": finding.value,
+        "median": finding.median,
+        "unit": finding.unit,
     }

@@ -72,6 +72,7 @@ class Launcher:
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
+        on_hosts.restore(self.report["order"])
         complain = lambda why: self.say(reason=why)  # noqa: E731
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
         supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
@@ -200,9 +201,8 @@ class Launcher:
             self.expect(order, member)
         elif self.report.is_of(order) and self.run_ is None and self.rejoins:
             self.expect(order, member)
-        elif self.report.is_of(order) and self.run_ is None and self.report.state == "waiting":
-            # A launcher that was killed and started again: its peers run on with processes that are no more.
-            self.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
+        elif self.report.is_of(order) and self.run_ is None:
+            self.recovery.resume(order, member)
         return None
 
     def is_another(self, order: Order) -> bool:
@@ -220,9 +220,7 @@ class Launcher:
             self.recovery.go_on_in(order, member)
             return
         self.pending = order, member
-        voters = [m.node for m in order.of_role("trainer")]
-        self.lease.begin(order.lease, order.nodes, member.node, order.host_timeout, boot_time(), voters)
-        self.links.meet(order)
+        self.recovery.ask(order, member)
         self.say(state="waiting", reason=self.lease.waits())
 
     def adopt(self, order: Order, member: Member) -> None:

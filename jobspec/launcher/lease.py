@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Protocol, Sequence
+    from typing import Dict, Optional, Protocol, Sequence, Tuple
 
     class Lease(Protocol):
         """The right to run processes in a generation. Times are those of `boot_time`.
@@ -122,6 +122,14 @@ class MajorityLease:
         self.answers: Dict[int, float] = {}  # likewise, by launcher
         self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when we last answered each of them
         self.others = [node for node in counted if node != me]
+        self.moved: Optional[Tuple[Sequence[int], int]] = None
+
+    def begin_elsewhere(self, clear: Sequence[int], voters: int) -> None:
+        """Ask for the first lease of a node that has moved: only the answers of `clear` count, which never were elsewhere.
+
+        `voters` is how many launchers were counted where the node was. Its own vote does not count: no launcher there has it.
+        """
+        self.moved = clear, voters
 
     def move_on(self, generation: str, nodes: Sequence[int], me: int, now: float) -> None:
         """Keep the lease for a new generation."""
@@ -159,7 +167,10 @@ class MajorityLease:
         """Return from when on it counts, None if nobody has answered."""
         # That many others (and this one, if it is counted) are a strict majority.
         needed = (len(self.others) + 1) // 2 if self.votes else len(self.others) // 2 + 1
-        times = sorted(self.answers.values(), reverse=True)
+        counted = self.others
+        if self.moved is not None and not self.validity.had:
+            counted, needed = list(self.moved[0]), self.moved[1] // 2 + 1
+        times = sorted((at for node, at in self.answers.items() if node in counted), reverse=True)
         by_launchers = times[needed - 1] if 0 < needed <= len(times) else None
         found = [at for at in (self.supervisor, by_launchers) if at is not None]
         return max(found) if found else None

@@ -39,9 +39,14 @@ def select_pipe_size() -> int:
     return select.PIPE_BUF
 
 
-def open_socket() -> Optional[socket.socket]:
-    """Return a socket for datagrams at a free port of all addresses, of both families where there are two."""
-    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
+def open_socket(wished: Any = None) -> Optional[socket.socket]:
+    """Return a socket for datagrams at all addresses, of both families where there are two.
+
+    It is at the port that is wished, if that is free: the others know the port of the launcher before.
+    """
+    places = [(socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")]
+    ports = [wished, 0] if isinstance(wished, int) and 0 < wished < 65536 else [0]
+    for port, (family, address) in [(port, place) for port in ports for place in places]:
         try:
             made = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         except OSError:
@@ -49,7 +54,7 @@ def open_socket() -> Optional[socket.socket]:
         try:
             if family == socket.AF_INET6:
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            made.bind((address, 0))
+            made.bind((address, port))
             made.setblocking(False)
             return made
         except OSError:

@@ -80,6 +80,7 @@ class Order:
     autonomy: Optional[AutonomyTerms]
     exit_code: Optional[int]  # that of launchers when launchers themselves end the job …
     why: Optional[str]  # … and the reason
+    moves: Optional[Json]  # where nodes may still run by an older order, see plan.generation.Moves
     rest: Json
 
     @classmethod
@@ -101,6 +102,7 @@ class Order:
             autonomy=AutonomyTerms(**known(AutonomyTerms, {"base": None, **alone})) if alone else None,
             exit_code=data.get("exit_code"),
             why=data.get("why"),
+            moves=data.get("moves"),
             rest={name: value for name, value in data.items() if name not in cls.__annotations__ and name != "alone"},
         )
 
@@ -108,7 +110,7 @@ class Order:
         """Return the form that `from_json` reads."""
         data = flat(self)
         del data["autonomy"]
-        for name in ("on_failure", "exit_code", "why"):
+        for name in ("on_failure", "exit_code", "why", "moves"):
             if data[name] is None:
                 del data[name]
         data.update(
@@ -145,6 +147,13 @@ class Order:
     def is_of_launchers(self) -> bool:
         """Whether launchers on hosts have begun it, and not a supervisor or a command."""
         return self.lease != self.id
+
+    @property
+    def moved(self) -> List[int]:
+        """The nodes that are elsewhere than where they may still run by an older order."""
+        places = [(place["node"], place["host"]) for place in (self.moves or {}).get("places", ())]
+        homes = {member.node: member.host for member in self.members}
+        return sorted({node for node, host in places if homes.get(node, host) != host})
 
     @property
     def nodes(self) -> List[int]:

@@ -76,9 +76,15 @@ class Heartbeat:
     progress: Optional[int]  # the node's last step
     echo: Optional[str]  # the word that the supervisor sent with its last answer, so that it knows what was heard
     unheard: Optional[Dict[int, float]]  # see Lease.unheard; None where these are too many for one line
+    clear: Optional[List[int]] = (
+        None  # moved nodes that this launcher keeps alive nowhere else; None where none has moved
+    )
 
     def to_json(self) -> Json:
         """Return its JSON form, which jobctl reads (deploy/model/liveness.py)."""
         ages = self.unheard
         unheard = None if ages is None else {str(node): round(age, 3) for node, age in ages.items()}
-        return {**vars(self), "unheard": unheard}
+        data = {**vars(self), "unheard": unheard}
+        if self.clear is None:
+            data.pop("clear", None)
+        return data

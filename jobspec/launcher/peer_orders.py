@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import TICK
+from jobctl.jobspec.launcher.old_places import OldPlaces
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import record
 
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.lease import MajorityLease
-    from jobctl.jobspec.launcher.order import Order
 SILENT = 2.5  # ticks after which a launcher counts as not heard
 FAILURES = 50  # that a message tells of: a datagram holds no more than 64 KiB
 LEFT_ALONE = "leaves it to the supervisor"
@@ -43,11 +45,25 @@ class PeerOrders:
         self.heard: Dict[int, PeerOrder] = {}
         self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
         self.said: Optional[str] = None
+        self.places = OldPlaces(boot_time())
+
+    def enter(self, order: Order) -> None:
+        """Begin to follow an order with a lease of its own."""
+        self.places.enter(order)
+        moved = order.moved
+        if order.moves is not None and self.lease.me in moved:
+            clear = [member.node for member in order.of_role("trainer") if member.node not in moved]
+            self.lease.begin_elsewhere(clear, int(order.moves["voters"]))
+
+    def restore(self, data: Optional[Json]) -> None:
+        """Take up the order of launchers that the launcher before this one has entered: it is on disk."""
+        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+            self.order = Order.from_json(data) if data else None
 
     def follow(self, file: Optional[Order]) -> Optional[Order]:
         """Return the order to follow: that of the control file, or a later one of launchers that goes back to it."""
         mine = self.order
-        if file is not None and (mine is None or mine.lease != file.lease or mine.age <= file.age):
+        if file is not None and (mine is None or mine.age <= file.age):
             self.order = file
         return self.order
 

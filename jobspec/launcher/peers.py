@@ -8,7 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import files_in
+from jobctl.jobspec.launcher.files import files_in, read_json
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
@@ -41,7 +41,7 @@ class PeerLinks:
             self.orders.on_adopted = self.pass_on
         self.answer = os.path.join(launcher.dir, "answer")
         self.cut = os.path.join(os.path.dirname(feeds), "cut")
-        self.socket = open_socket()
+        self.socket = open_socket((read_json(os.path.join(launcher.dir, "report.json")) or {}).get("port"))
         self.port: Optional[int] = self.socket.getsockname()[1] if self.socket else None
         self.peers: Dict[int, Any] = {}  # their sockets' addresses
         self.next = 0.0
@@ -59,6 +59,8 @@ class PeerLinks:
         """Look up the addresses of the launchers of a new generation."""
         self.peers, self.last, self.echo = {}, None, None
         self.begin_generation()
+        if self.orders is not None:
+            self.orders.enter(order)
         for member in order.members:
             if self.socket is not None and member.port and member.node != self.lease.me:
                 found = resolve(self.socket, member.address, member.port)
@@ -123,7 +125,9 @@ class PeerLinks:
         if text.endswith("\n") and len(text.split()) == 2:  # else it is being written just now
             name, echo = text.split()
             if self.lease.answered(name, None):
-                self.echo = echo
+                before, self.echo = self.echo, echo
+                if self.orders is not None and echo != before:
+                    self.orders.places.note_supervisor(echo.partition(":")[0], boot_time())
 
     def read_datagrams(self) -> None:
         """Read and answer what other launchers have sent."""
@@ -153,7 +157,11 @@ class PeerLinks:
         elif message.answer is not None:
             if self.majority.answered(message.answer, node) and message.news is not None:
                 self.orders.take(message.news)
-        elif message.tick is not None and self.majority.asked(message.generation, node, boot_time()):
+        elif message.tick is None or not self.orders.places.is_clear(node, boot_time()):
+            return
+        elif self.majority.asked(message.generation, node, boot_time()):
+            self.orders.places.note_answer(node, boot_time())
+            self.peers[node] = sender  # it may have been started again, at another port
             self.orders.hear(node, message.tick, message.age)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
@@ -211,6 +219,7 @@ class PeerLinks:
             progress=report["progress"],
             echo=self.echo,
             unheard=self.lease.unheard(now),
+            clear=self.orders.places.clear_of(now) if self.orders is not None else None,
         )
         data = one_line(line.to_json())
         if len(data) > select_pipe_size():

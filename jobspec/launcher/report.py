@@ -14,10 +14,26 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Order
+ENDED = ("succeeded", "failed", "fenced", "stopped")  # states of a node whose processes have ended
+OUTCOME = (
+    "state",
+    "exit_code",
+    "reason",
+    "started_at",
+    "finished_at",
+    "progress",
+    "progress_at",
+    "processes",
+    "failure",
+)
 
 
 class Report:
-    """The report of one launcher: it replaces that of the launcher before, and goes on from its generation."""
+    """The report of one launcher: it replaces that of the launcher before, and goes on from its generation.
+
+    A launcher that its engine has started again keeps how the generation ended, if it had. A deployer that starts one
+    says so in the report first, and wants the node to begin again.
+    """
 
     def __init__(self, launch: Json, folder: str, guard: int, port: Optional[int], standby: Json) -> None:
         self.path = os.path.join(folder, "report.json")
@@ -53,6 +69,9 @@ class Report:
             "start": None,  # whether the generation was started from it, and if not, why
             "mustered": False,  # whether this node has written its stacks because the generation hangs
         }
+        if not launch.get("etcd") and not launch.get("circle"):
+            kept = ("order", *(OUTCOME if last.get("state") in ENDED else ()))
+            self.fields.update({name: last.get(name, self.fields[name]) for name in kept})
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import Autonomy
-from jobctl.jobspec.launcher.failure import Failure, fenced
+from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.run import FAILED_GRACE
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.autonomy import OrderKeeper
     from jobctl.jobspec.launcher.order import Member, Order
+
+
+def started_again() -> Failure:
+    """Return the failure of a node whose launcher has ended, and was started again."""
+    return Failure("launcher", None, None, None, None, time.time())
 
 
 class SelfRecovery:
@@ -32,6 +37,9 @@ class SelfRecovery:
         if members is not None and members.again and report.state in ("running", "succeeded"):
             self.fail_for_restarted(members.again)
         newest = launcher.orders.order
+        lease = launcher.links.majority
+        if lease is not None and lease.validity.over and launcher.run_ is None:
+            self.ask_again(newest, launcher.orders.member())
         self.autonomy.go_on(newest if newest is not None and report.is_of(newest) else None)
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
 
@@ -42,19 +50,42 @@ class SelfRecovery:
         failure = Failure("launcher", None, None, None, None, time.time())
         self.launcher.fail(failure, "the launcher of node %s was started again" % nodes)
 
+    def ask(self, order: Order, member: Member) -> None:
+        """Ask for a lease for an order: the first one, or another one once that is over and nothing runs.
+
+        A node may have one again as long as it may run here by the order. If it has moved, most of the launchers that
+        could give it one have entered the order that moved it, and answer no older one (docs/protocol.md).
+        """
+        launcher, voters = self.launcher, [m.node for m in order.of_role("trainer")]
+        launcher.lease.begin(order.lease, order.nodes, member.node, order.host_timeout, boot_time(), voters)
+        launcher.links.meet(order)
+
+    def ask_again(self, order: Optional[Order], member: Optional[Member]) -> None:
+        """Ask for another lease, for the next generation of launchers; in the last one nothing begins again."""
+        if order is not None and member is not None and order.base is not None and order.command == "run":
+            self.ask(order, member)
+
+    def resume(self, order: Order, member: Member) -> None:
+        """Take part again in a generation that the launcher before this one has begun: what that one ran is no more."""
+        launcher, state = self.launcher, self.launcher.report.state
+        if launcher.links.majority is not None and launcher.lease.generation != order.lease:
+            self.ask(order, member)
+        if state in ("waiting", "stopped") and launcher.pending is None:
+            launcher.fail(started_again(), "its launcher was started again")
+        else:
+            launcher.say()
+
     def go_on_in(self, order: Order, member: Member) -> None:
-        """Begin a generation of launchers with the lease that there is. One that is over does not come back with it."""
+        """Begin a generation of launchers with the lease that there is, or with another one if that is over."""
         launcher = self.launcher
-        if launcher.lease.generation == order.lease and launcher.lease.held(boot_time()):
-            launcher.pending = order, member
-            launcher.links.begin_generation()
-            launcher.say(state="waiting", reason=None)
+        if launcher.lease.generation != order.lease:  # that lease was another launcher's, and so was what it ran
+            launcher.say(generation=order.number)
+            self.ask(order, member)
+            launcher.fail(started_again(), "its launcher was started again")
             return
-        launcher.say(generation=order.number)
-        if launcher.lease.generation == order.lease:
-            launcher.fail(fenced(), launcher.lease.why_over())
-        else:  # that lease was another launcher's
-            launcher.fail(Failure("launcher", None, None, None, None, time.time()), "its launcher was started again")
+        launcher.pending = order, member
+        launcher.links.begin_generation()
+        launcher.say(state="waiting", reason=None)
 
     def explain(self, text: str) -> None:
         """Say in the report what a failed node waits for."""

@@ -73,6 +73,26 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
+class OldPlace:
+    """A host that a node was moved away from while nobody could look there."""
+
+    node: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Where nodes may still run by an older generation.
+
+    A node that is elsewhere now begins only once so many launchers are clear of its old places that no majority of the
+    `voters` of the older generation is left there, see docs/protocol.md.
+    """
+
+    places: tuple[OldPlace, ...]
+    voters: int
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """The control file that is handed to the launchers while the job runs: state of the run, not of artefacts.
 
@@ -80,7 +100,7 @@ class Generation:
     (end and exit). `grace` is how long processes of an earlier generation get between SIGTERM and SIGKILL; launchers
     that were unanswered for `host_timeout` seconds end theirs: their node may be started elsewhere. `began` is when the
     job was brought up from nothing (seconds since the epoch): numbers begin at 1 again then. `alone` is None
-    where launchers begin nothing by themselves.
+    where launchers begin nothing by themselves, `moves` where no node may still run at an old place.
     """
 
     job: str
@@ -95,6 +115,14 @@ class Generation:
     version: int = 1
     began: float = 0.0
     alone: Alone | None = None
+    moves: Moves | None = None
+
+    @property
+    def moved(self) -> frozenset[int]:
+        """The nodes that are elsewhere than where they may still run."""
+        homes = {member.node: member.host for member in self.members}
+        places = self.moves.places if self.moves else ()
+        return frozenset(place.node for place in places if homes.get(place.node, place.host) != place.host)
 
     @property
     def base(self) -> Base | None:

@@ -11,6 +11,7 @@ from jobctl.jobspec.planner.context import Context
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.notify_part import Notify
 
 
 def code_of(spec: Spec, directory: str) -> types.Code:
@@ -29,7 +30,14 @@ def _secret_files(spec: Spec, directory: str) -> tuple[tuple[str, str], ...]:
     """Return the files that the spec takes secrets and variables from, each with what it is."""
     named = [(secret.file, f"secret `{secret.name}`") for secret in spec.secrets if secret.file is not None]
     named += [(name, "an env file") for name in spec.env_file]
+    named += [(file, "a secret of `notify`") for one in spec.notify or () if (file := _notify_file(one)) is not None]
     return tuple((os.path.normpath(os.path.join(directory, os.path.expanduser(name))), why) for name, why in named)
+
+
+def _notify_file(one: Notify) -> str | None:
+    password = one.email.smtp.password if one.email and one.email.smtp else None
+    source = one.webhook or password
+    return source.file if source else None
 
 
 def script_of(spec: Spec, context: Context) -> str | None:

@@ -65,8 +65,9 @@ def _planned(request: Request) -> types.Plan:
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     check_nodes(spec, nodes, build.starts)
     alike = request.roles == ALIKE
-    # A job that says nothing of Slurm stays the run that it was before jobctl knew of it.
-    digest = sha256(spec.model_dump_json(exclude=None if spec.slurm else {"slurm"}).encode()).hexdigest()
+    # A job that says nothing of Slurm stays the run that it was before jobctl knew of it, and whoever is told, it is the same.
+    without = {"notify"} if spec.slurm else {"notify", "slurm"}
+    digest = sha256(spec.model_dump_json(exclude=without).encode()).hexdigest()
     return types.Plan(
         job=spec.name,
         framework=spec.framework,

@@ -34,6 +34,7 @@ ORDER = (
     "peer_messages",
     "stacks",
     "lease",
+    "old_places",
     "peer_orders",
     "peers",
     "etcd",

@@ -30,6 +30,8 @@ def _fields(value: Any) -> dict[str, Any]:
     fields = {name: getattr(value, name) for name in value.__slots__}
     if isinstance(value, Alone) and value.base is None:
         del fields["base"]  # so that what pods were made from stays the same
+    if isinstance(value, Generation) and value.moves is None:
+        del fields["moves"]
     return fields
 
 

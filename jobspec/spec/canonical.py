@@ -15,9 +15,11 @@ __all__ = [
     "checkpoint",
     "code",
     "devices",
+    "email",
     "hang_timeout",
     "nodes",
     "parse_duration",
+    "secret_name",
     "secrets",
     "standby",
     "ulimit",
@@ -122,3 +124,20 @@ def _secret(name: str, source: Any) -> Any:
     if source is None or source == {}:
         return {"name": name, "env": name}
     return {**source, "name": name} if isinstance(source, dict) else source
+
+
+def secret_name(value: Any) -> Any:
+    """`NAME` → {env}."""
+    if not isinstance(value, str):
+        return value
+    if "/" in value or "://" in value:
+        hint = "put it into a variable or a file, and write the name of that: `webhook: SLACK_URL`"
+        raise bad("secret-in-spec", "a secret itself is here, where everybody who sees the spec sees it", hint)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise bad("bad-variable", "this is not the name of a secret", "letters, digits and `_`, no digit first")
+    return {"env": value}
+
+
+def email(value: Any) -> Any:
+    """`a@b` and `[a@b, …]` → {to}."""
+    return {"to": value} if isinstance(value, str | list) else value

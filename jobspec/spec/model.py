@@ -14,6 +14,7 @@ from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions,
 from jobctl.jobspec.spec.frameworks import FrameworkName
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
 from jobctl.jobspec.spec.names import NAME, is_name
+from jobctl.jobspec.spec.notify_part import Notify
 from jobctl.jobspec.spec.parts import (
     ENV_NAME,
     Checkpoint,
@@ -255,4 +256,9 @@ class Spec(Part):
         default=None,
         description="Options for target `slurm`.",
         examples=[{"partition": "gpu", "time": "12h", "spares": 1}],
+    )
+    notify: tuple[Notify, ...] | None = Field(
+        default=None,
+        description="Whom jobctl tells when something happens to the job. Default: as in `~/.config/jobctl/config.yaml`.",
+        examples=[[{"on": ["failed", "waiting"], "webhook": "SLACK_URL", "format": "slack"}]],
     )

@@ -45,7 +45,7 @@ def validate(
             meant = {(*where[:-1], _meant(where)) for where, item in items if item["type"] == "extra_forbidden"}
             for where, item in items:
                 if where not in gone and not (item["type"] == "missing" and where in meant):
-                    found.append(_diagnostic(source, where, item))
+                    found.append(describe(source, where, item))
                 _mend(data, where, item["type"], gone)
             if len(errors) > _MOST:
                 break
@@ -111,7 +111,8 @@ _TYPES = {
 }
 
 
-def _diagnostic(source: Source, where: Where, error: Any) -> Diagnostic:
+def describe(source: Source, where: Where, error: Any) -> Diagnostic:
+    """Return what pydantic says of the value at `where`, in our codes and words."""
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "missing":
         return _missing(source, where)

@@ -6,12 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobctl.jobspec.spec.diagnostics import Diagnostic, closest, in_order
 from jobctl.jobspec.spec.source import BadSource, Source, YamlNode, read_text
 
+if TYPE_CHECKING:
+    from jobctl.jobspec.spec.notify_part import Notify
+
 # Each names a file; a relative one is beside the configuration file.
-KEYS = ("hosts", "ssh_config")
+PATHS = ("hosts", "ssh_config")
+NOTIFY = "notify"  # as in a spec
+KEYS = (*PATHS, NOTIFY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +29,21 @@ class ConfiguredPath:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfiguredNotify:
+    """`notify` for all jobs whose spec has none, and the line that says it."""
+
+    items: tuple[Notify, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
 class UserConfig:
     """What became of the configuration file; it has no values where it is not there, or where something is wrong with it."""
 
     path: Path
     source: Source
     values: Mapping[str, ConfiguredPath] = field(default_factory=dict)
+    notify: ConfiguredNotify | None = None
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -53,8 +68,28 @@ def load_user_config(path: Path) -> UserConfig:
         values, more = _values(root, path.parent)
     except BadSource as bad:
         return UserConfig(path, Source(file, text, None), diagnostics=in_order(bad.diagnostics))
-    diagnostics = in_order([*found, *more])
-    return UserConfig(path, source, {} if diagnostics else values, diagnostics)
+    notify, wrong = _notify(source)
+    diagnostics = in_order([*found, *more, *wrong])
+    if diagnostics:
+        return UserConfig(path, source, diagnostics=diagnostics)
+    return UserConfig(path, source, values, notify)
+
+
+def _notify(source: Source) -> tuple[ConfiguredNotify | None, list[Diagnostic]]:
+    """Return what `notify` says, and what is wrong with it; nothing heavy is imported for a file without it."""
+    entry = source.root.get(NOTIFY) if source.root is not None and source.root.kind == "mapping" else None
+    if entry is None:
+        return None, []
+    from pydantic import TypeAdapter, ValidationError
+
+    from jobctl.jobspec.spec.notify_part import Notify
+    from jobctl.jobspec.spec.problems import describe
+
+    try:
+        items = TypeAdapter(tuple[Notify, ...]).validate_python(entry[1].data())
+    except ValidationError as error:
+        return None, [describe(source, (NOTIFY, *one["loc"]), one) for one in error.errors(include_url=False)]
+    return ConfiguredNotify(items, entry[0].span.line), []
 
 
 def _values(root: YamlNode | None, folder: Path) -> tuple[dict[str, ConfiguredPath], list[Diagnostic]]:
@@ -73,6 +108,8 @@ def _values(root: YamlNode | None, folder: Path) -> tuple[dict[str, ConfiguredPa
         if key.text not in KEYS:
             hint = closest(key.text, KEYS) or f"known keys: {', '.join(KEYS)}"
             found.append(Diagnostic("error", "unknown-key", f"unknown key `{key.text}`", key.span, hint))
+        elif key.text == NOTIFY:
+            continue
         elif value.kind != "scalar" or not value.data():
             message = f"`{key.text}` is the path of a file"
             hint = f"write it as `{key.text}: /path/of/it`; leave the line out for no default"

@@ -145,7 +145,7 @@ class Actions:
         if decision.counts:
             self.deployer.keep(now.control.ledger.with_failure(decision.failure))
         message = f"{decision.cause}; it is started again while the others go on"
-        self.recorder.record("failure", message, **failure_details(decision.failure, now))
+        self.recorder.record("failure", message, **failure_details(decision.failure, now), alone=True)
 
     def _move(self, decision: Restart) -> Failures:
         """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.

@@ -64,6 +64,7 @@ def failure_details(failure: Failure, observed: Observed) -> dict[str, Any]:
     """Return what an event about a failure holds beside its message."""
     stacks = _stacks(observed) if failure.kind == "hang" else []
     return {
+        "generation": failure.generation,
         "node": failure.node,
         "rank": failure.rank,
         "exit_code": failure.exit_code,

@@ -31,6 +31,7 @@ from jobctl.jobspec.supervise.decisions import (
     Wait,
     World,
 )
+from jobctl.jobspec.supervise.host_loss import lost_nodes
 from jobctl.jobspec.supervise.pauses import Retry, Steady, identity
 from jobctl.jobspec.supervise.recorder import Recorder
 
@@ -90,7 +91,7 @@ class Supervisor:
             ) as error:  # a full disk, mostly: nothing can be kept, and so nothing begun, until there is room
                 if str(error) != self._unwritten:
                     self._unwritten = str(error)
-                    self.recorder.record("waiting", f"cannot act: {error}")
+                    self.recorder.record("waiting", f"cannot act: {error}", lasting=True)
                 left = None
                 self._retry.failed(str(error), self.clock.now())
                 self.clock.sleep(self._retry.pause)
@@ -112,7 +113,7 @@ class Supervisor:
         if isinstance(decision, Wait):
             self._settles = False
             self._retry.done()
-            self._wait(decision)
+            self._wait(decision, observed)
             return None
         self._waiting = None
         self._settles = isinstance(decision, Continue) and any(node.broken for node in observed.members)
@@ -135,10 +136,11 @@ class Supervisor:
             feed.detector.begin_anew()  # somebody took the job down, and up again
         return True
 
-    def _wait(self, decision: Wait) -> None:
+    def _wait(self, decision: Wait, observed: Observed) -> None:
         if self._waiting is None:
             self._waiting = self.clock.now()
-        self.recorder.once(decision, "waiting", decision.reason)
+        nodes = [node.node for node in lost_nodes(observed)]
+        self.recorder.once(decision, "waiting", decision.reason, lasting=decision.lasting, nodes=nodes)
 
     def _is_left(self, feed: Feed) -> bool:
         """Say whether there is nothing to supervise once no command is at work: one that restarts stops the job first."""
@@ -148,6 +150,8 @@ class Supervisor:
                 left = isinstance(self._decide(observed, feed), Leave)
                 if left and observed.is_half_ended:  # who wrote down that it is over was killed before it was
                     self.actions.finish_ending(observed)
+                if left:
+                    self.recorder.ending(observed)
                 return left
         except Locked:
             return False
@@ -223,7 +227,7 @@ class Supervisor:
         except (DeployError, PlanError) as error:
             if isinstance(decision, Change | Grow) and runs(observed):  # what runs goes on without it
                 self._retry.failed(identity(decision), self.clock.now())
-                self.recorder.once(error.message, "waiting", f"cannot change the job: {error.message}")
+                self.recorder.once(error.message, "waiting", f"cannot change the job: {error.message}", lasting=True)
             else:
                 self.actions.end("failed", f"cannot restart: {error.message}. {error.hint or ''}".strip())
 

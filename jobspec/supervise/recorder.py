@@ -79,6 +79,15 @@ class Recorder:
         )
         self.say(message)
 
+    def ending(self, observed: Observed) -> None:
+        """Record how the job ended, if a supervisor was killed between that and its record."""
+        result = observed.control.ledger.result
+        if result is None or result.phase == "stopped":
+            return
+        since = [event for event in events.read(self.job.events)[0] if event["time"] >= result.at]
+        if not any(event["event"] == result.phase for event in since):
+            self.record(result.phase, f"job {result.phase}: {result.reason}")
+
     def _tell_alone(self, observed: Observed) -> None:
         """Record what launchers have decided by themselves, while no supervisor did."""
         generation = observed.control.generation

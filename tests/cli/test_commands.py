@@ -19,6 +19,7 @@ import yaml
 from typer import Exit
 
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
+from jobctl.main import COMMANDS
 from tests.cli.conftest import SPEC
 
 
@@ -437,7 +438,7 @@ def test_version(jobctl: Any) -> None:
 
 def test_help_of_every_command_has_an_example(jobctl: Any) -> None:
     names = [line.split()[0] for line in jobctl("--help").out.split("Commands:")[1].splitlines() if line.strip()]
-    assert len(names) == 25
+    assert names == list(COMMANDS)
     for name in names:
         assert f"Example: jobctl {name}" in jobctl(name, "--help").out
 

@@ -89,7 +89,7 @@ def test_commands_say_that_default_hosts_are_used(jobctl: Any, home: Path) -> No
     ("text", "said"),
     [
         ("host: a.txt\n", ["error: unknown key `host`", ":1:1", "hint: did you mean `hosts`?"]),
-        ("notify: []\n", ["error: unknown key `notify`", ":1:1", "hint: known keys: hosts, ssh_config"]),
+        ("colour: red\n", ["error: unknown key `colour`", ":1:1", "hint: known keys: hosts, ssh_config, notify"]),
         ("hosts: [a.txt]\n", ["error: `hosts` is the path of a file", ":1:"]),
         ("ssh_config:\n", ["error: `ssh_config` is the path of a file", ":1:1"]),
         ("- hosts\n", ["error: a configuration is a mapping of keys to values", ":1:1"]),
@@ -131,6 +131,7 @@ def test_config_shows_values_and_where_they_come_from(jobctl: Any, home: Path, m
             "hosts": {"value": "/home/ml/gone.txt", "from": "environment", "place": "JOBCTL_HOSTS"},
             "ssh_config": {"value": f"{home}/ssh/config", "from": "config", "place": f"{home}/config.yaml:2"},
             "state_dir": {"value": str(Path("state").absolute()), "from": "environment", "place": "JOBCTL_STATE_DIR"},
+            "notify": {"value": [], "from": "default", "place": None},
         },
     }
     rows = [line.split()[:2] for line in jobctl("config").out.splitlines()]
@@ -140,4 +141,36 @@ def test_config_shows_values_and_where_they_come_from(jobctl: Any, home: Path, m
 def test_without_a_file_all_is_as_ever(jobctl: Any, tmp_path: Path) -> None:
     ran = jobctl("config")
     assert (ran.code, ran.err) == (0, f"there is no configuration file {tmp_path}/config/jobctl/config.yaml\n")
-    assert [line.split()[-1] for line in ran.out.splitlines()] == ["FROM", "default", "default", "JOBCTL_STATE_DIR"]
+    assert [line.split()[-1] for line in ran.out.splitlines()] == [
+        "FROM",
+        "default",
+        "default",
+        "JOBCTL_STATE_DIR",
+        "default",
+    ]
+
+
+NOTIFY = """\
+notify:
+- {on: [failed, hang], webhook: HOOK, format: slack}
+- {on: failed, email: [a@example.com, b@example.com]}
+"""
+
+
+def test_config_shows_who_is_told(jobctl: Any, home: Path) -> None:
+    (home / "config.yaml").write_text(NOTIFY)
+    said = json.loads(jobctl("config", "-o", "json").out)["values"]["notify"]
+    assert (said["from"], said["place"]) == ("config", f"{home}/config.yaml:1")
+    assert said["value"][0] == {"on": ["failed", "hang"], "webhook": {"env": "HOOK"}, "format": "slack", "command": []}
+    out = jobctl("config").out
+    assert "failed, hang: webhook HOOK (slack)" in out
+    assert "failed: mail to a@example.com, b@example.com" in out
+
+
+def test_what_is_wrong_with_notify_has_a_place(jobctl: Any, home: Path) -> None:
+    (home / "config.yaml").write_text(NOTIFY.replace("HOOK", "https://x/y").replace("[failed, hang]", "[fail]"))
+    ran = jobctl("config")
+    assert ran.code == 2
+    assert f"{home}/config.yaml:2:9" in ran.err
+    assert "did you mean `failed`?" in ran.err
+    assert "[secret-in-spec]" in ran.err

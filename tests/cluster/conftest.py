@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.fleet import fleet
 from tests.fleet.machine import missing
 from tests.tools import commands
-from tests.tools.frameworks import IMAGE_PYTHON, Name, site_packages
+from tests.tools.frameworks import IMAGE_PYTHON, Name, python_of
 
 from .containers import Containers
 from .controllers import pods_of
@@ -37,9 +36,9 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     if wanted == "containers" and problem and required:
         pytest.fail(problem)
     if wanted == "containers" and not problem:
-        lends = {name: site_packages(name) for name in FRAMEWORKS}
-        with fleet(2, lends=lends) as made:
-            yield Containers(made)
+        for name in FRAMEWORKS:
+            python_of(name)
+        yield Containers(request.getfixturevalue("hosts_of")(2))
         return
     if why := lacking():
         (pytest.fail if required else pytest.skip)(why)

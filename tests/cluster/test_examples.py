@@ -59,7 +59,7 @@ def test_it_trains_to_the_end(
 ) -> None:
     folder = tmp_path / "checkpoint"
     folder.mkdir()
-    more = {"args": SHORT[example], "kubernetes.operator": operator}
+    more = {"args": SHORT[example], "kubernetes.operator": operator, "recovery.standby": "'off'"}
     made = start(cluster, folder, EXAMPLES / example, framework, **more)
     codes = made.finish(600.0)
     assert set(map(tuple, codes.values())) == {(0,)}, made.story()

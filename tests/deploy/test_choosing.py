@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobctl.jobspec.deploy.apply.generations import choose_generation
+from jobctl.jobspec.deploy.apply.generations import choose_generation, moves_of
+from jobctl.jobspec.deploy.model.control import Control
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Generation
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Generation, Moves, OldPlace, first_generation
 from jobctl.jobspec.plan.types import Checkpoint, Plan, Rendezvous
 
 from .test_executor import TWO
@@ -61,3 +63,37 @@ def test_a_fresh_run_goes_on_in_its_folder_and_another_one_in_the_plans() -> Non
     assert choose(KEEPS, fresh).checkpoint_dir == "/ckpt/fresh-1"
     moved = replace(KEEPS, checkpoint=Checkpoint("/ckpt2", True, 2))
     assert choose(moved, fresh).checkpoint_dir == "/ckpt2"
+
+
+BOTH = first_generation(TWO)
+LOST = Observed(Control(BOTH), (), True, {"h1": "not heard"}, (), ())
+
+
+def at(generation: Generation, node: int, host: str) -> Generation:
+    """Return a generation with a node on another host."""
+    members = tuple(replace(m, host=host) if m.node == node else m for m in generation.members)
+    return replace(generation, number=generation.number + 1, members=members)
+
+
+def test_a_node_that_moves_away_from_a_silent_host_may_still_run_there() -> None:
+    place = (OldPlace(1, "h1"),)
+    assert moves_of(at(BOTH, 1, "h2"), LOST, ()) == Moves(place, 2)
+    assert moves_of(at(BOTH, 1, "h2"), replace(LOST, unreachable={}), ["h1"]) == Moves(place, 2)
+    assert moves_of(at(BOTH, 1, "h2"), replace(LOST, unreachable={}), ()) is None  # its container is removed there
+    assert moves_of(at(BOTH, 0, "h2"), LOST, ()) is None
+    assert moves_of(replace(BOTH, number=2, members=BOTH.members[:1]), LOST, ()) == Moves(place, 2)  # it is left out
+
+
+def test_a_node_may_still_run_at_its_old_place_until_it_has_begun_at_its_new_one() -> None:
+    moved = at(BOTH, 1, "h2")
+    moved = replace(moved, moves=moves_of(moved, LOST, ()))
+    waits = ObservedNode(1, "trainer", "h2", "pending", launcher=1, generation=1)
+    then = replace(LOST, control=Control(moved), nodes=(waits,), unreachable={})
+    assert moves_of(at(moved, 1, "h2"), then, ()) == Moves((OldPlace(1, "h1"),), 2)
+    assert moves_of(at(moved, 1, "h2"), replace(then, nodes=(replace(waits, generation=2),)), ()) is None
+
+
+def test_nodes_that_are_new_say_nothing_of_who_was_there_before() -> None:
+    more = at(BOTH, 1, "h2")
+    more = replace(more, members=(*more.members, replace(more.members[0], node=2, host="h3")))
+    assert moves_of(more, LOST, ()) == Moves((OldPlace(1, "h1"),), 4)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from .fleet import Fleet, fleet
@@ -105,13 +107,22 @@ class Campaign(Mishaps):
 
 
 def campaign(
-    seed: int, count: int, *, elastic: bool = False, etcd: bool = False, framework: str = "torch", only: str = ""
+    seed: int,
+    count: int,
+    *,
+    elastic: bool = False,
+    etcd: bool = False,
+    framework: str = "torch",
+    only: str = "",
+    hosts_of: Callable[[int], Fleet] | None = None,
 ) -> Campaign:
-    """Run a campaign on a fleet of its own, and return it."""
+    """Run a campaign, on a fleet of its own unless there are hosts for it, and return it."""
     work = WORKS[framework]
     elastic, etcd = elastic or work.regroups, etcd or work.regroups
     size = NODES + (0 if elastic else 1)
-    with fleet(size, lends=work.lends()) as made, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory:
+    with contextlib.ExitStack() as stack:
+        made = hosts_of(size) if hosts_of else stack.enter_context(fleet(size, lends=work.lends()))
+        directory = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         one = Campaign(Path(directory), made, seed, elastic=elastic, etcd=etcd, work=work)
         try:
             one.run_all(count, only)

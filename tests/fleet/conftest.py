@@ -1,25 +1,18 @@
-"""A fleet for tests: skipped with the reason where there can be none, unless JOBCTL_FLEET=required."""
+"""Hosts for tests: skipped with the reason where there can be none, unless JOBCTL_FLEET=required."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
-from .fleet import Fleet, fleet
-from .machine import missing
+from .fleet import Fleet
+from .shared import leaves_hosts_as_they_were
 
-
-@pytest.fixture(scope="session")
-def can_have_fleet() -> None:
-    problem = missing()
-    if problem:
-        (pytest.fail if os.environ.get("JOBCTL_FLEET") == "required" else pytest.skip)(problem)
+__all__ = ["leaves_hosts_as_they_were"]  # a fixture
 
 
 @pytest.fixture(scope="module")
-def hosts(can_have_fleet: None) -> Iterator[Fleet]:
-    """Two hosts, whole again after each module."""
-    with fleet(2) as made:
-        yield made
+def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
+    """Two hosts, which all tests of a worker share."""
+    return hosts_of(2)

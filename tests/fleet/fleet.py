@@ -41,17 +41,12 @@ class Fleet:
         self.dir, self.engines, self.lends = directory, engines, lends
         self.network = network if network is not None else _free_network()
         self.bridge = f"jc-{self.network}"
-        self.hosts = [
-            Host(
-                f"h{number}",
-                f"10.{self.network}.0.{number}",
-                directory / f"h{number}",
-                self.bridge,
-                directory / "keys",
-                called=called,
-            )
-            for number in numbers or range(1, size + 1)
-        ]
+        self.called = called
+        self.hosts = [self._host(number) for number in numbers or range(1, size + 1)]
+
+    def _host(self, number: int) -> Host:
+        address, folder = f"10.{self.network}.0.{number}", self.dir / f"h{number}"
+        return Host(f"h{number}", address, folder, self.bridge, self.dir / "keys", called=self.called)
 
     def __getitem__(self, index: int) -> Host:
         return self.hosts[index]
@@ -60,6 +55,11 @@ class Fleet:
     def ssh_config(self) -> Path:
         """The ssh configuration to reach the hosts by their names."""
         return self.dir / "ssh_config"
+
+    @property
+    def small(self) -> Path:
+        """A file system of one megabyte that all hosts see, to be filled."""
+        return self.dir / "small"
 
     def up(self) -> None:
         """Make and start everything; what is made is removed again if that fails."""
@@ -70,17 +70,42 @@ class Fleet:
         sh("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "fleet", "-f", str(self.dir / "key"))
         shutil.copy(self.dir / "key.pub", self.dir / "keys")
         try:
+            # Hosts see only what is mounted before they are there.
             for name, path in {**OWN, **self.lends}.items():
                 self._lend(name, path)
+            self.small.mkdir()
+            sh("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(self.small))
             sh("ip", "link", "add", self.bridge, "type", "bridge")
-            sh("ip", "addr", "add", f"10.{self.network}.0.254/24", "dev", self.bridge)
+            self.connect()
             sh("ip", "link", "set", self.bridge, "up")
-            with ThreadPoolExecutor(16) as pool:
-                list(pool.map(self._start, self.hosts))
+            self._start_all(self.hosts)
         except BaseException:
             self.down()
             raise
         self.write_ssh_config()
+
+    def connect(self) -> None:
+        """Let this machine reach the hosts, unless it does."""
+        sh("ip", "addr", "replace", f"10.{self.network}.0.254/24", "dev", self.bridge)
+        sh("ip", "route", "flush", "type", "blackhole", "root", f"10.{self.network}.0.0/24", check=False)
+
+    def grow(self, size: int) -> list[Host]:
+        """Make more hosts until there are `size`, and return them."""
+        more = [self._host(number) for number in range(len(self.hosts) + 1, size + 1)]
+        self._start_all(more)
+        self.hosts += more
+        return more
+
+    def renew(self, host: Host) -> None:
+        """Remove a host, and make one of the same name in its place."""
+        host.destroy()
+        new = self._host(int(host.name[1:]))
+        vars(host).update(vars(new))
+        self._start(host)
+
+    def _start_all(self, hosts: Sequence[Host]) -> None:
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(self._start, hosts))
 
     def _lend(self, name: str, path: Path) -> None:
         """Show a folder of this machine on every host, read-only: its own path may lie below /root, where they have their homes."""

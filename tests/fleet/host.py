@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import engine
 from .machine import compose_plugin, engine_root, sh
 
 ENGINE_START = 180.0  # seconds
@@ -197,8 +199,8 @@ class Host:
     def engine_answers(self) -> bool:
         """Say whether the engine answers."""
         try:
-            self.docker("ps", "-q")
-        except subprocess.CalledProcessError:
+            engine.containers(self.socket)
+        except (OSError, http.client.HTTPException):
             return False
         return True
 
@@ -229,7 +231,7 @@ class Host:
 
     def containers(self) -> list[str]:
         """Return the names of all containers, running or not."""
-        return sorted(self.docker("ps", "-a", "--format", "{{.Names}}").split())
+        return engine.containers(self.socket)
 
     # What goes wrong.
 

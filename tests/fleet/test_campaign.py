@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 import pytest
 
 from .campaign import campaign
+from .fleet import Fleet
 
 FAULTS, SEED = int(os.environ.get("JOBCTL_TEST_FAULTS", "3")), int(os.environ.get("JOBCTL_TEST_SEED", "1"))
 
 
 @pytest.mark.parametrize("etcd", [False, True], ids=["alone", "etcd"])
 @pytest.mark.parametrize("elastic", [False, True], ids=["fixed", "elastic"])
-def test_whatever_happens_it_trains_on(can_have_fleet: None, elastic: bool, etcd: bool) -> None:
-    one = campaign(SEED, FAULTS, elastic=elastic, etcd=etcd, framework="light")
+def test_whatever_happens_it_trains_on(hosts_of: Callable[[int], Fleet], elastic: bool, etcd: bool) -> None:
+    one = campaign(SEED, FAULTS, elastic=elastic, etcd=etcd, framework="light", hosts_of=hosts_of)
     assert sum(one.faults.values()) == FAULTS

@@ -89,6 +89,8 @@ def test_images(jobs: Jobs) -> None:
     jobs.fleet[1].docker("rm", name)
     jobs.spec(SPEC.replace(IMAGE, "jobctl-fleet:alike"))
     assert [(check, code) for _, check, code in found(jobs)] == [("image", "image-differs")]
+    jobs.fleet[0].docker("rmi", "jobctl-fleet:alike")
+    jobs.fleet[1].docker("rmi", "jobctl-fleet:alike", "jobctl-fleet:other")
 
 
 def test_another_interpreter(jobs: Jobs) -> None:

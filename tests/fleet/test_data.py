@@ -166,6 +166,8 @@ def test_a_user_in_the_group_docker_leaves_nothing_of_root(jobs: Jobs, target: s
         assert [path for home in homes for path in home.glob(".jobctl/**/*")] == []
     finally:
         jobs.fleet.ssh_config.write_text(text)
+        for host in jobs.fleet.hosts:
+            shutil.rmtree(host.dir / "ml" / ".docker")
 
 
 def test_run_has_what_the_job_would_have(jobs: Jobs) -> None:

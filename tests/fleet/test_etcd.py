@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .fleet import Fleet, fleet
+from .fleet import Fleet
 from .host import Host
 from .jobs import eventually
 from .machine import ETCD_IMAGE
@@ -49,9 +49,8 @@ class WithEtcd(Run):
 
 
 @pytest.fixture(scope="module")
-def four(can_have_fleet: None) -> Iterator[Fleet]:
-    with fleet(4) as made:
-        yield made
+def four(hosts_of: Callable[[int], Fleet]) -> Fleet:
+    return hosts_of(4)
 
 
 @pytest.fixture

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Iterator
 
 import pytest
 
-from .fleet import Fleet
+from .fleet import Fleet, fleet
 from .host import USER, Host
 from .jobs import eventually
 from .machine import IMAGE, sh
+from .shared import Shared
 
 
 def ssh(
@@ -62,6 +64,7 @@ def test_a_host_that_lost_power_comes_back_without_what_ran_on_it(hosts: Fleet) 
     assert ssh(hosts, host, "cat", "kept").stdout == "on disk"
     assert host.docker("inspect", "-f", "{{.State.Running}}", "ran") == "false\n"
     host.docker("rm", "ran")
+    (host.home / "kept").unlink()
 
 
 def test_an_engine_that_was_killed_can_be_started_again(hosts: Fleet) -> None:
@@ -86,6 +89,7 @@ def test_a_new_host_key_is_refused(hosts: Fleet) -> None:
 def test_a_user_in_the_group_docker(hosts: Fleet) -> None:
     done = ssh(hosts, hosts[0], "id -un; docker ps -q; touch mine; ls -d ~/mine", user=USER)
     assert (done.returncode, done.stdout) == (0, f"{USER}\n{hosts[0].dir / USER}/mine\n")
+    (hosts[0].dir / USER / "mine").unlink()
 
 
 def test_a_host_behind_another(hosts: Fleet) -> None:
@@ -117,20 +121,49 @@ def timed(hosts: Fleet) -> float:
     return time.monotonic() - begin
 
 
-def test_a_full_disk(hosts: Fleet) -> None:
-    host = hosts[1]
+@pytest.fixture(scope="module")
+def odd(can_have_fleet: None) -> Iterator[Fleet]:
+    """Hosts that nobody needs as they were."""
+    with fleet(2, engines=False) as made:
+        yield made
+
+
+def test_a_full_disk(odd: Fleet) -> None:
+    host = odd[1]
     host.clear()
     host.small_disk(16)
     host.start_sshd()
     host.fill_disk()
-    assert "No space left on device" in ssh(hosts, host, "echo x > full").stderr
+    assert "No space left on device" in ssh(odd, host, "echo x > full").stderr
 
 
-def test_a_clock_that_is_ahead(hosts: Fleet) -> None:
-    host = hosts[0]
+def test_a_clock_that_is_ahead(odd: Fleet) -> None:
+    host = odd[0]
     host.kill_sshd()
     host.skew = 90.0
     host.start_sshd()
     before = time.time()
-    there = float(ssh(hosts, host, "date +%s.%N").stdout)
+    there = float(ssh(odd, host, "date +%s.%N").stdout)
     assert before + 89 < there < time.time() + 91
+
+
+def test_what_a_test_leaves_on_hosts_is_told_and_made_again(can_have_fleet: None) -> None:
+    with fleet(0, engines=False) as made:
+        shared = Shared(made)
+        hosts = shared.first(2)
+        shared.begin()
+        assert shared.left(0) == []
+        (hosts[0].home / "mine").touch()
+        hosts[1].pull_cable()
+        hosts[1].start("sleeper", ["sleep", "600"])
+        subprocess.run(["ip", "addr", "del", f"10.{made.network}.0.254/24", "dev", made.bridge], check=True)
+        found = shared.left(0)
+        assert [line.partition(" is ")[0] for line in found] == [
+            "h1: its files",
+            "h2: what runs",
+            "h2: its cable",
+            "the fleet: the controller's address",
+        ]
+        shared.put_back(found)
+        assert shared.left(0) == []
+        assert [ssh(made, host, "hostname; ls").stdout for host in hosts.hosts] == ["h1\n", "h2\n"]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.tools.frameworks import need_image_python, site_packages
+from tests.tools.frameworks import need_image_python, python_of
 from tests.tools.pace import keep_pace, limit
 
-from .fleet import EXAMPLES, Fleet, fleet
+from .fleet import EXAMPLES, Fleet
 from .jobs import Jobs
 from .machine import IMAGE
 
@@ -32,10 +32,10 @@ env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}}}
 
 
 @pytest.fixture(scope="module")
-def hosts(can_have_fleet: None) -> Iterator[Fleet]:
+def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
     need_image_python()
-    with fleet(2, lends={"jax": site_packages("jax")}) as made:
-        yield made
+    python_of("jax")
+    return hosts_of(2)
 
 
 def test_digits_go_on_after_the_coordinator_is_killed(tmp_path: Path, hosts: Fleet) -> None:

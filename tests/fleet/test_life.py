@@ -55,6 +55,8 @@ def test_a_whole_life(jobs: Jobs, target: str) -> None:
         "replicas": "2/2",
     }
     assert [f"{node['container']}\n" for node in status["nodes"]] == before
+    metrics = jobs.ok("metrics")
+    assert [f'jobctl_host_memory_bytes{{host="{host}"}}' in metrics for host in ("h1", "h2")] == [True, True]
     # A failing process costs no container, and the job goes on from its checkpoint.
     (jobs.checkpoints / "fail-1").touch()
     jobs.trains(generation=2)

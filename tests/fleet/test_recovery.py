@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from .fleet import Fleet, fleet
+from .fleet import Fleet
 from .host import Host
 from .jobs import Jobs, eventually
-from .machine import IMAGE, sh
+from .machine import IMAGE
 from .training import undisturbed
 
 EVERY, TIMEOUT = 10, 10  # steps between checkpoints, host_timeout in seconds: nothing may stand still that long
@@ -145,18 +145,16 @@ class Run(Jobs):
 
 
 @pytest.fixture(scope="module")
-def small(can_have_fleet: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file system of one megabyte, mounted before the hosts are there, so that they see it too."""
-    path = tmp_path_factory.mktemp("small")
-    sh("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path))
-    yield path
-    sh("umount", "-l", str(path))
+def three(hosts_of: Callable[[int], Fleet]) -> Fleet:
+    return hosts_of(3)
 
 
-@pytest.fixture(scope="module")
-def three(can_have_fleet: None, small: Path) -> Iterator[Fleet]:
-    with fleet(3) as made:
-        yield made
+@pytest.fixture
+def small(three: Fleet) -> Iterator[Path]:
+    """A file system of one megabyte that the hosts see too."""
+    yield three.small
+    for path in three.small.iterdir():
+        path.unlink()
 
 
 @pytest.fixture
@@ -341,7 +339,7 @@ def test_a_drill_of_a_lost_host(run: Callable[..., Run]) -> None:
     assert not (job.checkpoints / "TWICE").exists()
 
 
-def test_the_disk_of_the_checkpoints_is_full_for_a_while(run: Callable[..., Run], small: Path) -> None:
+def test_the_disk_of_the_checkpoints_is_full_for_a_while(small: Path, run: Callable[..., Run]) -> None:
     """It fails at the same step each time, and that is no bug: it goes on once there is room."""
     job = run()
     job.checkpoints.rmdir()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from tests.tools.frameworks import need_image_python, need_packages
 from tests.tools.pace import keep_pace, limit
 
-from .fleet import EXAMPLES, Fleet, fleet
+from .fleet import EXAMPLES, Fleet
 from .jobs import Jobs, eventually
 from .machine import IMAGE
 
@@ -29,18 +29,17 @@ nodes: 2
 devices: cpu:2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
-recovery: {{{{host_timeout: 20s}}}}
+recovery: {{{{host_timeout: 20s, standby: "off"}}}}
 volumes: ["PACKAGES:/packages:ro", "STANDINS:/standins:ro"]
 env: {{{{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}}}
 """
 
 
 @pytest.fixture(scope="module")
-def hosts(can_have_fleet: None) -> Iterator[Fleet]:
+def hosts(hosts_of: Callable[[int], Fleet]) -> Fleet:
     need_packages("torch")
     need_image_python()
-    with fleet(2) as made:
-        yield made
+    return hosts_of(2)
 
 
 def test_it_reaches_its_loss_though_a_host_dies(tmp_path: Path, hosts: Fleet) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
 from jobctl.jobspec.deploy.model.inventory import SshOptions
 from jobctl.jobspec.deploy.transport.base import Result, Transport, put
 from jobctl.jobspec.deploy.transport.connecting import connect
@@ -298,6 +298,35 @@ def test_through_a_jump_host(hosts: Fleet) -> None:
         host.behind = None
         host.start_sshd()
         hosts.write_ssh_config()
+
+
+LISTENER = "import socket; a = socket.create_server(('127.0.0.1', 0)); print(a.getsockname()[1], flush=True); \
+b, _ = a.accept(); b.sendall(b.recv(9)); b.close()"
+
+
+def test_a_tcp_port(transport: Transport) -> None:
+    listening = transport.dial(["python3", "-c", LISTENER])
+    listening.settimeout(60)
+    port = int(listening.recv(10))
+    connection = transport.open_port("127.0.0.1", port)
+    connection.settimeout(60)
+    connection.sendall(b"ping")
+    assert (connection.recv(9), connection.recv(9)) == (b"ping", b"")
+    listening.close()
+    with pytest.raises(PortClosed, match=f": nothing listens at 127.0.0.1:{port}"):
+        transport.open_port("127.0.0.1", port)
+
+
+def test_an_sshd_that_forwards_no_ports(hosts: Fleet) -> None:
+    with sshd(hosts[1], "AllowTcpForwarding no"):
+        transport = ssh(hosts, "h2")
+        with pytest.raises(HostError) as caught:
+            transport.open_port("127.0.0.1", 22)
+        transport.close()
+    assert (caught.value.code, caught.value.message) == (
+        "forwarding-forbidden",
+        "h2: its sshd does not forward connections to 127.0.0.1:22",
+    )
 
 
 def config(fleet: Fleet, tmp_path: Path, **changes: str) -> Path:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from kube.backend import REVIEWS, Answer, Asked
 from kube.store import Refused
-from kube.websocket import Channels, accept, execute
+from kube.websocket import Channels, accept, execute, forward
 
 if TYPE_CHECKING:
     from kube.server import ApiServer
@@ -69,6 +69,8 @@ class Handler(BaseHTTPRequestHandler):
                 self._log(asked)
             elif asked.sub == "exec":
                 self._exec(asked, many)
+            elif asked.sub == "portforward":
+                self._forward(asked)
             else:
                 self._pass_on(asked)
         except Refused as refused:
@@ -178,6 +180,21 @@ class Handler(BaseHTTPRequestHandler):
 
     def _exec(self, asked: Asked, many: dict[str, list[str]]) -> None:
         self.api.get("Pod", asked.name)
+        channels, protocol = self._upgrade()
+        if self.cut is not None:
+            channels.send(1, b"begun\n")
+            return
+        tty, takes = (asked.query.get(name) in ("True", "true") for name in ("tty", "stdin"))
+        execute(channels, many["command"], self.api.environment, tty, takes, protocol.startswith("v5"))
+
+    def _forward(self, asked: Asked) -> None:
+        """Connect to a port of this machine, which plays the pod."""
+        self.api.get("Pod", asked.name)
+        channels, _ = self._upgrade()
+        forward(channels, int(asked.query["ports"]))
+
+    def _upgrade(self) -> tuple[Channels, str]:
+        """Make a websocket of the connection; return it with its protocol."""
         offered = [word.strip() for word in self.headers["Sec-WebSocket-Protocol"].split(",")]
         protocol = next(one for one in self.api.protocols if one in offered)
         self.send_response(101, "Switching Protocols")
@@ -187,12 +204,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Sec-WebSocket-Protocol", protocol)
         self.end_headers()
         self.close_connection = True
-        channels = Channels(self.rfile, self.wfile)
-        if self.cut is not None:
-            channels.send(1, b"begun\n")
-            return
-        tty, takes = (asked.query.get(name) in ("True", "true") for name in ("tty", "stdin"))
-        execute(channels, many["command"], self.api.environment, tty, takes, protocol.startswith("v5"))
+        return Channels(self.rfile, self.wfile), protocol
 
     # Answers.
 

@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import select
+import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -258,6 +260,35 @@ def test_exec_where_it_cannot(jobctl: Any, world: World, here: Path) -> None:
     world.end(ONE)
     ended = _exec(here, "--node", "1", "--", "true")
     assert (ended.returncode, ended.stderr.decode().splitlines()[0]) == (2, "error: node 1 has no running pod")
+
+
+def _echo(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        connection.sendall(b"heard " + connection.recv(100))
+
+
+def test_forward_leads_to_a_port_of_a_pod(jobctl: Any, world: World, here: Path) -> None:
+    """The test is both: the pod, and whoever connects to the port that is forwarded."""
+    jobctl(*UP)
+    with socket.create_server(("127.0.0.1", 0)) as pod, socket.create_server(("127.0.0.1", 0)) as free:
+        theirs, ours = pod.getsockname()[1], free.getsockname()[1]
+        free.close()
+        threading.Thread(target=_echo, args=(pod,), daemon=True).start()
+        line = [sys.executable, "-m", "jobctl", "forward", "resnet", f"{ours}:1:{theirs}"]
+        with subprocess.Popen(line, cwd=here, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stderr.readline() == f"127.0.0.1:{ours} -> port {theirs} of node 1 on pod {ONE}\n"
+            with socket.create_connection(("127.0.0.1", ours), 60) as connection:
+                connection.sendall(b"hello")
+                assert connection.recv(100) == b"heard hello"
+            world.api.denied.add(("get", "pods/portforward"))
+            with socket.create_connection(("127.0.0.1", ours), 60) as connection:
+                assert connection.recv(100) == b""
+            assert f"no right to get Pod {ONE}/portforward in namespace ml" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
+    assert f"/pods/{ONE}/portforward?ports={theirs}" in next(r for r in world.api.requests if "/portforward" in r)
 
 
 def test_pull_fetches_logs(jobctl: Any, world: World, api: ApiServer, here: Path) -> None:

@@ -1,4 +1,4 @@
-"""The server's side of an exec: RFC 6455 frames with the channels of v4.channel.k8s.io and v5.channel.k8s.io."""
+"""The server's side of an exec or a forwarded port: RFC 6455 frames with the channels of v4.channel.k8s.io and v5.channel.k8s.io."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -101,6 +102,27 @@ def execute(channels: Channels, argv: list[str], env: dict[str, str], tty: bool,
     code = process.wait()
     channels.send(3, json.dumps(_result(code if code >= 0 else 128 - code)).encode())
     channels.send(0, struct.pack(">H", 1000), opcode=8)
+
+
+def forward(channels: Channels, port: int) -> None:
+    """Join the channels of a port (0 its data, 1 what is wrong with it) to whatever listens there."""
+    for channel in (0, 1):
+        channels.send(channel, struct.pack("<H", port))
+    try:
+        with socket.create_connection(("127.0.0.1", port)) as there:
+            threading.Thread(target=_send_on, args=(channels, there), daemon=True).start()
+            while data := there.recv(65536):
+                channels.send(0, data)
+    except OSError as error:
+        channels.send(1, f"failed to connect to localhost:{port}: {error}".encode())
+    channels.send(0, struct.pack(">H", 1000), opcode=8)
+
+
+def _send_on(channels: Channels, there: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while (message := _received(channels)) is not None:
+            there.sendall(message[1:])
+        there.shutdown(socket.SHUT_RDWR)
 
 
 def _drain(channels: Channels, files: dict[int, int]) -> None:

@@ -19,6 +19,8 @@ need_packages("torch", "sklearn")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = "--set=args=[--epochs=3, --checkpoint-every=10, --min-accuracy=0.95]"  # 66 steps
+# What waits for the next start (test_standby.py) imports as much as what trains.
+COLD = "--set=recovery.standby='off'"
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def test_resnet_survives_a_killed_rank(example: Any, eventually: Any, tmp_path: 
     jobs = example("torch-resnet")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
     limit(tmp_path / "checkpoints", 25)
-    jobs.ok("up", SHORT)
+    jobs.ok("up", SHORT, COLD)
     state = eventually(lambda: far(jobs, 1, 15), 240)
     os.kill(state["nodes"][1]["processes"][0]["pid"], signal.SIGKILL)
     limit(tmp_path / "checkpoints", None)
@@ -74,7 +76,7 @@ def test_elastic_goes_on_with_another_number_of_nodes(example: Any, eventually: 
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory)
     limit(tmp_path / "checkpoints", 40)
     args = "--set=args=[--epochs=5, --min-accuracy=0.9]"
-    jobs.ok("up", args, "--set", "nodes=1:2")
+    jobs.ok("up", args, COLD, "--set", "nodes=1:2")
     eventually(lambda: far(jobs, 1, 20), 240)
     assert "nodes changed from 2 to 1" in jobs.run("scale", "1").stderr
     limit(tmp_path / "checkpoints", None)
@@ -123,7 +125,7 @@ def test_wide_deep_reaches_its_loss_though_a_server_dies(example: Any, eventuall
     jobs.set(OMP_NUM_THREADS="1")
     keep_pace(EXAMPLES / jobs.directory.name, jobs.directory, counter="done")
     limit(tmp_path / "checkpoints", 100)
-    more = "--set=ps={servers: 2, trainers: 3}", "--set=devices=cpu:2"
+    more = "--set=ps={servers: 2, trainers: 3}", "--set=devices=cpu:2", COLD
     jobs.ok("up", "--set=args=[--epochs=10, --checkpoint-every=28, --min-accuracy=0.9]", *more)
     # Who has trained further did not wait until all was saved.
     state = eventually(lambda: list((tmp_path / "checkpoints").glob("step-*")) and far(jobs, 1, 40), 240)

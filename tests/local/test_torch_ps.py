@@ -23,6 +23,7 @@ nodes: 2
 devices: cpu:2
 checkpoint: {directory}/checkpoints
 env: {{OMP_NUM_THREADS: "1"}}
+recovery: {{standby: "off"}}
 """
 
 

@@ -77,6 +77,7 @@ def test_defaults_are_all_there() -> None:
         "mindspore": None,
         "kubernetes": None,
         "slurm": None,
+        "notify": None,
     }
 
 

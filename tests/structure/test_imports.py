@@ -22,10 +22,13 @@ PACKAGES = (
     ("jobctl.jobspec", "jobspec/__init__.py"),
     ("jobctl.jobspec.operations", "jobspec/operations"),
     ("jobctl.jobspec.supervise", "jobspec/supervise"),
+    ("jobctl.jobspec.notify", "jobspec/notify"),
     ("jobctl.jobspec.report", "jobspec/report"),
     ("jobctl.jobspec.deploy.kubernetes", "jobspec/deploy/kubernetes"),
     ("jobctl.jobspec.deploy.slurm", "jobspec/deploy/slurm"),
     ("jobctl.jobspec.deploy.targets", "jobspec/deploy/targets"),
+    ("jobctl.jobspec.deploy.ssh_server", "jobspec/deploy/ssh_server"),
+    ("jobctl.jobspec.deploy.channels", "jobspec/deploy/channels"),
     ("jobctl.jobspec.deploy.check", "jobspec/deploy/check"),
     ("jobctl.jobspec.deploy.host", "jobspec/deploy/host"),
     ("jobctl.jobspec.deploy.apply", "jobspec/deploy/apply"),
@@ -46,8 +49,10 @@ WORLD = {"subprocess", "socket", "socketserver", "fabric", "docker", "paramiko",
 TOUCHES = {  # the packages that reach the world, and by what
     "jobctl.jobspec.deploy.kubernetes": {"kubernetes", "websocket"},
     "jobctl.jobspec.deploy.targets": {"subprocess", "socket", "fabric", "docker"},
+    "jobctl.jobspec.deploy.channels": {"subprocess", "socket"},
     "jobctl.jobspec.deploy.check": {"subprocess", "socket"},
     "jobctl.jobspec.deploy.host": {"subprocess", "socket", "docker", "paramiko"},
+    "jobctl.jobspec.deploy.ssh_server": {"paramiko"},
     "jobctl.jobspec.deploy.store": {"socket"},
     "jobctl.jobspec.deploy.transport": {"subprocess", "socket", "fabric", "paramiko"},
     "jobctl.jobspec.allocation": {"subprocess", "socket"},
@@ -240,8 +245,9 @@ def test_each_command_has_its_file() -> None:
     from jobctl.main import COMMANDS, function_of
 
     files = [path.stem.rstrip("_") for path in (ROOT / "cli/commands").glob("*.py") if path.stem != "__init__"]
-    assert sorted(files) == sorted(COMMANDS)
-    assert all(function_of(name).__name__.rstrip("_") == name for name in COMMANDS)
+    names = {name: name.replace("-", "_") for name in COMMANDS}
+    assert sorted(files) == sorted(names.values())
+    assert all(function_of(name).__name__.rstrip("_") == called for name, called in names.items())
 
 
 def test_the_command_has_no_files_but_those_of_a_terminal() -> None:

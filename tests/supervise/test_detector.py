@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, Moves, OldPlace
 
 from .test_loss import GENERATION
 
@@ -146,3 +146,41 @@ def test_the_name_of_a_tick_is_one_line() -> None:
     line = {"node": 1, "tick": "t", "generation": "job-4"}
     assert tick_of(line) is not None
     assert tick_of({**line, "tick": "t\nu"}) is None
+
+
+def moved(generation: Generation, *nodes: int) -> Generation:
+    """Return a generation in which nodes were elsewhere before: on hosts that nobody can look at."""
+    places = tuple(OldPlace(node, "gone") for node in nodes)
+    return replace(generation, moves=Moves(places, len(generation.members)))
+
+
+def test_a_node_that_has_moved_is_answered_once_half_are_clear_of_its_old_place() -> None:
+    one = Supervisor(moved(FOUR, 3))
+    one.hosts(0, 1, 2, 3)
+    assert one.tick(3, clear=[3]) is None  # what it says of itself does not count
+    assert (one.tick(0, clear=[3]) is not None, one.tick(3)) == (True, None)
+    assert one.tick(1, clear=[]) is not None
+    assert one.tick(3) is None
+    one.tick(2, clear=[3])
+    assert one.tick(3) is not None
+    one.tick(2, clear=[])
+    assert one.tick(3) is not None  # it answers nothing older any more
+
+
+def test_a_second_supervisor_wants_more_than_half_to_be_clear() -> None:
+    one = Supervisor(moved(FOUR, 3))
+    one.detector.succeed()
+    one.hosts(0, 1, 2, 3)
+    one.tick(0, clear=[3])
+    one.tick(1, clear=[3])
+    assert one.tick(3) is None
+    one.tick(2, clear=[3])
+    assert one.tick(3) is not None
+
+
+def test_a_launcher_that_cannot_say_it_is_clear_once_its_old_answers_are_over() -> None:
+    one = Supervisor(moved(PAIR, 1))
+    one.later(TIMEOUT + MARGIN - 0.5, 0, 1)
+    assert one.tick(1) is None
+    one.later(1.0, 0, 1)
+    assert one.tick(1) is not None

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.observed import Observed, StartWay
+from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
@@ -132,3 +134,15 @@ def test_a_later_supervisor_does_not_tell_it_again(told: Told) -> None:
     begun(told, STANDBY, STANDBY, STANDBY)
     told.recorder = Recorder(told.job, told.clock, lambda text: None)
     assert len(begun(told, STANDBY, STANDBY, STANDBY)) == 1
+
+
+@pytest.mark.parametrize("phase", ["failed", "succeeded", "stopped"])
+def test_an_end_that_nobody_had_the_time_to_record_is_recorded_once(told: Told, phase: str) -> None:
+    ended = at(1)
+    result = JobResult(phase, "no good", told.clock.time)  # type: ignore[arg-type]
+    ledger = replace(ended.control.ledger, result=result)
+    ended = replace(ended, control=replace(ended.control, ledger=ledger))
+    events.record(told.job.events, told.clock.time - 1, phase, "job ended: of an earlier generation")
+    for _ in range(2):
+        told.recorder.ending(ended)
+    assert told.messages[1:] == ([] if phase == "stopped" else [f"job {phase}: no good"])

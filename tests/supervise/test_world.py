@@ -17,7 +17,7 @@ from jobctl.jobspec.deploy.model import liveness as detector
 from jobctl.jobspec.deploy.model.liveness import FailureDetector
 from jobctl.jobspec.launcher.lease import MajorityLease
 
-from .world import POLICY, Bugs, Sim, Twice
+from .world import DT, POLICY, Bugs, Sim, Twice
 
 KINDS = (
     "isolate",
@@ -285,3 +285,36 @@ def test_a_generation_that_is_handed_out_only_once_is_found() -> None:
 
 def test_a_supervisor_that_forgets_what_it_has_spent_is_found() -> None:
     find(lambda seed: "restarts, of" in (end(live(seed, Bugs(forgets=True))) or ""), 37)
+
+
+def run_into_the_gap(bugs: Bugs) -> Sim:
+    """Cut a launcher off when it has entered an order that nobody has answered; its node moves as its link comes back."""
+    sim = Sim(3, 1, 0, bugs=bugs)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.fail(sim.hosts["h1"])
+    while sim.hosts["h0"].launchers[0].number < 2:
+        sim.run(DT)
+    sim.partition({name: name == "h0" for name in [*sim.hosts, "s0"]})
+    sim.run(sim.timeout)
+    for name in ("h1", "h2"):
+        sim.hosts[name].full = True  # these hear of the move some seconds after the node's new host
+    while sim.newest().placement[0] == "h0":
+        sim.run(DT)
+    sim.cuts = {frozenset(("h0", other)) for other in ("s0", "h3")}
+    sim.run(2.5)
+    sim.hosts["h1"].full = sim.hosts["h2"].full = False
+    return sim
+
+
+def test_a_launcher_that_nobody_has_answered_begins_nothing_once_its_node_has_moved() -> None:
+    sim = run_into_the_gap(Bugs())
+    assert sim.hosts["h0"].launchers[0].trains  # it was told of nothing, and others have answered it
+    sim.run(2 * sim.timeout + 4.0)
+    assert not any(launcher.trains for launcher in sim.hosts["h0"].launchers)
+    assert (sim.newest().placement[0], sim.all_train()) == ("h3", True)
+
+
+def test_a_node_that_begins_where_it_has_moved_without_asking_is_found() -> None:
+    with pytest.raises(Twice):
+        run_into_the_gap(Bugs(at_once=True))

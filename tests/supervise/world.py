@@ -7,19 +7,24 @@ goes on. Whoever trains what, and where, is written down by nobody but the world
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+from jobctl.jobspec.deploy.apply.generations import moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import NOTHING, Control, JobResult, Ledger, age, newest
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, FailureDetector, tick_of
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, State
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
+from jobctl.jobspec.launcher.old_places import OldPlaces
+from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Failure, Recovery
+from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.pauses import UNFIT
@@ -42,6 +47,8 @@ class Bugs:
     detector: type[FailureDetector] = FailureDetector
     forgets: bool = False  # failures are not handed on with the generation that begins because of them
     once: bool = False  # a generation that did not reach a host is not handed to it again
+    places: type[OldPlaces] = OldPlaces
+    at_once: bool = False  # generations do not say which nodes have moved
 
 
 class Launcher:
@@ -50,6 +57,7 @@ class Launcher:
     def __init__(self, sim: Sim, host: Host, node: int) -> None:
         self.sim, self.host, self.node = sim, host, node
         self.lease = sim.bugs.lease()
+        self.places = sim.bugs.places(sim.now)
         self.trains = self.pending = self.fenced = self.failed = False
         self.order: Generation | None = None  # the newest that it knows
         self.number = 0  # of the generation that it began last
@@ -91,6 +99,15 @@ class Launcher:
             self.host.begun = order.rendezvous.id
             self.pending = True
             self.lease.begin(order.rendezvous.id, nodes, self.node, order.host_timeout, self.sim.now)
+            self.enter(order)
+
+    def enter(self, generation: Generation) -> None:
+        """Begin an order with a lease of its own, as PeerOrders does."""
+        order = Order.from_json(json.loads(control_json(generation)))
+        self.places.enter(order)
+        if generation.moves is not None and self.node in generation.moved:
+            clear = [node for node in order.nodes if node not in generation.moved]
+            self.lease.begin_elsewhere(clear, generation.moves.voters)
 
     def tick(self) -> None:
         now, name = self.sim.now, self.lease.tick(self.sim.now)
@@ -103,11 +120,16 @@ class Launcher:
             "progress": None,
             "echo": self.echo,
             "unheard": {str(n): a for n, a in self.lease.unheard(now).items()},
+            "clear": self.places.clear_of(now),
         }
         self.host.send(line)
 
     def asked(self, by: Launcher, name: str) -> None:
-        if self is not by and by.lease.generation and self.lease.asked(by.lease.generation, by.node, self.sim.now):
+        now, generation = self.sim.now, by.lease.generation
+        if self is by or generation is None or generation != self.lease.generation:
+            return
+        if self.places.is_clear(by.node, now) and self.lease.asked(generation, by.node, now):
+            self.places.note_answer(by.node, now)
             self.sim.datagram(self.host, by.host, lambda x: x.lease.answered(name, self.node) if x is by else None)
 
 
@@ -209,6 +231,7 @@ class Supervisor:
             for launcher in host.launchers:
                 if launcher.node == node and launcher.lease.answered(name, None):
                     launcher.echo = echo
+                    launcher.places.note_supervisor(echo.partition(":")[0], now)
         while link.up and link.up[0][0] <= now and not self.paused:
             self.hear(host, link, link.up.pop(0)[1])
 
@@ -323,6 +346,8 @@ class Supervisor:
         if len(ready) < self.sim.least or (cause == NOT_COUNTED and len(ready) <= len(before.members)):
             return
         generation = self.sim.generation(ready, before.number + 1)
+        if not self.sim.bugs.at_once:
+            generation = replace(generation, moves=moves_of(generation, self.observe(before), ()))
         self.control = Control(generation, self.control.ledger if self.sim.bugs.forgets else ledger)
         self.sim.restarts += 1
         self.sim.causes.setdefault(generation.number, set()).add(cause)

@@ -85,6 +85,13 @@ def site_packages(name: Name) -> Path:
     return python_of(name).parents[1] / "lib" / f"python{IMAGE_PYTHON}" / "site-packages"
 
 
+def lent_packages(*names: Name) -> dict[str, Path]:
+    """Return the folders of the packages of those frameworks that hosts can be lent."""
+    if sysconfig.get_python_version() != IMAGE_PYTHON:
+        return {}
+    return {name: site_packages(name) for name in names if not isinstance(_made(name), str)}
+
+
 @cache
 def _made(name: Name) -> Path | str:
     """Return the interpreter, or why there is none. It is made only if it is required: that loads half a gigabyte."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
@@ -21,11 +21,13 @@ from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.liveness import FailureDetector
     from jobctl.jobspec.deploy.model.log_lines import LineSelection, Reader
+    from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize
 
 FaultTarget = Literal["process", "container", "host"]  # what `inject_fault` kills, or plays the loss of
 BLACKOUT = 30.0  # seconds beyond `host_timeout` for which a host that is struck plays dead
@@ -63,6 +65,35 @@ class AllUnreachable(HostError):
         super().__init__(host, "unreachable", message)
         self.message = message
         self.failures, self.observed = failures, observed
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlace:
+    """Where a node is now. `problem`: why its host does not answer, None if it does; `here`: its loopback address is ours."""
+
+    host: str
+    problem: str | None = None
+    here: bool = False
+
+
+class NodePorts(Protocol):
+    """The TCP ports of a job's nodes (by number) and services (by name), wherever these are now; for several threads."""
+
+    def place(self, node: int | str) -> NodePlace:
+        """Return where a node is. Raises NothingToEnter if it is nowhere now, DeployError if the job has no such node."""
+
+    def dial(self, node: int | str, port: int) -> Any:
+        """Return something like a socket that is connected to a port of a node. Raises DeployError (PortClosed, …)."""
+
+
+class NodeSession(Protocol):
+    """The inside of a node as it runs now: if the node begins again, a new session is needed. For several threads."""
+
+    def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
+        """Start a command there, with more variables, and a terminal or pipes. Raises DeployError (CannotRun, …)."""
+
+    def dial(self, port: int) -> Any:
+        """Return something like a socket that is connected to a port of its loopback address. Raises DeployError."""
 
 
 class Handle(Protocol):
@@ -108,6 +139,9 @@ class Handle(Protocol):
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a running node (a number) or service (a name), with the terminal if there is one; return its exit code."""
 
+    def ports(self) -> AbstractContextManager[NodePorts]:
+        """Follow where nodes are for the length of the block. Raises AllUnreachable if not a single host can tell."""
+
     def fetch(self, into: Path) -> Mapping[str, int]:
         """Copy logs and outputs below `into`; return how many of what (`files`, `logs`, …) that was."""
 
@@ -122,6 +156,11 @@ class Deployer(Handle, Protocol):
     """
 
     image: Image | None
+
+    def preflight(
+        self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
+    ) -> list[Finding]:
+        """Check whether hosts are fit for the job (None: for any), and with `fitness` also how fast they are."""
 
     @property
     def inventory(self) -> Inventory | None:
@@ -198,6 +237,9 @@ class Deployer(Handle, Protocol):
 
     def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command with what the processes of `node` would have, and the terminal; return its exit code."""
+
+    def session(self, node: int) -> NodeSession:
+        """Return the inside of a running node. Raises NothingToEnter if it does not run now."""
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service has printed (the `last` lines of it; and, to `follow`, prints); return the exit code. Raises DeployError."""

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
+from jobctl.jobspec.deploy.apply.generations import moves_of
 from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
 from jobctl.jobspec.deploy.model.control import Ledger
 from jobctl.jobspec.deploy.model.errors import AWAY
@@ -111,6 +112,7 @@ def execute(
         return Done(None, failures)
     note(begins)
     generation, ledger = _next(deployer, want, observed, clock, ready, begins, how)
+    generation = replace(generation, moves=moves_of(generation, observed, failures))
     at = clock.now()
     return Done(generation, failures | dict(deployer.begin(generation, ledger, how.patience)), at)
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from secrets import token_hex
 
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.plan.generation import Generation, first_generation, next_generation, next_port, with_ports
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.plan.generation import (
+    Generation,
+    Moves,
+    OldPlace,
+    first_generation,
+    next_generation,
+    next_port,
+    with_ports,
+)
 from jobctl.jobspec.plan.types import Node, Plan
 
 
@@ -44,7 +53,8 @@ def _next(
     where: str,
 ) -> Generation:
     if last is not None:
-        again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), host_timeout=plan.recovery.host_timeout)
+        timeout = plan.recovery.host_timeout
+        again = replace(last, checkpoint_dir=checkpoint_dir(plan, last), host_timeout=timeout, moves=None)
         return next_generation(again, nodes, grace=grace, free=is_free)
     first = first_generation(replace(plan, nodes=tuple(nodes)))
     host, port = first.members[0].host, first.rendezvous.port
@@ -65,3 +75,34 @@ def checkpoint_dir(plan: Plan, last: Generation) -> str | None:
     base = plan.checkpoint.dir if plan.checkpoint else None
     inside = base is not None and (last.checkpoint_dir or "").startswith(f"{base}/")
     return last.checkpoint_dir if inside else base
+
+
+def moves_of(generation: Generation, observed: Observed, failed: Collection[str]) -> Moves | None:
+    """Return where nodes of earlier generations may still run: on hosts that do not answer, or could not do their part.
+
+    On all others, their containers are removed before a generation begins. With etcd its leases decide.
+    """
+    last = observed.control.generation
+    if last is None or generation.etcd_decides:
+        return None
+    homes, unseen = {m.node: m.host for m in generation.members}, {*observed.unreachable, *failed}
+    places = {OldPlace(m.node, m.host) for m in last.members if homes.get(m.node) != m.host and m.host in unseen} | {
+        place for place in (last.moves.places if last.moves else ()) if not _has_begun(place.node, last, observed)
+    }
+    if not places:
+        return None
+    before = _voters(last)
+    new = _voters(generation) - before
+    voters = max(len(before), last.moves.voters if last.moves else 0) + 2 * len(new)  # those of new nodes do not count
+    return Moves(tuple(sorted(places, key=lambda place: (place.node, place.host))), voters)
+
+
+def _has_begun(node: int, last: Generation, observed: Observed) -> bool:
+    """Say whether a node has begun where it has moved to: then most are clear of its old place, and stay so."""
+    seen, home = observed.node(node), observed.control.placement.get(node)
+    first = last.base.number if last.base else last.number
+    return seen is not None and seen.reachable and seen.host == home and seen.generation >= first
+
+
+def _voters(generation: Generation) -> set[int]:
+    return {member.node for member in generation.members if "trainer" in member.roles}

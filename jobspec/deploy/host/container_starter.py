@@ -78,14 +78,15 @@ class ContainerStarter:
 
     def run_script(self, script: bytes, timeout: float = STARTING) -> Result:
         """Run a shell script there whose `docker` is the host's."""
-        result = self.transport.run(self._script(script), timeout=timeout)
-        return self.transport.run(self._script(script), timeout=timeout) if self.lowers_memlock(result) else result
+        result = self.transport.run(self.script_argv(script), timeout=timeout)
+        return self.transport.run(self.script_argv(script), timeout=timeout) if self.lowers_memlock(result) else result
 
     def interact_script(self, script: bytes) -> int:
         """Run a shell script there whose `docker` is the host's, with the terminal; return its exit code."""
-        return self.transport.interact(self._script(script))
+        return self.transport.interact(self.script_argv(script))
 
-    def _script(self, script: bytes) -> list[str]:
+    def script_argv(self, script: bytes) -> list[str]:
+        """Return the command that runs a shell script there whose `docker` is the host's."""
         text = script.decode("utf-8", "surrogateescape")
         return ["env", *self._variables(), "sh", "-c", text]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,6 +40,7 @@ from jobctl.jobspec.deploy.kubernetes.kinds import JOB as PLAIN_JOB
 from jobctl.jobspec.deploy.kubernetes.manifests import is_main, manifests, with_known_secrets, with_secrets
 from jobctl.jobspec.deploy.kubernetes.mirror import JobMirror, Mirror, find_all_of
 from jobctl.jobspec.deploy.kubernetes.pods import Pod, parse_pod, seconds
+from jobctl.jobspec.deploy.kubernetes.ports import PodPorts
 from jobctl.jobspec.deploy.kubernetes.preflight import ClusterPreflight
 from jobctl.jobspec.deploy.kubernetes.problems import ApiError
 from jobctl.jobspec.deploy.kubernetes.removal import GONE, LOOK, Removal
@@ -343,12 +344,20 @@ class Cluster:
 
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command in the container of a running pod, with the terminal if there is one; return its exit code."""
+        pod = self._running_pod(node)
+        return PodSession(self.api, pod.name, pod.container).run(argv)
+
+    def _running_pod(self, node: int | str) -> Pod:
         found = next((one for one in self.observe().nodes if one.node == node), None)
         pod = next((pod for pod in self.pods() if found is not None and pod.name == found.container), None)
         if pod is None or pod.state != "running":
             kind = DeployError if found is None else NothingToEnter
             raise kind(f"node {node} has no running pod", f"`jobctl status {self.job.name}` shows its nodes")
-        return PodSession(self.api, pod.name, pod.container).run(argv)
+        return pod
+
+    def ports(self) -> AbstractContextManager[PodPorts]:
+        """Return what connects to the ports of pods: those that are the job's nodes at that time."""
+        return nullcontext(PodPorts(self.api, self._running_pod))
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Write the logs of all pods below `into`; outputs stay where the pods' volumes are."""

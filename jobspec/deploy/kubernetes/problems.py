@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping
@@ -162,3 +163,17 @@ def _conflicts(words: str, details: Mapping[str, Any]) -> str:
     if not causes:
         return words
     return "; ".join(f"{cause.get('field')}: {cause.get('message')}" for cause in causes)
+
+
+# How websocket-client tells of an answer that is no websocket: its status, its headers, and its body.
+_REFUSED = re.compile(r"Handshake status (\d+).*?-\+-\+-.*?-\+-\+- (.*)", re.S)
+
+
+def refused_websocket(call: Call, words: str, server: str) -> DeployError:
+    """Return the error for a request that got no websocket, by the client's words."""
+    found = _REFUSED.search(words)
+    if found is None:
+        return Unreachable(server, f"cannot {call}: {words}")
+    said = found.group(2)
+    body = ast.literal_eval(said) if said[:2] in ("b'", 'b"') else said.encode()
+    return problem_of(call, int(found.group(1)), body, server)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import json
 import os
-import re
 import selectors
 import sys
 from collections.abc import Sequence
@@ -14,14 +12,12 @@ from typing import Any
 
 from jobctl.jobspec.deploy.kubernetes.api import Api
 from jobctl.jobspec.deploy.kubernetes.kinds import POD
-from jobctl.jobspec.deploy.kubernetes.problems import Call, Cut, Unreachable, problem_of
+from jobctl.jobspec.deploy.kubernetes.problems import Call, Cut, refused_websocket
 from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
 from jobctl.jobspec.deploy.transport.terminal import CHUNK, STDIN, raw, resizes, window
 
 # Channels of the protocols v4.channel.k8s.io and v5.channel.k8s.io; only v5 can say that input has ended.
 IN, OUT, ERR, RESULT, RESIZE = range(5)
-# How websocket-client tells of an answer that is no websocket: its status, its headers, and its body.
-_REFUSED = re.compile(r"Handshake status (\d+).*?-\+-\+-.*?-\+-\+- (.*)", re.S)
 
 
 class PodSession:
@@ -70,16 +66,8 @@ class PodSession:
                 _preload_content=False,
             )
         except ApiException as error:
-            raise self._refused(str(error.reason)) from error
-
-    def _refused(self, words: str) -> DeployError:
-        call = Call("create", POD, self.api.namespace, self.pod, "exec")
-        found = _REFUSED.search(words)
-        if found is None:
-            return Unreachable(self.api.name, f"cannot {call}: {words}")
-        said = found.group(2)
-        body = ast.literal_eval(said) if said[:2] in ("b'", 'b"') else said.encode()
-        return problem_of(call, int(found.group(1)), body, self.api.name)
+            call = Call("create", POD, self.api.namespace, self.pod, "exec")
+            raise refused_websocket(call, str(error.reason), self.api.name) from error
 
     def _join(self, socket: Any) -> bytes:
         """Pass on what is typed and what is printed until the command ends; return what the API says of its end."""

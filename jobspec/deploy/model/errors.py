@@ -19,6 +19,10 @@ class NothingToEnter(DeployError):
     """Nothing of the node or service runs that a command could be run in; it may begin soon."""
 
 
+class PortClosed(DeployError):
+    """Nothing listens at a TCP port; it may begin to soon."""
+
+
 class CannotRun(DeployError):
     """A command that a user gave cannot be run: `code` is 127 if there is none, 126 if it may not, as shells say."""
 

@@ -10,7 +10,10 @@ Verdict = Literal["ok", "warning", "error", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One verdict about one host. `code` is stable where something is wrong, `hint` says what to do about it."""
+    """One verdict about one host. `code` is stable where something is wrong, `hint` says what to do about it.
+
+    Where something was measured, `value` says how much, and `median` what it was compared with.
+    """
 
     host: str
     check: str
@@ -18,3 +21,6 @@ class Finding:
     message: str
     code: str | None = None
     hint: str | None = None
+    value: float | None = None
+    median: float | None = None
+    unit: str | None = None

@@ -52,7 +52,7 @@ class Tick:
     """One line of a launcher's: the `name` of the tick, and which `report` it has written last.
 
     `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
-    seconds; None where it does not say so.
+    seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so.
     """
 
     node: int
@@ -62,6 +62,7 @@ class Tick:
     progress: int | None
     echo: tuple[str, float] | None
     unheard: Mapping[int, float] | None
+    clear: frozenset[int] | None = None
 
 
 def parse_tick(line: bytes | str) -> Tick | None:
@@ -86,7 +87,12 @@ def tick_of(said: Json) -> Tick | None:
         as_number(said.get("progress")),
         None if at is None else (token, at),
         None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
+        _nodes(said.get("clear")),
     )
+
+
+def _nodes(said: object) -> frozenset[int] | None:
+    return frozenset(node for node in said if isinstance(node, int)) if isinstance(said, list) else None
 
 
 def _seconds(text: str) -> float | None:
@@ -114,6 +120,8 @@ class FailureDetector:
         self._heard: dict[int, float] = {}
         self._said: dict[int, Said] = {}
         self._missed: dict[int, tuple[float, float]] = {}  # since when no launcher was there, and up to when
+        self._joined: dict[int, float] = {}  # when each launcher was heard first in the generation
+        self._clear: dict[int, set[int]] = {}  # launchers that keep a moved node alive nowhere else, by that node
         self._hosts: dict[str, float] = {}
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
@@ -129,6 +137,7 @@ class FailureDetector:
             if generation is None or before is None or before.lease != generation.lease:
                 self._began = max(self._began, self.now())
                 self._heard, self._said, self._missed = {}, {}, {}
+                self._joined, self._clear = {}, {}
 
     def miss(self, looked: Mapping[int, float]) -> None:
         """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
@@ -172,7 +181,28 @@ class FailureDetector:
             self._heard[node] = now
             if tick.echo is not None and tick.echo[0] == self.token and tick.unheard is not None:
                 self._said[node] = Said(now, tick.echo[1], tick.unheard)
-            return f"{tick.name} {self.token}:{now:.3f}" if self._may_answer(generation, now) else None
+            self._note_clear(tick, generation, now)
+            answers = self._may_answer(generation, now) and self._may_begin(node, generation)
+            return f"{tick.name} {self.token}:{now:.3f}" if answers else None
+
+    def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:
+        """Take note of the moved nodes that a launcher keeps alive nowhere else. One that has moved never did."""
+        since = self._joined.setdefault(tick.node, now)
+        if generation.moves is None:
+            return
+        moved, found = generation.moved, tick.clear
+        if found is None and now >= since + generation.host_timeout + MARGIN:
+            found = moved  # a launcher of an earlier version: it has answered nobody else since
+        if tick.node in _voters(generation) and tick.node not in moved:
+            for node in moved & (found or frozenset()):
+                self._clear.setdefault(node, set()).add(tick.node)
+
+    def _may_begin(self, node: int, generation: Generation) -> bool:
+        """Say whether a node may run where it is: one that has moved, once half of the launchers keep it alive nowhere else."""
+        moves = generation.moves
+        if moves is None or node not in generation.moved:
+            return True
+        return self._is_enough(len(self._clear.get(node, ())), moves.voters)
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -27,6 +27,7 @@ from jobctl.jobspec.deploy.model.observed import SETTLED, Observed, phase
 from jobctl.jobspec.deploy.slurm.events import AllocationEvents
 from jobctl.jobspec.deploy.slurm.job_state import observed_job
 from jobctl.jobspec.deploy.slurm.login import LoginNode
+from jobctl.jobspec.deploy.slurm.ports import AllocationPorts
 from jobctl.jobspec.deploy.slurm.preflight import preflight
 from jobctl.jobspec.deploy.slurm.queue import SlurmLook
 from jobctl.jobspec.deploy.store.archive import free_name
@@ -207,6 +208,10 @@ class SlurmAllocation:
             raise kind(message, f"`jobctl status {self.job.name}` shows its nodes")
         terminal = sys.stdin.isatty() and sys.stdout.isatty()
         return self.login.enter((str(observed.slurm.job_id), found.host), running[0], argv, terminal=terminal)
+
+    def ports(self) -> AbstractContextManager[AllocationPorts]:
+        """Return what connects to ports on the nodes of the allocation, through the login node."""
+        return nullcontext(AllocationPorts(self.login, self.observe, self.plan))
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs below `into`."""

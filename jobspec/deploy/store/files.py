@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 from jobctl.jobspec.deploy.model.untrusted import parse_object
 
 
-def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write `content` to `path` through a temporary file beside it; the file never has wider rights than `mode`."""
+def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, sync: bool = False) -> None:
+    """Write `content` to `path` through a temporary file beside it; the file never has wider rights than `mode`.
+
+    `sync`: return only when a power cut cannot undo it.
+    """
     with told_of(path):
-        _write(path, content, mode)
+        _write(path, content, mode, sync)
 
 
 @contextlib.contextmanager
@@ -31,23 +34,37 @@ def told_of(path: Path) -> Iterator[None]:
         raise
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
+def _write(path: Path, content: bytes, mode: int, sync: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(name, path)
+        if sync:
+            _sync_folder(path.parent)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
 
 
-def write_json(path: Path, value: object, mode: int = 0o644) -> None:
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, value: object, mode: int = 0o644, *, sync: bool = False) -> None:
     """Write `value` as JSON, keys sorted, atomically."""
-    write_atomic(path, (json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode(), mode)
+    text = json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    write_atomic(path, text.encode(), mode, sync=sync)
 
 
 class Room(NamedTuple):

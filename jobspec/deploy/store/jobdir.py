@@ -2,7 +2,7 @@
 
 `$JOBCTL_STATE_DIR/jobs/JOB/` holds what `up` was started with (`job.json`, `plan.json`, and `source.json`, from which
 it is planned again), what happened (`events.jsonl`, `progress.jsonl`), on hosts the newest generation (`newest.json`,
-`ledger.json`, `previous.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
+`ledger.json`, `previous.json`), channels and outbox of `notify` (`channels.json`, `outbox.json`), locks, collected logs (`history/`), and `host/`, the work directory of target `local`,
 laid out as on any host: `launcher.py`, `run/control.json`, `node-N.sh`, `node-N/`.
 """
 
@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.store.files import read_json, write_atomic, write_jso
 from jobctl.jobspec.plan.serial import dump_plan, load_plan
 from jobctl.jobspec.plan.types import Plan
 
+CHANNELS = "channels.json"
 PENDING = "pending.json"  # what the job is to become, while hosts that this needs are waited for
 
 
@@ -47,6 +48,11 @@ class JobDir:
     def name(self) -> str:
         """The job's name."""
         return self.root.name
+
+    @property
+    def state(self) -> Path:
+        """The directory of all local history, which this is below."""
+        return self.root.parent.parent
 
     @property
     def host(self) -> Path:
@@ -87,6 +93,36 @@ class JobDir:
     def secrets_key(self) -> Path:
         """The key of the digests by which `source.json` knows the values of secrets."""
         return self.root / "secrets.key"
+
+    @property
+    def ssh_host_key(self) -> Path:
+        """The key by which SSH clients know the job's nodes."""
+        return self.root / "ssh_host_key"
+
+    @property
+    def ssh_user_key(self) -> Path:
+        """The key that lets SSH clients into the job's nodes."""
+        return self.root / "ssh_user_key"
+
+    @property
+    def known_hosts(self) -> Path:
+        """The host key in the form in which SSH clients read it."""
+        return self.root / "known_hosts"
+
+    @property
+    def channels(self) -> Path:
+        """The channels of `notify`, with their secrets; mode 0600."""
+        return self.root / CHANNELS
+
+    @property
+    def outbox(self) -> Path:
+        """Messages that nobody has taken yet."""
+        return self.root / "outbox.json"
+
+    @property
+    def outbox_lock(self) -> Path:
+        """Held by the process that sends them."""
+        return self.root / "outbox.lock"
 
     def create(self) -> None:
         """Make the job's directory, readable by its owner only: logs may hold anything."""
@@ -235,7 +271,8 @@ KEPT = (
     "ledger.json",
     "previous.json",
 )
-_FORGOTTEN = (*KEPT, "supervisor.log", "supervisor.lock")
+SSH = ("ssh_host_key", "ssh_user_key", "known_hosts")  # made at the first use, of a job that is up or not
+_FORGOTTEN = (*KEPT, *SSH, "supervisor.log", "supervisor.lock")
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:

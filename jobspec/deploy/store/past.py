@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jobctl.jobspec.deploy.store import events
-from jobctl.jobspec.deploy.store.jobdir import KEPT, JobDir
+from jobctl.jobspec.deploy.store.jobdir import CHANNELS, KEPT, SSH, JobDir
 from jobctl.jobspec.deploy.store.lock import read_holder
 
 # Events of a job that comes up, runs, or is taken down: the last of these has to be a `down`.
@@ -70,7 +70,7 @@ def _doubt(job: JobDir, told: list[dict[str, Any]], end: dict[str, Any] | None) 
     """Return why nobody can tell from here that a job is down, None if its history proves that."""
     if (holder := read_holder(job.lock)) or (holder := read_holder(job.supervisor_lock)):
         return f"`{holder.get('command')}` (pid {holder.get('pid')}) is at work on it"
-    left = [name for name in KEPT if (job.root / name).exists()]
+    left = [name for name in (*KEPT, CHANNELS) if (job.root / name).exists()]
     if left:
         return f"its {left[0]} is still there"
     if job.host.exists():
@@ -93,7 +93,8 @@ def remove(job: JobDir) -> list[str]:
     """Remove the history of a job, and return the names of files that are not part of it: these stay. Raises OSError."""
     if job.history.is_dir() and not job.history.is_symlink():
         shutil.rmtree(job.history)
-    for path in (job.events, job.progress, job.lock, job.supervisor_lock, job.supervisor_log):
+    ours = (job.events, job.progress, job.lock, job.supervisor_lock, job.supervisor_log)
+    for path in (*ours, job.outbox, job.outbox_lock, *(job.root / name for name in SSH)):
         path.unlink(missing_ok=True)
     others = sorted(path.name for path in job.root.iterdir())
     if not others:

@@ -28,9 +28,11 @@ from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
+from jobctl.jobspec.deploy.targets.node_ports import HostPorts
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.watch import HostFeed
@@ -119,11 +121,20 @@ class Hosts:
         counts = {host_job.host.name: found[kind] for host_job, found in outcome.done.items() if kind in found}
         return counts, self.fleet.failures(outcome)
 
-    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
+    def preflight(
+        self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
+    ) -> list[Finding]:
         """Check whether hosts are fit for the job; finds everything that is wrong, and changes nothing."""
         from jobctl.jobspec.deploy.check.preflight import Preflight
 
-        return Preflight([self.host_jobs[host] for host in self.host_jobs if host in set(hosts)], plan, deep=deep).run()
+        wanted = set(hosts)
+        preflight = Preflight([self.host_jobs[host] for host in self.host_jobs if host in wanted], plan, deep=deep)
+        findings = preflight.run()
+        if fitness == "off":
+            return findings
+        from jobctl.jobspec.deploy.check.fitness.measure import measured
+
+        return measured(preflight.survey, findings, fitness, self.job.state)
 
     # What is wanted.
 
@@ -273,6 +284,14 @@ class Hosts:
     def enter(self, node: int | str, argv: Sequence[str]) -> int:
         """Run a command inside of a node's or a service's container."""
         return inside.enter(self.fleet, node, argv)
+
+    def session(self, node: int) -> inside.ContainerSession:
+        """Return the inside of a node's container."""
+        return inside.ContainerSession(self.fleet, node)
+
+    def ports(self) -> AbstractContextManager[HostPorts]:
+        """Follow where nodes are for the length of the block, and yield what connects to their ports."""
+        return HostPorts(self.fleet).following()
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print what a service's container has printed, whether it runs or not."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
+from typing import Any
 
 from jobctl.jobspec.deploy.apply.deployer import BLACKOUT, FaultTarget
 from jobctl.jobspec.deploy.host.host_job import HostJob
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS, python
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError, NothingToEnter
 from jobctl.jobspec.deploy.model.host_state import control_of
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.untrusted import objects
 from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.targets.node_ports import home_of, open_port
 from jobctl.jobspec.deploy.targets.oneoff import terminal_flags
-from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.deploy.transport.base import RunningCommand, TerminalSize, checked
+
+SESSION_MARK = "JOBCTL_SESSION"  # a variable by which the command of a session is found again
 
 
 def enter(fleet: Fleet, node: int | str, argv: Sequence[str]) -> int:
@@ -24,6 +30,59 @@ def enter(fleet: Fleet, node: int | str, argv: Sequence[str]) -> int:
     code = host_job.transport.interact([*host_job.docker, "exec", *terminal_flags(), container.id, *argv])
     # Some versions of Docker end with 126 for a command that is not there, too.
     return 127 if code == 126 and host_job.transport.run(within).code == 127 else code
+
+
+class ContainerSession:
+    """A node's container, entered by the host's own `docker exec`, with a terminal of the host's where one is asked for."""
+
+    def __init__(self, fleet: Fleet, node: int) -> None:
+        self._host_job, self._container = _running(fleet, node)
+        self._home = home_of(node, control_of(fleet.seen), fleet.plan)
+        nodes = fleet.plan.nodes if fleet.plan else ()
+        self._python = next((one.container.python for one in nodes if one.index == node), "python3")
+
+    def start(self, argv: Sequence[str], environ: Mapping[str, str], terminal: TerminalSize | None) -> RunningCommand:
+        """Start a command in the container."""
+        mark = f"{SESSION_MARK}={token_hex(8)}"
+        kind = {"TERM": terminal.kind} if terminal else {}
+        variables = [f"{name}={value}" for name, value in {**environ, **kind}.items()]
+        options = [part for variable in (*variables, mark) for part in ("-e", variable)]
+        flags = ["-i", "-t"] if terminal else ["-i"]
+        within = [*self._host_job.docker, "exec", *flags, *options, self._container.id, *argv]
+        return _Exec(self._host_job.transport.start(within, terminal), lambda: self._hang_up(mark))
+
+    def _hang_up(self, mark: str) -> None:
+        """End what a session has started: the engine lets a command run on when the program that started it has gone."""
+        kill = [self._python, "-c", python("hang_up"), mark]
+        with contextlib.suppress(HostError):  # its connection may be lost as well
+            self._host_job.transport.run([*self._host_job.docker, "exec", self._container.id, *kill])
+
+    def dial(self, port: int) -> Any:
+        """Connect to a port of the host, whose network the container has."""
+        return open_port(self._host_job.transport, self._home, port)
+
+
+class _Exec:
+    """A command in a container. To close it before it has ended ends it."""
+
+    def __init__(self, command: RunningCommand, hang_up: Callable[[], None]) -> None:
+        self._hang_up, self._ended = hang_up, False
+        self._command = command
+        self.send, self.end_input, self.resize = command.send, command.end_input, command.resize
+        self.output, self.errors = command.output, command.errors
+
+    def wait(self) -> int:
+        """Return its exit code when it has ended."""
+        code = self._command.wait()
+        self._ended = True
+        return code
+
+    def close(self) -> None:
+        """Let go of it, and have it hang up unless it has ended."""
+        ended = self._ended  # to close it looks like its end
+        self._command.close()
+        if not ended:
+            self._hang_up()
 
 
 def show_log(fleet: Fleet, service: str, last: int | None, *, follow: bool) -> int:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -42,11 +42,15 @@ from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.local_environ import process_environ, record_environ, recorded_environ
 from jobctl.jobspec.deploy.targets.local_feed import LocalFeed
 from jobctl.jobspec.deploy.targets.local_launchers import LocalLaunchers, launcher_hash, port_is_free, script_name
+from jobctl.jobspec.deploy.targets.local_ports import LocalPorts
 from jobctl.jobspec.deploy.targets.local_services import HOST, LocalServices, script_hash
+from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.plan.generation import Generation, first_generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 
 class Local:
@@ -235,8 +239,13 @@ class Local:
 
     # Looking around.
 
-    def preflight(self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False) -> list[Finding]:
-        """Look whether the devices are there and, where that matters or `deep`, whether the framework works."""
+    def preflight(
+        self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
+    ) -> list[Finding]:
+        """Look whether the devices are there and, where that matters or `deep`, whether the framework works.
+
+        There is nothing that this machine's fitness could be compared with.
+        """
         from jobctl.jobspec.deploy.check.local import preflight
 
         if plan is None:
@@ -268,6 +277,16 @@ class Local:
         """Run a command with the environment of a node's first process, or of a service, in its directory."""
         pid = self._first_process(node) if isinstance(node, int) else self._services.pid(node)
         return run_in_foreground(argv, processes.environment(pid), processes.working_directory(pid))
+
+    def session(self, node: int) -> ProcessSession:
+        """Return the surroundings of a node's first process."""
+        pid = self._first_process(node)
+        place = processes.environment(pid), processes.working_directory(pid)
+        return ProcessSession(*place, home_of(node, self.newest(), self.plan).address)
+
+    def ports(self) -> AbstractContextManager[LocalPorts]:
+        """Return what connects to the nodes' ports: they stay where they are."""
+        return nullcontext(LocalPorts(self.newest, self.plan))
 
     def show_log(self, service: str, last: int | None, *, follow: bool) -> int:
         """Print a service's log."""

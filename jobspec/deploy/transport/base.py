@@ -64,6 +64,40 @@ class Result:
         return said[-1] if said else f"exit code {self.code}"
 
 
+@dataclass(frozen=True, slots=True)
+class TerminalSize:
+    """The terminal that a command gets: its kind (TERM) and size."""
+
+    kind: str
+    columns: int
+    lines: int
+
+
+class RunningCommand(Protocol):
+    """A command that runs, with a terminal of its own or with pipes. Several threads may read and write at the same time."""
+
+    def send(self, data: bytes) -> None:
+        """Write to its input. Raises OSError once it has ended."""
+
+    def end_input(self) -> None:
+        """End its input, if that is a pipe."""
+
+    def output(self) -> bytes:
+        """Return the next of what it prints on stdout, nothing at the end."""
+
+    def errors(self) -> bytes:
+        """Return the next of what it prints on stderr, nothing at the end; with a terminal there is nothing."""
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Give its terminal another size."""
+
+    def wait(self) -> int:
+        """Return its exit code when it has ended; 255 if the connection to it was lost."""
+
+    def close(self) -> None:
+        """Let go of it, whether it has ended or not, as a terminal that is closed does."""
+
+
 class Transport(Protocol):
     """A connection to one host. All methods raise HostError, and may be called from several threads."""
 
@@ -83,8 +117,14 @@ class Transport(Protocol):
     def open_socket(self, path: str) -> Any:
         """Return something like a socket that is connected to a Unix socket there, None if it cannot be reached that way."""
 
+    def open_port(self, address: str, port: int) -> Any:
+        """Return something like a socket that is connected to a TCP port as the host reaches it. Raises PortClosed."""
+
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
+
+    def start(self, argv: Sequence[str], terminal: TerminalSize | None = None) -> RunningCommand:
+        """Start a command, with a terminal or with pipes, and return it."""
 
     def close(self) -> None:
         """Let go of the connection; a later call opens it again."""

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Stdin
+from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, RunningCommand, Stdin, TerminalSize
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
+from jobctl.jobspec.deploy.transport.running import ProcessCommand
 
 
 def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.CompletedProcess[bytes]:
@@ -35,6 +36,18 @@ def _feed(writer: int, pieces: Iterable[bytes]) -> None:
             left = memoryview(piece)
             while left:
                 left = left[file.write(left) :]
+
+
+def open_port(host: str, address: str, port: int) -> socket.socket:
+    """Return a socket that is connected to a TCP port; `host` is what its machine is called. Raises PortClosed."""
+    try:
+        made = socket.create_connection((address, port), TIMEOUT)
+    except OSError as error:
+        if isinstance(error, ConnectionRefusedError):
+            raise PortClosed(f"{host}: nothing listens at {address}:{port}") from error
+        raise PortClosed(f"{host}: cannot reach {address}:{port}: {error.strerror or error}") from error
+    made.settimeout(None)
+    return made
 
 
 class LocalTransport:
@@ -83,9 +96,17 @@ class LocalTransport:
             return None
         return made
 
+    def open_port(self, address: str, port: int) -> Any:
+        """Return a socket that is connected to a TCP port. Raises PortClosed if nothing listens there."""
+        return open_port(self.host, address, port)
+
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal until it ends; return its exit code."""
         return run_in_foreground(argv, os.environ, None)
+
+    def start(self, argv: Sequence[str], terminal: TerminalSize | None = None) -> RunningCommand:
+        """Start a command, with a terminal or with pipes, and return it."""
+        return ProcessCommand(argv, os.environ, None, terminal)
 
     def close(self) -> None:
         """There is nothing to let go of."""

@@ -17,12 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.inventory import SshOptions
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, Stdin, quote
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Input, Result, RunningCommand, Stdin, TerminalSize, quote
 from jobctl.jobspec.deploy.transport.connecting import CONNECT_TIMEOUT, connect
 from jobctl.jobspec.deploy.transport.held_shell import HeldCommand, Login
-from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs
+from jobctl.jobspec.deploy.transport.running import ChannelCommand
+from jobctl.jobspec.deploy.transport.ssh_problems import explain, login_ended, login_hangs, port_refused
 from jobctl.jobspec.spec.hosts import Host
 
 if TYPE_CHECKING:
@@ -136,6 +137,19 @@ class Ssh:
             except paramiko.ChannelException:
                 return None
 
+    def open_port(self, address: str, port: int) -> Any:
+        """Return a channel to a TCP port as the host reaches it. Raises PortClosed if nothing listens there."""
+        import paramiko
+
+        with self._problems(f"reach port {port}"):
+            transport = self._open().transport
+            try:
+                return transport.open_channel(
+                    "direct-tcpip", (address, port), ("127.0.0.1", 0), timeout=CONNECT_TIMEOUT
+                )
+            except paramiko.ChannelException as error:
+                raise port_refused(self.host, f"{address}:{port}", error.code) from error
+
     def interact(self, argv: Sequence[str]) -> int:
         """Run a command that has this process's terminal (or pipes) until it ends; return its exit code."""
         from jobctl.jobspec.deploy.transport.terminal import interact
@@ -150,6 +164,16 @@ class Ssh:
                     self._past_login(_log_in(channel, argv), TIMEOUT)
 
             return interact(channel, begin)
+
+    def start(self, argv: Sequence[str], terminal: TerminalSize | None = None) -> RunningCommand:
+        """Start a command, with a terminal or with pipes, and return it."""
+        with self._problems(f"run {argv[0]}"):
+            if terminal is None:
+                return ChannelCommand(self._start(argv))
+            channel = self._open().transport.open_session(timeout=CONNECT_TIMEOUT)
+            channel.get_pty(terminal.kind, terminal.columns, terminal.lines)
+            _run_on(channel, argv)
+            return ChannelCommand(channel)
 
     def close(self) -> None:
         """Close the connection."""
@@ -264,7 +288,7 @@ class Ssh:
     def _problems(self, what: str) -> Iterator[None]:
         try:
             yield
-        except HostError:
+        except DeployError:
             raise
         except Exception as error:
             found = explain(self._host, error, what)

@@ -7,7 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError, PortClosed
 from jobctl.jobspec.spec.hosts import Host
 
 QUOTED = 200  # characters of what a login prints, at most
@@ -157,6 +157,17 @@ def login_hangs(host: str, seconds: float, said: bytes) -> HostError:
         f"its login has run no command within {seconds:g} s{_printed(said)}",
         "look at what its `.bashrc` does: it may wait for somebody, for a network file system, or start another shell",
     )
+
+
+_PROHIBITED = 1  # SSH_OPEN_ADMINISTRATIVELY_PROHIBITED of RFC 4254, 5.1
+
+
+def port_refused(host: str, place: str, code: int) -> DeployError:
+    """Return the error for a TCP port that sshd does not connect us to; `code` is sshd's reason."""
+    if code == _PROHIBITED:
+        message = f"its sshd does not forward connections to {place}"
+        return HostError(host, "forwarding-forbidden", message, "see AllowTcpForwarding and PermitOpen in sshd_config")
+    return PortClosed(f"{host}: nothing listens at {place}")
 
 
 def _printed(said: bytes) -> str:

@@ -22,15 +22,16 @@ from jobctl.jobspec.operations.resolve.job import (
     known_hosts,
 )
 from jobctl.jobspec.operations.resolve.planning import deployer_of, plan_of, ssh_options
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, Handle
     from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.plan.types import Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Fitness:
+class CheckResult:
     """What a check found. `hosts` are all that were checked, of which a cluster counts as one."""
 
     findings: tuple[Finding, ...]
@@ -44,21 +45,31 @@ class Fitness:
 
 
 def check_hosts(
-    job: str | None, overrides: Sequence[str] | None, where: Where, reached: Reached, *, deep: bool = False
-) -> Fitness:
-    """Check all hosts: of a job, or of a hosts file alone."""
+    job: str | None,
+    overrides: Sequence[str] | None,
+    where: Where,
+    reached: Reached,
+    *,
+    deep: bool = False,
+    fitness: FitnessMode = "off",
+) -> CheckResult:
+    """Check all hosts: of a job, or of a hosts file alone; with `fitness` also how fast they are."""
     where = as_started(job, where)
     target = choose_target(where)
     cluster = target in ("kubernetes", "slurm")
     alone = job is None and not Path(DEFAULT_SPEC).exists()
     compiled = None if alone else compiled_of(check(job, overrides, where))
-    look = {"kubernetes": _in_cluster, "slurm": _in_slurm}.get(target, _on_hosts)
-    handle, plan = look(compiled, where, reached)
-    hosts = handle.where()
-    return Fitness(tuple(handle.preflight(plan, hosts, deep=deep)), hosts, cluster)
+    if fitness != "off" and target not in ("compose", "ssh"):
+        raise Refused(f"`--fitness` compares hosts, and target `{target}` has none", "name them: `--hosts hosts.txt`")
+    if cluster:
+        handle, plan = (_in_cluster if target == "kubernetes" else _in_slurm)(compiled, where, reached)
+        return CheckResult(tuple(handle.preflight(plan, handle.where(), deep=deep)), handle.where(), cluster)
+    deployer, plan = _on_hosts(compiled, where, reached)
+    hosts = deployer.where()
+    return CheckResult(tuple(deployer.preflight(plan, hosts, deep=deep, fitness=fitness)), hosts, cluster)
 
 
-def _on_hosts(compiled: Compiled | None, where: Where, reached: Reached) -> tuple[Handle, Plan | None]:
+def _on_hosts(compiled: Compiled | None, where: Where, reached: Reached) -> tuple[Deployer, Plan | None]:
     """Return the hosts that are checked, for a job or for none."""
     from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.operations.resolve.devices import devices_to_check

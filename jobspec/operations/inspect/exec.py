@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from jobctl.jobspec.deploy.apply.clock import pause
 from jobctl.jobspec.operations.errors import CommandNotRun, Refused
@@ -13,6 +13,8 @@ from jobctl.jobspec.operations.resolve.names import is_service, node_number
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.operations.reporter import Reporter
+
+T = TypeVar("T")
 
 PATIENCE = 60.0  # seconds for which `exec` waits until a node that begins has something to enter
 
@@ -23,7 +25,7 @@ def exec_in_node(handle: Handle, node: str | None, argv: Sequence[str], reporter
 
     try:
         place = node if node and is_service(handle.plan, node) else node_number(handle.plan, node or "0")
-        return _enter(handle, place, argv, reporter)
+        return entered(handle, place, lambda: handle.enter(place, argv), reporter)
     except HostError:
         raise
     except CannotRun as error:
@@ -32,15 +34,15 @@ def exec_in_node(handle: Handle, node: str | None, argv: Sequence[str], reporter
         raise Refused(error.message, error.hint) from error
 
 
-def _enter(handle: Handle, where: int | str, argv: Sequence[str], reporter: Reporter) -> int:
-    """Run `argv` there, as soon as something runs: `up` returns a moment before processes do."""
+def entered(handle: Handle, where: int | str, enter: Callable[[], T], reporter: Reporter) -> T:
+    """Return what `enter` returns, as soon as something runs there: `up` returns a moment before processes do."""
     from jobctl.jobspec.deploy.model.errors import NothingToEnter
 
     deadline = time.monotonic() + PATIENCE
     with reporter.waiting() as waiting:
         while True:
             try:
-                return handle.enter(where, argv)
+                return enter()
             except NothingToEnter as nothing:
                 if time.monotonic() > deadline or not _begins(handle, where):
                     raise

@@ -11,7 +11,9 @@ from jobctl.jobspec.operations.errors import HostsFailed, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.telling import tell_now
 from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
 from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, RuntimeInputs
     from jobctl.jobspec.deploy.apply.executor import Done, Fresh
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
+    from jobctl.jobspec.deploy.model.notification import Channel
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
@@ -71,7 +74,7 @@ def start_supervisor(job: JobDir) -> None:
     background.start_supervisor(
         job,
         [sys.executable, "-m", "jobctl", "supervise", job.name, "--background"],
-        {**os.environ, "JOBCTL_STATE_DIR": str(job.root.parent.parent)},
+        {**os.environ, "JOBCTL_STATE_DIR": str(job.state)},
     )
 
 
@@ -84,6 +87,7 @@ class BringUp:
         self.deployer, self.compiled, self.plan = deployer, compiled, plan
         self.options, self.reporter = options, reporter
         self.changed = changed_keys(compiled, plan, deployer, secrets=options.start is None)
+        self.channels: tuple[Channel, ...] | None = None  # None: this command does not know them
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
@@ -109,7 +113,9 @@ class BringUp:
         self._refuse_others(self.reporter)
         left = self._left_out() if self.options.check else {}
         with locked(self.deployer, "up", self.options.break_lock):
-            return self._apply(left)
+            applied = self._apply(left)
+        tell_now(self.deployer.job, self.reporter)
+        return applied
 
     def _refuse_others(self, reporter: Reporter) -> None:
         fresh, take_over = self.options.fresh, self.options.take_over
@@ -154,18 +160,29 @@ class BringUp:
         homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
         failed = {host: error for host, error in {**deployer.failures, **left}.items() if host in homes}
         read = secrets_of(self.compiled) if options.start is None and (steps or job.is_changing()) else {}
-        start = options.start or RuntimeInputs(os.environ, read)
+        start = options.start or RuntimeInputs(environ_of_job(self.compiled, os.environ), read)
+        if options.start is None:
+            self.channels = channels_of(self.compiled, os.environ, self.reporter)
         warn_of_another_spec(deployer, self.compiled, self.reporter)
         if left and is_held(change.want, steps, observed, failed):  # a person has to mend that first
             return Applied(plan, steps, failed, ready=True, held=True, supervised=False, changed=self.changed)
         job.create()
+        generation = observed.control.generation
+        self._keep_channels(plan.run_id if generation is None else generation.run_id)
         before = job.plan()
         withdrawn = not steps and job.is_changing()  # its files are on the hosts, and have to be replaced
         keep = job.propose if steps and runs(observed) else job.remember
         keep(about(self.compiled, plan, deployer.inventory), plan, source_of(self.compiled, plan, start.secrets))
         if not steps and not withdrawn:
-            return Applied(plan, (), failed, observed.control.generation is not None, changed=self.changed)
+            return Applied(plan, (), failed, generation is not None, changed=self.changed)
         return self._carry_out(change, start, failed, before)
+
+    def _keep_channels(self, run: str) -> None:
+        """Keep the channels of the job, if this command knows them."""
+        if self.channels is not None:
+            from jobctl.jobspec.notify.teller import keep_channels
+
+            keep_channels(self.deployer.job, run, self.channels)
 
     def _carry_out(self, change: HostsChange, start: RuntimeInputs, failed: Failures, before: Plan | None) -> Applied:
         """Prepare the hosts and apply the steps; leave a supervisor behind. Raises HostsFailed."""
@@ -174,6 +191,8 @@ class BringUp:
 
         deployer, plan, generation = self.deployer, self.plan, change.observed.control.generation
         fresh = fresh_run(plan, generation, deployer.exists) if self.options.fresh else None
+        if fresh:
+            self._keep_channels(fresh.run_id)
         tell_up(deployer, plan, fresh=self.options.fresh)
         try:
             with self.reporter.waiting() as waiting:

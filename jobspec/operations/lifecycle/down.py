@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.inspect.status import state_of
 from jobctl.jobspec.operations.lifecycle.applying import grace_of, locked, locked_by
+from jobctl.jobspec.operations.lifecycle.telling import tell_last, tell_now
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
     observed = _observed(handle, request)
     if not _anything(handle, observed) and not _comes_up(handle, request):
         directory.forget()
+        tell_last(directory, reporter)
         return TakenDown(handle.where(), anything=False)
     with locked(handle, "down", request.break_lock):
         with reporter.waiting(aloud=True) as waiting:
@@ -45,6 +47,7 @@ def take_down(handle: Handle, request: JobRequest, reporter: Reporter) -> TakenD
             directory.forget()
         ending = _ending(handle, observed)
         events.record(directory.events, time.time(), "down", "job taken down", failed=sorted(failed), **ending)
+    (tell_now if failed else tell_last)(directory, reporter)
     directory.lock.unlink(missing_ok=True)
     return TakenDown(handle.where(), logs=logs, failed=failed)
 

@@ -17,6 +17,7 @@ from jobctl.jobspec.operations.lifecycle.bring_up import (
     observe_patiently,
     start_supervisor,
 )
+from jobctl.jobspec.operations.lifecycle.telling import tell_now
 from jobctl.jobspec.operations.resolve.drift import say_drift
 from jobctl.jobspec.operations.resolve.names import node_number
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
@@ -77,6 +78,7 @@ class HostsJob:
                 deployer.tell = waiting.show
                 deployer.stop_processes(grace_of(deployer, request.grace))
             events.record(deployer.job.events, time.time(), "stopped", "job stopped by the user")
+        tell_now(deployer.job, reporter)
         return Stopped("stopped", failures=deployer.failures)
 
     def restart(self, node: str | None, request: JobRequest, reporter: Reporter) -> Restarted:
@@ -86,6 +88,7 @@ class HostsJob:
         again = frozenset() if node is None else frozenset({node_number(plan, node, range(len(plan.nodes)))})
         with locked(deployer, "restart", request.break_lock):
             done = self._restart(plan, again, request, reporter)
+        tell_now(deployer.job, reporter)
         return Restarted(done.generation is not None, {**deployer.failures, **done.failed})
 
     def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:

@@ -23,6 +23,17 @@ def supervisable(job: str | None) -> Deployer:
 
 def supervise(deployer: Deployer, say: Callable[[str], None]) -> None:
     """Watch the job until it ends, telling what is done. Raises NotYours if somebody else watches it."""
+    from jobctl.jobspec.notify.teller import telling
+    from jobctl.jobspec.operations.lifecycle.telling import tell_rest, teller_of
+
+    with telling(teller_of(deployer.job)):
+        why = _watch(deployer, say)
+    say(f"nothing left to supervise: {why}")
+    tell_rest(deployer.job, say)
+
+
+def _watch(deployer: Deployer, say: Callable[[str], None]) -> str:
+    """Watch the job until it ends, and return why there is nothing to watch any more. Raises NotYours."""
     from jobctl.jobspec.deploy.apply.clock import SystemClock
     from jobctl.jobspec.deploy.store.lock import Locked
     from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor, is_over
@@ -34,10 +45,9 @@ def supervise(deployer: Deployer, say: Callable[[str], None]) -> None:
                 with deployer.follow() as feed:
                     why = Supervisor(deployer, SystemClock(), say).run(feed)
                 if is_over(deployer):
-                    break
+                    return why
             except HostsChanged:
                 deployer.close()
                 deployer = running_job(name).deployer("supervise")
     except Locked as taken:
         raise NotYours(f"another supervisor watches `{name}`: {taken}") from taken
-    say(f"nothing left to supervise: {why}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from jobctl.jobspec.operations.errors import InvalidConfig, Refused
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.spec.user_config import UserConfig
+    from jobctl.jobspec.spec.user_config import ConfiguredNotify, UserConfig
 
 # By the key of the configuration file: the variable that counts more, and the option that counts most.
 VARIABLES = {"hosts": "JOBCTL_HOSTS", "ssh_config": "JOBCTL_SSH_CONFIG"}
@@ -84,6 +84,7 @@ class Settings:
     path: Path
     exists: bool
     values: Mapping[str, Setting]
+    notify: ConfiguredNotify | None = None
 
 
 def all_settings(environ: Mapping[str, str]) -> Settings:
@@ -95,4 +96,4 @@ def all_settings(environ: Mapping[str, str]) -> Settings:
     values = {key: setting(key, environ) for key in VARIABLES}
     variable = next((name for name in ("JOBCTL_STATE_DIR", "XDG_STATE_HOME") if environ.get(name)), None)
     values["state_dir"] = Setting(state_dir(environ), "environment" if variable else "default", variable)
-    return Settings(config_path(environ), config is not None, values)
+    return Settings(config_path(environ), config is not None, values, config.notify if config else None)

@@ -58,6 +58,10 @@ CODES: dict[str, tuple[str, str]] = {
     "bad-variable": ("error", "a name that no environment variable can have"),
     "bad-output": ("error", "an output that is not below the working directory"),
     "bad-endpoint": ("error", "an etcd endpoint that is not `host:port`"),
+    "secret-in-spec": ("error", "a URL or password where the name of a secret has to be"),
+    "notify-way": ("error", "an item of `notify` with none or several of `webhook`, `command` and `email`"),
+    "notify-format": ("error", "`format` in an item of `notify` without `webhook`"),
+    "notify-login": ("error", "a mail server with a user and no password, or the other way round"),
     "bad-regex": ("error", "a rule's pattern that is not a regular expression"),
     # Rules across fields.
     "nothing-to-run": ("error", "neither `script` nor `module` nor `command`"),
@@ -157,6 +161,7 @@ CODES: dict[str, tuple[str, str]] = {
         "error (one that a key of `slurm` also sets: a warning)",
         "on `slurm`: an option of `sbatch` that jobctl sets itself",
     ),
+    "notify-target": ("warning", "on `kubernetes` and `slurm`: `notify`, as no supervisor of jobctl is there to tell"),
     "too-few-hosts": ("error", "more nodes than the hosts have room for"),
     "ids-beyond-slots": ("error", "a device number beyond a host's slots"),
     "too-few-devices": ("error", "more devices a node than a host has for it"),

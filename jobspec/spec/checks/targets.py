@@ -50,7 +50,8 @@ def check_target(
     )
     if target == "kubernetes":
         gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
-        return found + apply(KUBERNETES, spec, source) + told(lambda: _claims(spec, source)) + gloo
+        found += apply(KUBERNETES, spec, source)
+        return found + _all(lambda: _claims(spec, source), lambda: _not_told(spec, source)) + gloo
     found += told(lambda: _gloo(spec, source))
     if hosts_path is None:
         message = f"target `{target}` needs hosts"
@@ -72,12 +73,19 @@ def _all(*rules: Callable[[], Iterable[Diagnostic]]) -> list[Diagnostic]:
 def _in_allocation(spec: Spec, source: Source, directory: Path) -> list[Diagnostic]:
     """Return what is wrong for target `slurm`, whose processes run in containers only if the spec says so."""
     return apply(SLURM, spec, source) + _all(
+        lambda: _not_told(spec, source),
         lambda: _gloo(spec, source),
         lambda: _image(spec, source) if in_container(spec) else _nothing_mounted(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, directory) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
     )
+
+
+def _not_told(spec: Spec, source: Source) -> Iterator[Diagnostic]:
+    if spec.notify:
+        message = "nobody tells on this target: `notify` needs a supervisor of jobctl, and there is none"
+        yield Diagnostic("warning", "notify-target", message, source.key_span(("notify",)), "leave it out")
 
 
 def _sends(spec: Spec) -> bool:

@@ -1,0 +1,1 @@
+"""The ways to tell people: webhooks, commands and mail."""

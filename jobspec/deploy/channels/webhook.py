@@ -1,0 +1,89 @@
+"""A POST to a webhook. Its URL is a secret: no problem that is returned here names it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.deploy.channels.payloads import payload
+from jobctl.jobspec.deploy.model.notification import DeliveryResult, Notification
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+TIMEOUT = 10.0  # seconds that a webhook gets to answer
+# Answers that concern the moment, and no message in particular.
+_LATER = frozenset({408, 425, 429})
+_LONGEST_WAIT = 3600.0
+
+
+def post(how: dict[str, Any], message: Notification) -> DeliveryResult:
+    """Tell the webhook; it has taken the message if it answers with 2xx."""
+    import urllib.request
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+
+    url = str(how["url"])
+    if not is_url(url):  # urllib would open files, too
+        return DeliveryResult("its URL does not begin with http:// or https://", refused=True)
+    body, headers = payload(str(how.get("format", "json")), message)
+    headers = {"User-Agent": "jobctl", "X-Jobctl-Id": message.id, **headers}
+    try:
+        request = urllib.request.Request(url, data=body, headers=headers, method="POST")
+        with _opener().open(request, timeout=TIMEOUT) as answer:
+            answer.read(1 << 16)
+        return DeliveryResult()
+    except HTTPError as error:
+        with error:
+            return _answered(error.code, error.headers)
+    except URLError as error:
+        return DeliveryResult(_words(error.reason))
+    except (OSError, HTTPException) as error:
+        return DeliveryResult(_words(error))
+    except ValueError:
+        return DeliveryResult("its URL is not valid", refused=True)
+
+
+def is_url(text: str) -> bool:
+    """Say whether a secret is the URL of a webhook."""
+    return text.lower().startswith(("http://", "https://")) and text.isprintable() and " " not in text
+
+
+def _opener() -> Any:
+    import urllib.request
+
+    class _Stay(urllib.request.HTTPRedirectHandler):
+        """Follows no redirect: a POST would become a GET, which tells nobody anything."""
+
+        def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+            return None
+
+    return urllib.request.build_opener(_Stay)
+
+
+def _answered(code: int, headers: Message | None) -> DeliveryResult:
+    from http import HTTPStatus
+
+    try:
+        name = f"{code} {HTTPStatus(code).phrase}"
+    except ValueError:
+        name = str(code)
+    asked = (headers.get("Retry-After") if headers else None) or ""
+    wait = min(float(asked), _LONGEST_WAIT) if asked.isdecimal() and asked.isascii() else None
+    return DeliveryResult(f"it answered {name}", refused=code < 500 and code not in _LATER, wait=wait)
+
+
+def _words(error: object) -> str:
+    """Return what went wrong, in words of the system: those of other exceptions may quote the URL."""
+    import socket
+    import ssl
+
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not valid: {error.verify_message}"
+        case TimeoutError():
+            return f"it did not answer within {TIMEOUT:g} s"
+        case socket.gaierror():
+            return "the name of its server is not known"
+        case OSError() if error.strerror and error.errno:
+            return error.strerror
+    return f"the connection failed ({type(error).__name__})"

@@ -1,0 +1,1 @@
+"""Fitness: how fast hosts are, whether they compute right, and which of them differ from the others."""

@@ -1,0 +1,102 @@
+"""What is measured of one host in one round."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jobctl.jobspec.deploy.check.fitness.effort import Effort
+from jobctl.jobspec.deploy.check.fitness.samples import ROUNDS_DIGEST, Sample, device_values, sample_of, storage_speed
+from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.untrusted import Json
+
+DIGEST = hashlib.pbkdf2_hmac(*ROUNDS_DIGEST).hex()
+ANSWER = 120.0  # seconds in which a probe measures one thing on a busy host
+IMPORT = 600.0  # and in which a framework is imported and compiles its kernels
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureTask:
+    """What to measure of a host. `shared`: other hosts use its cores. `devices`: their kind, None to leave them out."""
+
+    effort: Effort
+    shared: bool
+    directory: str | None  # whose storage is measured
+    devices: str | None
+    token: str
+
+
+@dataclass
+class HostValues:
+    """What came of it: values by metric and device, what was wrong, and which checks failed."""
+
+    values: dict[str, dict[str, float]] = field(default_factory=dict)
+    wrong: list[tuple[str, str]] = field(default_factory=list)  # check, sentence
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    failed: list[tuple[str, DeployError]] = field(default_factory=list)
+
+
+def measure_host(session: ProbeSession, task: MeasureTask) -> HostValues:
+    """Measure one host; a check that fails does not keep the others from being tried."""
+    found = HostValues()
+    for check, measure in STEPS:
+        try:
+            measure(session, task, found)
+        except DeployError as error:
+            found.failed.append((check, error))
+            if session.broken:
+                break
+    return found
+
+
+def _compute(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
+    said = session.ask("compute", ANSWER, seconds=task.effort.compute)
+    if said.get("digest") != DIGEST:
+        found.wrong.append(("compute", "its processor computed a wrong hash"))
+    found.values["all cores"] = {"": _sample(session, said).speed(shared=task.shared)}
+
+
+def _memory(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
+    said = session.ask("memory", ANSWER, seconds=task.effort.memory)
+    found.values["memory of the host"] = {"": _sample(session, said).speed(shared=task.shared)}
+
+
+def _sample(session: ProbeSession, said: Json) -> Sample:
+    try:
+        return sample_of(said.get("sample") or {})
+    except ValueError as error:
+        raise HostError(session.host, "probe-unreadable", str(error)) from error
+
+
+def _storage(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
+    if task.directory is None:
+        return
+    where = {"directory": task.directory, "name": f"{task.token}-{session.host}"}
+    how = {"bytes": task.effort.bytes, "seconds": task.effort.storage}
+    said = session.ask("storage", ANSWER, **where, **how)
+    if said["wrong"]:
+        found.wrong.append(("storage", f"what was written into {task.directory} reads differently"))
+    found.values["writing"] = {"": storage_speed(said, "write", shared=task.shared)}
+    found.values["reading"] = {"": storage_speed(said, "read", shared=task.shared)}
+
+
+def _devices(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
+    if task.devices is None:
+        return
+    said = session.ask("devices", IMPORT, kind=task.devices, size=task.effort.matrix, seconds=task.effort.device)
+    if said["missing"] is not None and task.devices != "cpu":
+        found.skipped.append(("compute", f"its devices were not measured, which takes PyTorch: {said['missing']}"))
+    for one in said["devices"]:
+        if not one["right"]:
+            found.wrong.append(("compute", f"{one['device']} multiplied whole numbers wrongly"))
+    found.values.update(device_values(said))
+
+
+STEPS: tuple[tuple[str, Callable[[ProbeSession, MeasureTask, HostValues], None]], ...] = (
+    ("compute", _compute),
+    ("memory", _memory),
+    ("storage", _storage),
+    ("compute", _devices),
+)

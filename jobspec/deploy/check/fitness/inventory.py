@@ -1,0 +1,100 @@
+"""What hosts are, compared with each other: pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from statistics import median
+
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.untrusted import Json
+
+ALIKE = 0.05  # by which numbers may differ: kernels reserve memory as they like
+# What NVIDIA's driver says of a device, by what a person calls it. Numbers have units.
+DEVICE: Mapping[str, tuple[str, str]] = {
+    "name": ("model", ""),
+    "driver_version": ("driver", ""),
+    "vbios_version": ("firmware", ""),
+    "memory.total": ("memory", "MiB"),
+    "power.limit": ("power limit", "W"),
+    "clocks.max.sm": ("highest clock", "MHz"),
+    "pcie.link.width.current": ("PCIe lanes", ""),
+}
+HINT = "the slowest host sets the pace: make them alike, leave it out (`--exclude`), or make it a `spare`"
+BROKEN = "do not train on it: leave it out (`--exclude`, or `devices=` in the hosts file), reset or replace the device"
+
+
+def compare(said: Mapping[str, Json]) -> Iterator[Finding]:
+    """Yield a finding for each host, from what the probes said of their hosts."""
+    items = {host: _items(one) for host, one in said.items()}
+    usual = {name: _usual([one[name] for one in items.values() if name in one]) for name in _names(items)}
+    for host, mine in items.items():
+        broken = list(_broken(said[host]))
+        if broken:
+            yield Finding(host, "inventory", "error", "; ".join(broken), "differs", BROKEN)
+            continue
+        other = {name: usual[name] for name, value in mine.items() if _differs(value, usual[name])}
+        if not other:
+            alone = "nothing to compare with" if len(items) < 2 else "like the others"
+            yield Finding(host, "inventory", "ok", alone)
+            continue
+        text = "; ".join(f"{name}: {_text(mine[name])}, and {_text(value)} elsewhere" for name, value in other.items())
+        name, value = next(((n, v) for n, v in other.items() if isinstance(v, float)), ("", None))
+        mine_value = mine.get(name)
+        number = mine_value if isinstance(mine_value, float) else None
+        numbers = (number, value if isinstance(value, float) else None, name or None)
+        yield Finding(host, "inventory", "warning", text, "differs", HINT, *numbers)
+
+
+def _names(items: Mapping[str, Mapping[str, float | str]]) -> list[str]:
+    return list(dict.fromkeys(name for one in items.values() for name in one))
+
+
+def _items(said: Json) -> dict[str, float | str]:
+    """Return what a host is, by name: numbers as floats, so that the kinds of values are two."""
+    found = {str(name): value for name, value in said.get("items", {}).items() if value is not None}
+    for number, device in enumerate(said.get("devices", ())):
+        for key, (name, unit) in DEVICE.items():
+            value = _number(device.get(key))
+            words = f"device {number}: {name}" + (f" in {unit}" if unit and isinstance(value, float) else "")
+            if value is not None:
+                found[words] = value
+    found["devices that its driver shows"] = len(said.get("devices", ()))
+    return {name: value if isinstance(value, str) else float(value) for name, value in found.items()}
+
+
+def _number(text: object) -> float | str | None:
+    """Return a value of `nvidia-smi`: a number where it is one, None where the device does not tell."""
+    words = str(text or "").strip()
+    if not words or words.startswith("["):  # [N/A], [Not Supported]
+        return None
+    try:
+        return float(words)
+    except ValueError:
+        return words
+
+
+def _broken(said: Json) -> Iterator[str]:
+    """Yield what a driver says of a device that no job should use."""
+    for number, device in enumerate(said.get("devices", ())):
+        errors = _number(device.get("ecc.errors.uncorrected.volatile.total"))
+        if isinstance(errors, float) and errors > 0:
+            yield f"device {number} has had {errors:g} memory errors that ECC could not correct"
+        if str(device.get("retired_pages.pending")).strip().lower() == "yes":
+            yield f"device {number} waits for a reset, to retire pages of its memory"
+
+
+def _usual(values: list[float | str]) -> float | str:
+    """Return the median of numbers, or the most frequent value, of several the first."""
+    numbers = [value for value in values if isinstance(value, float)]
+    return float(median(numbers)) if len(numbers) == len(values) else Counter(values).most_common(1)[0][0]
+
+
+def _differs(value: float | str, usual: float | str) -> bool:
+    if isinstance(value, float) and isinstance(usual, float):
+        return abs(value - usual) > ALIKE * abs(usual)
+    return value != usual
+
+
+def _text(value: float | str) -> str:
+    return f"{value:g}" if isinstance(value, float) else value

@@ -1,0 +1,123 @@
+"""Which host has a slow link: pairs of hosts in two rounds, whatever their number. Pure.
+
+A slow pair says that one of its two hosts, or what is between them, is slow. In the second round each host of a slow pair
+gets a partner that is proven: one of a fast pair. With a proven partner a healthy host is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TypeAlias
+
+LINK_TOLERANCE = 0.30  # below the fastest pair, from which on both hosts of a pair are suspects
+LOSS = 0.004  # of segments that have to be sent again: a healthy network loses far less
+LOSSES = 4.0  # times the median of all hosts, beside that
+
+Pair: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSpeed:
+    """What a pair of hosts measured: Mbit/s in the slower direction and in the faster one, and the worse share of lost segments."""
+
+    speed: float
+    lost: float
+    faster: float
+
+
+Measured: TypeAlias = Mapping[Pair, LinkSpeed]
+
+
+def measure_links(hosts: Sequence[str], measure: Callable[[Sequence[Pair]], Measured]) -> dict[Pair, LinkSpeed]:
+    """Measure links in two rounds of pairs; three hosts take a third, in which each has met both others.
+
+    `measure` measures pairs that have no host in common. Where there are more suspects than proven hosts, those
+    that are left are measured in a further round; it is the last one.
+    """
+    found = dict(measure(first_pairs(hosts)))
+    tried = {frozenset(pair) for pair in found}
+    for _ in range(2):
+        pairs = second_pairs(hosts, found, tried)
+        if not pairs:
+            break
+        tried |= {frozenset(pair) for pair in pairs}
+        found.update(measure(pairs))
+    return found
+
+
+def first_pairs(hosts: Sequence[str]) -> list[Pair]:
+    """Return neighbours; of an odd number the last one has no partner yet."""
+    return [(hosts[number], hosts[number + 1]) for number in range(0, len(hosts) - 1, 2)]
+
+
+def second_pairs(hosts: Sequence[str], found: Measured, tried: set[frozenset[str]]) -> list[Pair]:
+    """Return pairs of hosts that are not proven yet with hosts that are, each host once."""
+    proven = _proven(found)
+    if len(hosts) == 3:  # who is proven, of three, is known once all have met
+        return [(a, b) for a, b in ((hosts[0], hosts[2]), (hosts[1], hosts[2])) if frozenset((a, b)) not in tried][:1]
+    free = [host for host in hosts if host in proven]
+    pairs = []
+    for host in hosts:
+        if host in proven or any(host in pair and pair & proven for pair in tried):
+            continue
+        partner = next((other for other in free if frozenset((host, other)) not in tried), None)
+        if partner is not None:
+            free.remove(partner)
+            pairs.append((partner, host))
+    return pairs
+
+
+def _proven(found: Measured) -> frozenset[str]:
+    """Return the hosts of fast pairs that lose little."""
+    if not found:
+        return frozenset()
+    fastest, least = max(one.speed for one in found.values()), min(one.lost for one in found.values())
+    far, much = fastest * (1 - LINK_TOLERANCE), max(LOSS, LOSSES * least)
+    return frozenset(host for pair, one in found.items() if one.speed >= far and one.lost <= much for host in pair)
+
+
+def by_host(found: Measured) -> dict[str, LinkSpeed]:
+    """Return for each host the best of its links: with a healthy partner a healthy host is fast."""
+    links: dict[str, list[LinkSpeed]] = {}
+    for pair, one in found.items():
+        for host in pair:
+            links.setdefault(host, []).append(one)
+    return {
+        host: LinkSpeed(max(x.speed for x in mine), min(x.lost for x in mine), max(x.faster for x in mine))
+        for host, mine in links.items()
+    }
+
+
+def lossy(hosts: Mapping[str, LinkSpeed]) -> dict[str, float]:
+    """Return hosts that lose much more than the others do, and how much."""
+    usual = median(one.lost for one in hosts.values()) if hosts else 0.0
+    return {host: one.lost for host, one in hosts.items() if one.lost > max(LOSS, LOSSES * usual)}
+
+
+def slow_pairs(found: Measured) -> list[Pair]:
+    """Return slow pairs whose hosts are both fast with others: what is between them is slow."""
+    proven = _proven(found)
+    fastest = max((one.speed for one in found.values()), default=0.0)
+    return [
+        pair for pair, one in found.items() if proven.issuperset(pair) and one.speed < fastest * (1 - LINK_TOLERANCE)
+    ]
+
+
+def doubtful(found: Measured) -> list[Pair]:
+    """Return pairs that deserve another look: slower than the fastest, or in one direction than in the other, or lossy."""
+    fastest = max((one.faster for one in found.values()), default=0.0)
+    return [pair for pair, one in found.items() if one.speed < fastest * (1 - LINK_TOLERANCE) or one.lost > LOSS]
+
+
+def apart(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """Return pairs in groups, in each of which no host is twice: a group is measured side by side."""
+    groups: list[list[Pair]] = []
+    for pair in pairs:
+        group = next((one for one in groups if not any(set(pair) & set(other) for other in one)), None)
+        if group is None:
+            groups.append([pair])
+        else:
+            group.append(pair)
+    return groups

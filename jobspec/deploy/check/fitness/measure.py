@@ -1,0 +1,191 @@
+"""The fitness check of hosts: starts a probe on each, measures in rounds, and judges.
+
+Hosts that are different machines are measured side by side. Hosts that are one machine (several names, or test hosts in
+network namespaces) share its cores, and are measured in turn.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
+from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong
+from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
+from jobctl.jobspec.deploy.check.fitness.inventory import compare
+from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
+from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, start_probe
+from jobctl.jobspec.deploy.check.fitness.verdicts import Judgement, Place, Values, best_of, judge_all
+from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
+from jobctl.jobspec.deploy.host.devices import jobs_of
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.plan.types import Plan
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
+
+
+def measured(survey: Survey, findings: Sequence[Finding], mode: FitnessMode, state: Path) -> list[Finding]:
+    """Return a preflight's findings with those of a fitness check, by host, of all hosts that are fit so far."""
+    bad = {finding.host for finding in findings if finding.verdict == "error"}
+    fit = [seat for seat in survey.seats if seat.facts and seat.name not in bad]
+    every = [*findings, *FitnessCheck(survey.plan, fit, mode, state).run()]
+    order = {seat.name: number for number, seat in enumerate(survey.seats)}
+    return sorted(every, key=lambda finding: order.get(finding.host, -1))
+
+
+class FitnessCheck:
+    """One fitness check of hosts that the preflight found nothing wrong with; `state` is where their past is kept."""
+
+    def __init__(self, plan: Plan | None, seats: Sequence[CheckedHost], mode: FitnessMode, state: Path) -> None:
+        self.plan, self.mode, self.effort = plan, mode, EFFORTS[mode]
+        self.seats = {seat.name: seat for seat in seats}
+        under = {name: f"{seat.image or 'no image'} {mode}" for name, seat in self.seats.items()}
+        self.speeds = Speeds(state / "fitness", under)
+        self.token = secrets.token_hex(4)
+        self.sessions: dict[str, ProbeSession] = {}
+        self.machines: list[list[str]] = []
+        self._found: dict[tuple[str, str], Finding] = {}  # by host and check: what is wrong, beside what is slow
+
+    def run(self) -> list[Finding]:
+        """Measure all hosts; return the findings."""
+        past = self.speeds.past()
+        try:
+            self._start()
+            inventory = self._compare()
+            values = dict(best_of(self.machines, self._round, past, self.effort.rounds, self.effort.again))
+            values["link to other hosts"] = self._network()
+        finally:
+            for session in self.sessions.values():
+                session.close()
+        judgements = judge_all(values, past)
+        self.speeds.keep(Speed(one.place[0], one.metric.name, one.place[1], one.value) for one in _good(judgements))
+        slow = [one for one in findings_of(judgements) if (one.host, one.check) not in self._found]
+        return [*inventory, *self._found.values(), *slow]
+
+    def _start(self) -> None:
+        """Start the probes, except on hosts where jobs run: both would be slowed."""
+        started = fan_out(self.seats, self._session, max(1, len(self.seats)))
+        for host, error in started.failed.items():
+            self._failed(host, "compute", error)
+        self.sessions = {host: session for host, session in started.done.items() if session is not None}
+
+    def _session(self, host: str) -> ProbeSession | None:
+        seat = self.seats[host]
+        running = sorted({job["job"] for job in jobs_of(seat.host_job)}) if seat.engine is not None else []
+        if running:
+            text = f"{', '.join(f'job `{job}`' for job in running)} runs there: nothing was measured"
+            self._note(Finding(host, "compute", "skipped", text))
+            return None
+        job, number = self.plan.job if self.plan else "", list(self.seats).index(host)
+        return start_probe(self.plan, seat, f"jobctl-{job}-look-{self.token}-{number}", self.token)
+
+    def _note(self, finding: Finding) -> None:
+        """Keep a finding; of several about one check of a host the first one counts, errors most."""
+        known = self._found.get((finding.host, finding.check))
+        if known is None or (finding.verdict == "error" and known.verdict != "error"):
+            self._found[finding.host, finding.check] = finding
+
+    def _failed(self, host: str, check: str, error: DeployError) -> None:
+        """Note why something cannot be measured; a host whose probe has ended takes part no more."""
+        self._note(of_error(host, check, error))
+        session = self.sessions.get(host)
+        if session is not None and session.broken:
+            self.sessions.pop(host).close()
+
+    def _compare(self) -> list[Finding]:
+        """Compare what the hosts are, and find out which of them share a machine."""
+        said = fan_out(self.sessions, self._inventory, max(1, len(self.sessions)))
+        for host, error in said.failed.items():
+            self._failed(host, "inventory", error)
+        machines: dict[str, list[str]] = {}
+        for host in self.sessions:
+            facts = self.seats[host].facts
+            machines.setdefault((facts.values.get("boot") if facts else "") or f"host {host}", []).append(host)
+        self.machines = list(machines.values())
+        return list(compare(said.done))
+
+    def _inventory(self, host: str) -> Json:
+        seat = self.seats[host]
+        where = (
+            {"interface": seat.nodes[0].launch.interface, "address": seat.nodes[0].host.address} if seat.nodes else {}
+        )
+        return self.sessions[host].ask("inventory", ANSWER, kind=_kind(seat), **where)
+
+    def _round(self, groups: Sequence[Sequence[str]], number: int) -> Values:
+        """Measure groups of hosts side by side, and the hosts of a group in turn."""
+        found: dict[str, dict[Place, float]] = {}
+
+        def measure(group: tuple[str, ...]) -> dict[str, HostValues]:
+            there = [(host, self.sessions[host]) for host in group if host in self.sessions]
+            return {host: measure_host(session, self._task(host, number)) for host, session in there}
+
+        for measured in fan_out(map(tuple, groups), measure, max(1, len(groups))).done.values():
+            for host, values in measured.items():
+                self._take(host, values)
+                for metric, by_device in values.values.items():
+                    found.setdefault(metric, {}).update({(host, device): v for device, v in by_device.items()})
+        return found
+
+    def _network(self) -> dict[Place, float]:
+        """Measure the links between hosts, and have all hosts add up numbers; return the speed of each host's best link."""
+        if len(self.sessions) < 2:
+            return {}
+        addresses = {host: self.seats[host].host_job.host.address for host in self.sessions}
+        network = HostNetwork(self.sessions, addresses, self.machines, self.effort, self.token)
+        speeds = network.measure()
+        for host, error in network.failed.items():
+            found = of_error(host, "link", error)
+            # Without a job, nobody has said that the hosts know each other by these names.
+            self._note(found if self.plan else replace(found, verdict="skipped", code=None))
+        for finding in link_findings(network, speeds):
+            self._note(finding)
+        self._sum(network)
+        return {(host, ""): one.speed for host, one in speeds.items()}
+
+    def _sum(self, network: HostNetwork) -> None:
+        if len(network.sessions) < 2:
+            return
+        try:
+            said = network.add_up()
+        except HostError as error:
+            self._note(of_error(error.host, "collective", error))
+            return
+        for finding in sum_findings(said):
+            self._note(finding)
+
+    def _take(self, host: str, measured: HostValues) -> None:
+        for check, text in measured.wrong:
+            self._note(wrong(host, check, text))
+        for check, error in measured.failed:
+            self._failed(host, check, error)
+        for check, text in measured.skipped:
+            self._note(Finding(host, check, "skipped", text))
+
+    def _task(self, host: str, number: int) -> MeasureTask:
+        """Return what is measured on a host in a round; devices only in the first, and again where a host looks unfit."""
+        seat, kind = self.seats[host], _kind(self.seats[host])
+        shared = any(host in hosts and len(hosts) > 1 for hosts in self.machines)
+        # Frameworks use all cores by threads that wait for each other: where hosts share cores, that says nothing.
+        measured = kind != "cpu" or (self.mode == "full" and not shared and bool(seat.nodes))
+        again = number == 0 or number >= self.effort.rounds
+        return MeasureTask(self.effort, shared, self._storage(seat), kind if measured and again else None, self.token)
+
+    def _storage(self, seat: CheckedHost) -> str | None:
+        """Return the directory whose speed matters: that of checkpoints, or without a job the work directory."""
+        if self.plan is None:
+            return str(seat.host_job.work.parent.parent)
+        return self.plan.checkpoint.dir if self.plan.checkpoint and seat.nodes else None
+
+
+def _kind(seat: CheckedHost) -> str:
+    return seat.nodes[0].container.devices.kind if seat.nodes else "cpu"
+
+
+def _good(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """Return those that say how fast a host is when it is well. One that nothing else explains becomes usual in time."""
+    return [one for one in judgements if one.verdict == "ok" or (one.verdict, one.against) == ("warning", "past")]

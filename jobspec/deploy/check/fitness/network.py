@@ -1,0 +1,179 @@
+"""Links between hosts, and a sum over all of them, measured by the probes that run there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from jobctl.jobspec.deploy.check.fitness.effort import Effort
+from jobctl.jobspec.deploy.check.fitness.findings import HINTS, WRONG, significant
+from jobctl.jobspec.deploy.check.fitness.links import (
+    LinkSpeed,
+    Measured,
+    Pair,
+    apart,
+    by_host,
+    doubtful,
+    lossy,
+    measure_links,
+    slow_pairs,
+)
+from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
+from jobctl.jobspec.deploy.check.fitness.sums import wrong_sums
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+
+CALL = 90.0  # seconds in which a probe measures a link on a busy host
+STREAMS = 4  # connections at once: one does not fill a fast link
+AT_ONCE = 512  # pairs
+TRIES = 2  # in each direction
+ONE_SIDED = 0.5  # of the faster direction's speed
+
+
+class HostNetwork:
+    """The probes of hosts that talk to each other. `addresses` is where the others reach each host."""
+
+    def __init__(
+        self,
+        sessions: Mapping[str, ProbeSession],
+        addresses: Mapping[str, str],
+        machines: Sequence[Sequence[str]],
+        effort: Effort,
+        word: str,
+    ) -> None:
+        self.sessions, self.addresses, self.effort, self.word = sessions, addresses, effort, word
+        self.machine = {host: number for number, hosts in enumerate(machines) for host in hosts}
+        self.crowded = {number for number, hosts in enumerate(machines) if len(hosts) > 1}
+        self.failed: dict[str, DeployError] = {}
+        self.tries: dict[Pair, list[tuple[float, float]]] = {}  # speed and loss, by sender and receiver
+        self.pairs: dict[Pair, LinkSpeed] = {}
+
+    def measure(self) -> dict[str, LinkSpeed]:
+        """Measure the links of all hosts that can be reached at their addresses; return the best of each."""
+        listening = fan_out(self.sessions, self._listen, AT_ONCE)
+        self.failed.update(listening.failed)
+        self.sessions = {host: self.sessions[host] for host in listening.done}
+        self.pairs = measure_links(list(self.sessions), self._round)
+        for _ in range(self.effort.again):  # what looks slow may have been disturbed
+            doubted = doubtful(self.pairs)
+            if not doubted:
+                break
+            for pairs in apart(doubted):
+                self.pairs.update(self._round(pairs))
+        return by_host(self.pairs)
+
+    def _round(self, pairs: Sequence[Pair]) -> Measured:
+        """Measure pairs side by side; those that have a crowded machine in common in turn, since they share its cores."""
+        turns: dict[object, list[Pair]] = {}
+        for pair in pairs:
+            crowded = [self.machine[host] for host in pair if self.machine[host] in self.crowded]
+            turns.setdefault(crowded[0] if crowded else pair, []).append(pair)
+
+        def measure(group: tuple[Pair, ...]) -> None:
+            for sender, receiver in group:
+                self._direction(sender, receiver)
+                self._direction(receiver, sender)
+
+        fan_out(map(tuple, turns.values()), measure, AT_ONCE)
+        return {pair: found for pair in pairs if (found := self._best(pair)) is not None}
+
+    def _best(self, pair: Pair) -> LinkSpeed | None:
+        """Return the best that a pair has reached in each direction; None if it could not be measured, in `failed` is why."""
+        ways = [self.tries.get(way) for way in (pair, (pair[1], pair[0]))]
+        if not ways[0] or not ways[1]:
+            return None
+        slower, faster = sorted(max(speed for speed, _ in way) for way in ways if way)
+        return LinkSpeed(slower, max(min(lost for _, lost in way) for way in ways if way), faster)
+
+    def _direction(self, sender: str, receiver: str) -> None:
+        """Measure what one host sends to another; two tries, since what disturbs one makes it slower."""
+        for _ in range(TRIES):
+            self._try(sender, receiver)
+
+    def _try(self, sender: str, receiver: str) -> None:
+        shared = any(self.machine[host] in self.crowded for host in (sender, receiver))
+        how = {"word": self.word, "streams": 1 if shared else STREAMS, "seconds": self.effort.link}
+        try:
+            port = self.sessions[receiver].ask("listen", CALL, address=self.addresses[receiver])["port"]
+            with ThreadPoolExecutor(1, thread_name_prefix="receives") as pool:
+                receiving = pool.submit(self.sessions[receiver].ask, "receive", CALL, **how)
+                sent = self.sessions[sender].ask("send", CALL, to=self.addresses[receiver], port=port, **how)
+                got = receiving.result()
+        except HostError as error:
+            self.failed.setdefault(error.host, error)
+            return
+        took = float(got["seconds"])
+        if shared:  # without the time in which one of the two could not have a core
+            took = max(took / 10, took - max(float(got["waited"]), float(sent["waited"])))
+        speed = 8e-6 * float(got["bytes"]) / max(took, 1e-6)
+        self.tries.setdefault((sender, receiver), []).append((speed, float(sent["lost"])))
+
+    # The sum.
+
+    def add_up(self) -> dict[str, Json]:
+        """Have all hosts add up numbers over all of them; return what each said. Raises DeployError."""
+        hosts = list(self.sessions)
+        listening = fan_out(hosts, self._listen, AT_ONCE)
+        _raise(listening.failed)
+        onward = {host: hosts[(number + 1) % len(hosts)] for number, host in enumerate(hosts)}
+
+        def reduce(host: str) -> Json:
+            to = onward[host]
+            where = {"to": self.addresses[to], "port": listening.done[to], "word": self.word}
+            seconds = 30.0 + len(hosts) / 10
+            order = {"index": hosts.index(host), "count": len(hosts), "seconds": seconds}
+            return self.sessions[host].ask("reduce", CALL + seconds, **where, **order)
+
+        said = fan_out(hosts, reduce, len(hosts))
+        _raise(said.failed)
+        return dict(said.done)
+
+    def _listen(self, host: str) -> int:
+        return int(self.sessions[host].ask("listen", CALL, address=self.addresses[host])["port"])
+
+
+def _raise(failed: Mapping[str, DeployError]) -> None:
+    for error in failed.values():
+        raise error
+
+
+def link_findings(network: HostNetwork, hosts: Mapping[str, LinkSpeed]) -> Iterator[Finding]:
+    """Yield what is wrong with links beside their speed: lost segments, and pairs that are slow only together."""
+    for host, lost in lossy(hosts).items():
+        text = f"{100 * lost:.1f} % of what its link carries is lost and sent again"
+        yield Finding(host, "link", "error", text, "slow-link", HINTS["slow-link"], significant(100 * lost), 0.0, "%")
+    if len(hosts) == 2:
+        yield from _one_sided(network.pairs)
+    for one, other in slow_pairs(network.pairs):
+        speed = network.pairs[one, other].speed
+        best = max(pair.speed for pair in network.pairs.values())
+        text = f"{one} and {other} reach {speed:.0f} Mbit/s with each other, and are faster with other hosts"
+        hint = "look at what is between the two: a switch, its uplink, or a route"
+        yield Finding(
+            other, "link", "warning", text, "slow-link", hint, significant(speed), significant(best), "Mbit/s"
+        )
+
+
+def _one_sided(pairs: Measured) -> Iterator[Finding]:
+    """Yield that the only link is slow in one direction, which is all that two hosts can tell."""
+    for (_, other), found in pairs.items():
+        if found.speed < found.faster * ONE_SIDED:
+            text = f"the link between the two hosts is slower in one direction: {found.speed:.0f} and {found.faster:.0f} Mbit/s"
+            numbers = (significant(found.speed), significant(found.faster), "Mbit/s")
+            yield Finding(other, "link", "warning", text, "slow-link", HINTS["slow-link"], *numbers)
+
+
+def sum_findings(said: Mapping[str, Json]) -> Iterator[Finding]:
+    """Yield a verdict for each host about the sum over all of them."""
+    hosts = list(said)
+    bad = dict(wrong_sums(hosts, said))
+    for host in hosts:
+        if host in bad:
+            yield Finding(host, "collective", "error", bad[host], "wrong-result", WRONG)
+        else:
+            seconds = sorted(float(one["seconds"]) for one in said.values())
+            numbers = (significant(float(said[host]["seconds"])), significant(seconds[len(seconds) // 2]), "s")
+            text = f"its part of a sum over {len(hosts)} hosts is right"
+            yield Finding(host, "collective", "ok", text, None, None, *numbers)

@@ -1,0 +1,201 @@
+"""The part of the probe that measures links between hosts, and adds numbers up over all of them.
+
+Plain TCP at the address where the other nodes reach the host. It is sent as one file with probe.py, see session.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import socket
+import struct
+import threading
+import time
+from typing import Any, Callable, Dict, List
+
+Json = Dict[str, Any]
+PORTS = (20000, 29999)  # that have to be open between hosts of jobs
+BLOCK = 1 << 18  # bytes that are sent or received at once
+CONNECT = 20.0  # seconds in which the other host has to come
+TCP_INFO = 11  # of Linux
+LISTENERS: Dict[str, socket.socket] = {}
+FACTOR, WORDS = 2654435761, 1024  # of the vectors that hosts add up: FACTOR * (k + 1) * (host + 1), for k < WORDS
+MODULO = (1 << 64) - 1
+
+
+def waited() -> float:
+    """Return for how many seconds this thread could have run, and had no core."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open("/proc/thread-self/schedstat") as file:
+        return int(file.read().split()[1]) / 1e9
+    return 0.0
+
+
+def listen(task: Json) -> Json:
+    """Listen at a free port of the host's address; return the port."""
+    close_all()
+    family, _, _, _, where = socket.getaddrinfo(task["address"], None, type=socket.SOCK_STREAM)[0]
+    for port in random.sample(range(*PORTS), 50):
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.bind((where[0], port))
+        except OSError as error:
+            listener.close()
+            problem = error
+            continue
+        listener.listen(16)
+        listener.settimeout(CONNECT)
+        LISTENERS["here"] = listener
+        return {"port": port}
+    raise problem
+
+
+def close_all() -> None:
+    """Listen no more."""
+    while LISTENERS:
+        LISTENERS.popitem()[1].close()
+
+
+def accept(word: str) -> socket.socket:
+    """Return the next connection whose first bytes are `word`: others may call, too."""
+    while True:
+        link, _ = LISTENERS["here"].accept()
+        link.settimeout(CONNECT)
+        with contextlib.suppress(OSError):
+            if exactly(link, len(word)) == word.encode():
+                return link
+        link.close()
+
+
+def exactly(link: socket.socket, count: int) -> bytes:
+    """Receive so many bytes."""
+    parts = b""
+    while len(parts) < count:
+        data = link.recv(count - len(parts))
+        if not data:
+            raise ConnectionError("the other host closed the connection")
+        parts += data
+    return parts
+
+
+def connect(task: Json) -> socket.socket:
+    """Connect to the other host, and say the word that it waits for."""
+    link = socket.create_connection((task["to"], task["port"]), CONNECT)
+    link.sendall(task["word"].encode())
+    return link
+
+
+def in_threads(count: int, run: Callable[[int], None]) -> None:
+    """Run something so many times at once; raise the first error."""
+    errors: List[BaseException] = []
+
+    def safely(number: int) -> None:
+        try:
+            run(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=safely, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def receive(task: Json) -> Json:
+    """Receive over several connections for some seconds; return how much came within that time."""
+    links = [accept(task["word"]) for _ in range(task["streams"])]
+    close_all()
+    counts, ends, waits = [0] * len(links), [0.0] * len(links), [0.0] * len(links)
+    begin = time.monotonic()
+
+    def take(number: int) -> None:
+        link, space, still = links[number], bytearray(BLOCK), waited()
+        link.settimeout(task["seconds"] + CONNECT)
+        while time.monotonic() - begin < task["seconds"]:
+            got = link.recv_into(space)
+            if not got:
+                break
+            counts[number] += got
+        ends[number], waits[number] = time.monotonic(), waited() - still
+        link.close()
+
+    in_threads(len(links), take)
+    return {"bytes": sum(counts), "seconds": max(ends) - begin, "waited": max(waits)}
+
+
+def send(task: Json) -> Json:
+    """Send over several connections until the other host has had enough; return what share had to be sent again."""
+    block, begin = os.urandom(BLOCK), time.monotonic()
+    links = [connect(task) for _ in range(task["streams"])]
+    again, sent, waits = [0] * len(links), [0] * len(links), [0.0] * len(links)
+
+    def give(number: int) -> None:
+        link, still = links[number], waited()
+        link.settimeout(CONNECT)
+        with contextlib.suppress(ConnectionError):  # the other host has had enough
+            while time.monotonic() - begin < task["seconds"] + CONNECT:
+                link.sendall(block)
+                again[number], sent[number] = segments(link)
+        waits[number] = waited() - still
+        link.close()
+
+    in_threads(len(links), give)
+    return {"lost": sum(again) / max(1, sum(sent)), "waited": max(waits)}
+
+
+def segments(link: socket.socket) -> List[int]:
+    """Return how many segments of a connection were sent again, and how many in all; zeros where the kernel does not tell."""
+    with contextlib.suppress(OSError, struct.error):
+        info = link.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 192)
+        return [struct.unpack_from("=I", info, 100)[0], struct.unpack_from("=I", info, 136)[0]]
+    return [0, 0]
+
+
+# Adding up over all hosts.
+
+
+def add(one: int, other: int) -> int:
+    """Add two words."""
+    return (one + other) & MODULO
+
+
+def packed(words: List[int]) -> bytes:
+    """Return words as bytes."""
+    return struct.pack("<%dQ" % len(words), *words)
+
+
+def reduce(task: Json) -> Json:
+    """Add this host's words to those of the hosts before it, pass them on, and take the sum of all.
+
+    The words go around once to be added up, and once more so that all have the sum. Digests tell at which host they
+    first were wrong: as they came, and after this host added its own.
+    """
+    index, count, word = task["index"], task["count"], task["word"]
+    own = [(FACTOR * (k + 1) * (index + 1)) & MODULO for k in range(WORDS)]
+    begin = time.monotonic()
+    onward = connect({**task, "word": word})
+    before = accept(word)
+    close_all()
+    onward.settimeout(task["seconds"])
+    before.settimeout(task["seconds"])
+    with onward, before:
+        came = exactly(before, 8 * WORDS) if index else packed([0] * WORDS)
+        total = packed([add(a, b) for a, b in zip(struct.unpack("<%dQ" % WORDS, came), own)])
+        onward.sendall(total)
+        everyone = exactly(before, 8 * WORDS)
+        if index < count - 1:
+            onward.sendall(everyone)
+    digests = [hashlib.sha256(data).hexdigest() for data in (came, total, everyone)]
+    return {"came": digests[0], "added": digests[1], "sum": digests[2], "seconds": time.monotonic() - begin}
+
+
+NETWORK_TASKS: Dict[str, Callable[[Json], Json]] = {
+    "listen": listen,
+    "receive": receive,
+    "send": send,
+    "reduce": reduce,
+}

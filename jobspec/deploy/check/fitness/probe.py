@@ -1,0 +1,364 @@
+"""Measures the host that it runs on: in a container like the job's, or on the host itself with its Python.
+
+    python3 -c "$(cat probe.py)" TOKEN
+
+Reads tasks, one JSON object a line, and prints one JSON object with TOKEN for each, until its input ends. Standard
+library only, Python 3.8 or later; PyTorch where the image has it. It is sent as one file with network_probe.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable, Dict, List
+
+from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, waited
+
+Json = Dict[str, Any]
+SILENCE = 300  # seconds without a task after which jobctl is gone
+ROUNDS = 5000  # of PBKDF2 in one step, some milliseconds
+BUFFER = 16 << 20  # bytes that a step copies: more than most caches of one core
+COPIERS = 8  # processes that copy at the same time, at most
+PIECE = 4 << 20  # bytes that are written to storage before the next look at the clock
+NVIDIA = (
+    "index,name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,pcie.link.width.current,"
+    "ecc.errors.uncorrected.volatile.total,retired_pages.pending"
+)
+
+# What the host is.
+
+
+def quota() -> float:
+    """Return how many cores this control group may use, infinite where nothing limits it."""
+    for path, other in (
+        ("/sys/fs/cgroup/cpu.max", None),
+        ("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "/sys/fs/cgroup/cpu/cpu.cfs_period_us"),
+    ):
+        with contextlib.suppress(OSError, ValueError):
+            words = read(path).split() + (read(other).split() if other else [])
+            if words[0] not in ("max", "-1"):
+                return int(words[0]) / int(words[1])
+    return float("inf")
+
+
+def cores() -> float:
+    """Return how many cores processes may use here."""
+    return min(float(len(os.sched_getaffinity(0))), quota())
+
+
+def workers() -> int:
+    """Return how many processes use all cores."""
+    return max(1, min(256, int(cores() + 0.999)))
+
+
+def read(path: str) -> str:
+    """Return the text of a file."""
+    with open(path) as file:
+        return file.read()
+
+
+def first(pattern: str, path: str) -> str | None:
+    """Return what a pattern finds first in a file, None if nothing."""
+    with contextlib.suppress(OSError):
+        found = re.search(pattern, read(path), re.M)
+        return found.group(1).strip() if found else None
+    return None
+
+
+def inventory(task: Json) -> Json:
+    """Return what the host is: numbers and names, by what they are called."""
+    memory = first(r"^MemTotal:\s*(\d+)", "/proc/meminfo")
+    found: Json = {
+        "cores": cores(),
+        "memory in GiB": round(int(memory) / 2**20, 1) if memory else None,
+        "processor": first(r"^model name\s*: (.*)$", "/proc/cpuinfo") or platform.machine(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+    with contextlib.suppress(OSError, ValueError):
+        speed = int(read("/sys/class/net/%s/speed" % interface(task.get("interface"), task.get("address"))))
+        if speed > 0:
+            found["network in Mbit/s"] = speed
+    return {"items": found, "devices": nvidia() if task.get("kind") == "gpu" else []}
+
+
+def interface(name: str | None, address: str | None) -> str:
+    """Return the network interface of the host: as named, or the one that has its address."""
+    if name or not address:
+        return name or ""
+    with contextlib.suppress(OSError):
+        listed = subprocess.run(["ip", "-o", "addr"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        for line in listed.decode("utf-8", "replace").splitlines():
+            words = line.split()
+            if len(words) > 3 and words[3].split("/")[0] == address:
+                return words[1]
+    names = [path.split("/")[-2] for path in glob.glob("/sys/class/net/*/device/..") if os.path.isdir(path)]
+    return names[0] if len(names) == 1 else ""
+
+
+def nvidia() -> List[Json]:
+    """Return what NVIDIA's driver tells of each device, [] where its tool does not work."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
+    return [dict(zip(NVIDIA.split(","), (word.strip() for word in line.split(",")))) for line in lines if line.strip()]
+
+
+# The processor and its memory.
+
+
+def idle() -> float:
+    """Return for how many seconds the machine's cores have been idle, all together."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        words = read("/proc/stat").split("\n", 1)[0].split()
+        return (int(words[4]) + int(words[5])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def hashing() -> Callable[[], float]:
+    """Return a step of integer work in registers; it returns how many rounds it did."""
+
+    def step() -> float:
+        hashlib.pbkdf2_hmac("sha256", b"jobctl", b"fitness", ROUNDS)
+        return ROUNDS / 1e6
+
+    return step
+
+
+def copying() -> Callable[[], float]:
+    """Return a step that copies memory; it returns how many gigabytes it copied."""
+    source, target = memoryview(os.urandom(1 << 16) * (BUFFER >> 16)), memoryview(bytearray(BUFFER))
+
+    def step() -> float:
+        target[:] = source
+        if target[-1] != source[-1]:
+            raise ValueError("copied memory differs")
+        return BUFFER / 1e9
+
+    return step
+
+
+def work(make: Callable[[], Callable[[], float]], begin: float, seconds: float) -> Json:
+    """Do steps for so long, from a time on; return what was done, and what it took."""
+    step = make()
+    step()  # before the clock runs: memory is touched then
+    time.sleep(max(0.0, begin - time.monotonic()))
+    still, wall, cpu, done = idle(), time.monotonic(), time.process_time(), 0.0
+    while time.monotonic() - wall < seconds:
+        done += step()
+    return {
+        "work": done,
+        "wall": time.monotonic() - wall,
+        "cpu": time.process_time() - cpu,
+        "idle": idle() - still,
+    }
+
+
+def together(count: int, task: Callable[[float], Json]) -> List[Json]:
+    """Do a task in so many processes at the same time; return what each of them returned."""
+    begin = time.monotonic() + 0.02 + 0.002 * count
+    children = []
+    for _ in range(count):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.write(writer, json.dumps(task(begin)).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        children.append((pid, reader))
+    said = []
+    for pid, reader in children:
+        with os.fdopen(reader, "rb") as pipe:
+            said.append(pipe.read())
+        os.waitpid(pid, 0)
+    return [json.loads(one) for one in said if one]
+
+
+def sample(make: Callable[[], Callable[[], float]], count: int, seconds: float) -> Json:
+    """Return what so many processes did together in a window of time."""
+    parts = together(count, lambda begin: work(make, begin, seconds))
+    if len(parts) < count:
+        raise RuntimeError("%d of %d processes ended early" % (count - len(parts), count))
+    return {
+        "work": sum(part["work"] for part in parts),
+        "wall": sum(part["wall"] for part in parts) / count,
+        "cpu": sum(part["cpu"] for part in parts),
+        "idle": min(part["idle"] for part in parts),
+        "workers": count,
+        "cores": min(cores(), float(count)),
+    }
+
+
+def compute(task: Json) -> Json:
+    """Measure all cores of the host together, and compute something whose result is known."""
+    digest = hashlib.pbkdf2_hmac("sha256", b"jobctl", b"fitness", ROUNDS).hex()
+    return {"digest": digest, "sample": sample(hashing, workers(), task["seconds"])}
+
+
+def memory(task: Json) -> Json:
+    """Measure how fast the host copies memory, with several cores together."""
+    return {"sample": sample(copying, min(COPIERS, workers()), task["seconds"])}
+
+
+# Storage.
+
+
+def storage(task: Json) -> Json:
+    """Write a file of at most so many bytes for at most so many seconds, read it again, and remove it."""
+    path = os.path.join(task["directory"], ".jobctl-fitness-" + task["name"])
+    piece, written, wrong = os.urandom(PIECE), 0, False
+    begin, still = time.monotonic(), waited()
+    try:
+        with open(path, "wb", buffering=0) as file:
+            while written < task["bytes"] and time.monotonic() - begin < task["seconds"]:
+                file.write(piece)
+                os.fdatasync(file.fileno())
+                written += PIECE
+            write, write_waited = time.monotonic() - begin, waited() - still
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        begin, still = time.monotonic(), waited()
+        with open(path, "rb", buffering=0) as file:
+            for _ in range(written // PIECE):
+                wrong = file.read(PIECE) != piece or wrong
+        return {
+            "bytes": written,
+            "wrong": wrong,
+            "write_seconds": write,
+            "write_waited": write_waited,
+            "read_seconds": time.monotonic() - begin,
+            "read_waited": waited() - still,
+        }
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+# Devices, with PyTorch.
+
+
+def accelerators(torch: Any, kind: str) -> List[str]:
+    """Return what PyTorch calls the devices of a kind that it sees."""
+    if kind == "cpu":
+        return ["cpu"]
+    name = {"gpu": "cuda", "dcu": "cuda"}.get(kind, kind)
+    if name == "npu":
+        __import__("torch_npu")
+    module = getattr(torch, name, None)
+    return ["%s:%d" % (name, index) for index in range(module.device_count() if module else 0)]
+
+
+def wait_for(torch: Any, device: str) -> None:
+    """Return when a device has done what it was given."""
+    if device != "cpu":
+        getattr(torch, device.split(":")[0]).synchronize(device)
+
+
+def timed(torch: Any, devices: List[str], seconds: float, step: Callable[[str], object]) -> float:
+    """Return how many steps a second each device does, all at the same time."""
+    for device in devices:  # what it compiles or allocates is not measured
+        step(device)
+    for device in devices:
+        wait_for(torch, device)
+    begin, count = time.monotonic(), 0
+    while time.monotonic() - begin < seconds:
+        for _ in range(4):
+            for device in devices:
+                step(device)
+        for device in devices:
+            wait_for(torch, device)
+        count += 4
+    return count / (time.monotonic() - begin)
+
+
+def matrices(torch: Any, device: str, size: int, kind: Any) -> Any:
+    """Return two matrices of small whole numbers, and the exact sum of their product."""
+    random = torch.Generator().manual_seed(7)
+    one, other = (torch.randint(0, 4, (size, size), generator=random) for _ in range(2))
+    exact = int((one.sum(0) * other.sum(1)).sum())
+    return one.to(device, kind), other.to(device, kind), exact
+
+
+def right(torch: Any, device: str) -> bool:
+    """Say whether a device multiplies whole numbers exactly: each entry fits into a float's 24 bits."""
+    one, other, exact = matrices(torch, device, 1024, torch.float32)
+    return bool(int((one @ other).to("cpu", torch.float64).sum()) == exact)
+
+
+def device_speeds(torch: Any, device: str, size: int, seconds: float) -> Json:
+    """Measure one device alone."""
+    kind = torch.float32 if device == "cpu" else torch.bfloat16
+    one, other, _ = matrices(torch, device, size, kind)
+    large = torch.ones(BUFFER if device != "cpu" else BUFFER >> 2, dtype=torch.float32, device=device)
+    into = torch.empty_like(large)
+    bits = large.numel() * 4
+    found = {
+        "device": device,
+        "right": right(torch, device),
+        "gemm": timed(torch, [device], seconds, lambda _: torch.mm(one, other)) * 2 * size**3 / 1e12,
+        "memory": timed(torch, [device], seconds, lambda _: into.copy_(large)) * 2 * bits / 1e9,
+    }
+    if device != "cpu":
+        host = torch.ones(BUFFER, dtype=torch.float32).pin_memory()
+        found["copy"] = timed(torch, [device], seconds, lambda _: large.copy_(host, non_blocking=True)) * bits / 1e9
+    return found
+
+
+def devices(task: Json) -> Json:
+    """Measure each device alone, then all of the host together."""
+    try:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        return {"missing": str(error), "devices": []}
+    names, size, seconds = accelerators(torch, task["kind"]), task["size"], task["seconds"]
+    found = [device_speeds(torch, name, size, seconds) for name in names]
+    if len(names) > 1:
+        given = {name: matrices(torch, name, size, torch.bfloat16) for name in names}
+        rate = timed(torch, names, seconds, lambda name: torch.mm(given[name][0], given[name][1]))
+        for one in found:
+            one["together"] = rate * 2 * size**3 / 1e12
+    return {"missing": None, "torch": torch.__version__, "devices": found}
+
+
+TASKS: Dict[str, Callable[[Json], Json]] = {
+    "inventory": inventory,
+    "compute": compute,
+    "memory": memory,
+    "storage": storage,
+    "devices": devices,
+    **NETWORK_TASKS,
+}
+
+
+def main() -> None:
+    """Do tasks until there are no more."""
+    for line in iter(sys.stdin.readline, ""):
+        signal.alarm(SILENCE)
+        task: Json = json.loads(line)
+        try:
+            said = TASKS[task["do"]](task)
+        except Exception as error:
+            said = {"error": "%s: %s" % (type(error).__name__, error)}
+        sys.stdout.write(json.dumps({**said, "token": sys.argv[1]}) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""An SSH server on this machine that leads into a node: for editors, which speak nothing else. Nothing of it is in images."""

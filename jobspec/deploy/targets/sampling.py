@@ -1,0 +1,32 @@
+"""Asking the hosts of a job how busy they and their devices are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.model.sample import HostSample, parse_sample
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.deploy.targets.local import Local
+from jobctl.jobspec.deploy.transport.base import Transport, checked
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+
+
+def sample_hosts(handle: Handle, hosts: Iterable[str]) -> Mapping[str, HostSample]:
+    """Return a sample of each of the hosts that answers; of none where hosts are not jobctl's to ask, as in a cluster."""
+    if isinstance(handle, Local):
+        return fan_out(handle.where(), lambda host: _sample(LocalTransport(host))).done
+    if isinstance(handle, Hosts):
+        jobs = handle.host_jobs
+        return fan_out([host for host in hosts if host in jobs], lambda host: _sample(jobs[host].transport)).done
+    return {}
+
+
+def _sample(transport: Transport) -> HostSample:
+    printed = checked(transport, SCRIPTS.argv("sample"), "read how busy it is")
+    return parse_sample(printed.decode("utf-8", "replace"))

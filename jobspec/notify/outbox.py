@@ -1,0 +1,185 @@
+"""Messages that are on their way: each is told once, or twice where the teller was killed in between. Pure.
+
+The outbox knows up to where the event log was read, so reading on and keeping what was found is one step. A message
+leaves it only after its channel has taken it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, objects
+from jobctl.jobspec.notify.news import Told, summary
+
+FIRST_PAUSE, LONGEST_PAUSE = (
+    1.0,
+    300.0,
+)  # seconds before a channel that took nothing is tried again, at first and at last
+WINDOW = 60.0  # seconds over which messages are counted
+MOST, MOST_FOR_PROGRAMS = 10, 60  # messages to people, and to programs, in that time
+URGENT = frozenset({"failed", "succeeded", "waiting"})  # these pass at once: each comes once, and ends something
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message for one channel. One that was refused is tried again at `due`, after `pause` seconds."""
+
+    channel: str
+    message: Notification
+    due: float = 0.0
+    pause: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        """Say whether it may be tried."""
+        return not _is_later(self.due, now)
+
+
+def _is_later(due: float, now: float) -> bool:
+    """Say whether `due` is still to come. A clock that was set back makes nobody wait."""
+    return 0 < due - now <= LONGEST_PAUSE + WINDOW
+
+
+def _longer(pause: float) -> float:
+    return min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
+
+
+@dataclass
+class ChannelState:
+    """How a channel fares: when it is tried next, after which pause, and when it took messages."""
+
+    due: float = 0.0
+    pause: float = 0.0
+    taken: list[float] = field(default_factory=list)
+    holds: bool = False  # whether messages had to wait since too many had been sent
+    problem: str | None = None  # why it did not take the last one
+
+    def recent(self, now: float) -> list[float]:
+        """Return when it took the messages that count."""
+        return [at for at in self.taken if now - WINDOW < at <= now]
+
+
+@dataclass
+class Outbox:
+    """The messages of one job that nobody has taken yet, and how far its event log was read (`offset`, in bytes)."""
+
+    offset: int = 0
+    told: Told = field(default_factory=Told)
+    entries: list[Entry] = field(default_factory=list)
+    lines: dict[str, ChannelState] = field(default_factory=dict)
+
+    def add(self, messages: Iterable[Notification], channels: Iterable[Channel]) -> None:
+        """Put messages in, for each channel that wants such events."""
+        ways = tuple(channels)
+        for message in messages:
+            self.entries += [Entry(way.key, message) for way in ways if message.event in way.on]
+
+    def forget_others(self, keys: frozenset[str]) -> None:
+        """Drop what is for channels that the job has no longer."""
+        self.entries = [entry for entry in self.entries if entry.channel in keys]
+        self.lines = {key: line for key, line in self.lines.items() if key in keys}
+
+    def line(self, key: str) -> ChannelState:
+        """Return how a channel fares."""
+        return self.lines.setdefault(key, ChannelState())
+
+    def due(self, channel: Channel, now: float) -> list[Entry]:
+        """Return what may be sent through a channel now, in order; a storm becomes a summary first."""
+        line = self.line(channel.key)
+        if _is_later(line.due, now):
+            return []
+        mine = [entry for entry in self.entries if entry.channel == channel.key and entry.is_due(now)]
+        room = (MOST_FOR_PROGRAMS if channel.is_for_programs else MOST) - len(line.recent(now))
+        if line.holds and room > 0:
+            mine = self._summed_up(mine)
+            line.holds = False
+        calm = [entry for entry in mine if entry.message.event not in URGENT]
+        allowed = {id(entry) for entry in calm[: max(0, room)]}
+        line.holds = line.holds or len(calm) > max(0, room)
+        return [entry for entry in mine if entry.message.event in URGENT or id(entry) in allowed]
+
+    def _summed_up(self, mine: list[Entry]) -> list[Entry]:
+        calm = [entry for entry in mine if entry.message.event not in URGENT]
+        if len(calm) < 2:
+            return mine
+        together = [Entry(calm[0].channel, one) for one in summary(entry.message for entry in calm)]
+        gone = {id(entry) for entry in calm}
+        self.entries = [entry for entry in self.entries if id(entry) not in gone] + together
+        return [entry for entry in mine if id(entry) not in gone] + together
+
+    def record_delivery(self, entry: Entry, delivery: DeliveryResult, now: float) -> bool:
+        """Take note of what became of a message; say whether the channel may be given another one now."""
+        line = self.line(entry.channel)
+        line.problem = delivery.problem
+        if delivery.done:
+            self.entries = [other for other in self.entries if other is not entry]
+            line.taken = [*line.recent(now), now]
+            line.pause, line.due = 0.0, 0.0
+            return True
+        wait = min(delivery.wait or 0.0, LONGEST_PAUSE)
+        if delivery.refused:  # the next one may be better
+            pause = _longer(entry.pause)
+            later = replace(entry, pause=pause, due=now + max(pause, wait))
+            self.entries = [later if other is entry else other for other in self.entries]
+            return True
+        line.pause = _longer(line.pause)
+        line.due = now + max(line.pause, wait)
+        return False
+
+    def next_due(self, now: float) -> float | None:
+        """Return in how many seconds something may be sent, None if nothing waits."""
+        return min((self._wait(entry, now) for entry in self.entries), default=None)
+
+    def _wait(self, entry: Entry, now: float) -> float:
+        line = self.line(entry.channel)
+        recent = line.recent(now)
+        room = recent[0] + WINDOW if line.holds and recent and entry.message.event not in URGENT else now
+        return max(0.0, room - now, *(due - now for due in (line.due, entry.due) if _is_later(due, now)))
+
+    def to_json(self) -> Json:
+        """Return it as JSON."""
+        return {
+            "offset": self.offset,
+            "told": self.told.record(),
+            "entries": [
+                {"channel": one.channel, "due": one.due, "pause": one.pause, **one.message.record()}
+                for one in self.entries
+            ],
+            "lines": {
+                key: {
+                    "due": one.due,
+                    "pause": one.pause,
+                    "taken": one.taken,
+                    "holds": one.holds,
+                    "problem": one.problem,
+                }
+                for key, one in self.lines.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Json) -> Outbox:
+        """Return what `to_json` returned; what cannot be read is left out."""
+        told, lines = data.get("told"), data.get("lines")
+        entries = [
+            Entry(str(one["channel"]), message, as_moment(one.get("due")) or 0.0, as_moment(one.get("pause")) or 0.0)
+            for one in objects(data.get("entries"))
+            if "channel" in one and (message := Notification.from_record(one)) is not None
+        ]
+        known = {str(key): _line(one) for key, one in lines.items()} if isinstance(lines, dict) else {}
+        return cls(
+            as_number(data.get("offset")) or 0,
+            Told.from_record(told) if isinstance(told, dict) else Told(),
+            entries,
+            known,
+        )
+
+
+def _line(data: object) -> ChannelState:
+    if not isinstance(data, dict):
+        return ChannelState()
+    taken = data.get("taken")
+    times = [at for at in map(as_moment, taken) if at is not None] if isinstance(taken, list) else []
+    due, pause = as_moment(data.get("due")), as_moment(data.get("pause"))
+    return ChannelState(due or 0.0, pause or 0.0, times, data.get("holds") is True, as_text(data.get("problem")))

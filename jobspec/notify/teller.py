@@ -1,0 +1,174 @@
+"""Reads the event log, keeps what people have to know in the outbox, and sends it.
+
+Three steps that are safe to be killed between: read and keep (one file, replaced whole), send, take out. Only a death
+between the last two sends a message twice, with the same `id`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from jobctl.jobspec.deploy.apply.clock import Clock
+from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text, objects
+from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.files import read_json, write_json
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.store.lock import Locked, hold
+from jobctl.jobspec.notify.news import News
+from jobctl.jobspec.notify.outbox import Entry, Outbox
+
+LOOK = 0.5  # seconds between two looks at the event log
+LINGER = 600.0  # seconds for which the supervisor of a job that has ended tries to get rid of messages
+BRIEF = 10.0  # seconds for which a command does
+_STEP = 0.25  # seconds between two looks while lingering
+
+Send = Callable[[Channel, Notification], DeliveryResult]
+
+
+def keep_channels(job: JobDir, run: str, channels: tuple[Channel, ...]) -> None:
+    """Keep the channels of a job, with their secrets, for what happens from now on."""
+    if not channels:
+        job.channels.unlink(missing_ok=True)
+        job.outbox.unlink(missing_ok=True)
+        return
+    if not job.outbox.exists():
+        size = job.events.stat().st_size if job.events.exists() else 0
+        write_json(job.outbox, Outbox(size).to_json(), 0o600, sync=True)
+    write_json(job.channels, {"run": run, "channels": [one.record() for one in channels]}, 0o600, sync=True)
+
+
+class Teller:
+    """Tells people what happens to one job. Several may exist: one at a time is at work."""
+
+    def __init__(self, job: JobDir, clock: Clock, send: Send) -> None:
+        self.job, self.clock, self.send = job, clock, send
+        self._taken: set[tuple[str, str]] = (
+            set()
+        )  # messages that were taken, and are in the outbox still: the disk is full
+
+    def channels(self) -> tuple[str, tuple[Channel, ...]]:
+        """Return the job's run, and its channels."""
+        data: Json = read_json(self.job.channels) or {}
+        found = (Channel.from_record(one) for one in objects(data.get("channels")))
+        return as_text(data.get("run")) or "", tuple(channel for channel in found if channel is not None)
+
+    def has_work(self) -> bool:
+        """Say whether there may be something to tell: messages wait, or the event log has grown."""
+        if not self.job.channels.exists():
+            return False
+        box = self._outbox()
+        return bool(box.entries) or self._has_grown(box)
+
+    def _has_grown(self, box: Outbox) -> bool:
+        try:
+            return self.job.events.stat().st_size != box.offset
+        except FileNotFoundError:
+            return False
+
+    def tell(self) -> float | None:
+        """Send what is due; return in how many seconds something else is, None if nothing waits.
+
+        Raises Locked while another process does it.
+        """
+        with hold(self.job.outbox_lock, "notify", 0.0):
+            return self.tell_locked()
+
+    def tell_locked(self) -> float | None:
+        """Do the same with the lock held."""
+        run, channels = self.channels()
+        if not channels:
+            return None
+        box = self._read(run, channels)
+        for channel in channels:
+            self._send_due(box, channel)
+        return box.next_due(self.clock.now())
+
+    def _outbox(self) -> Outbox:
+        return Outbox.from_json(read_json(self.job.outbox) or {})
+
+    def _save(self, box: Outbox) -> None:
+        write_json(self.job.outbox, box.to_json(), 0o600, sync=True)
+
+    def _read(self, run: str, channels: tuple[Channel, ...]) -> Outbox:
+        """Put into the outbox what has happened since it was written last."""
+        box = self._outbox()
+        if not self._has_grown(box):
+            return box
+        size = self.job.events.stat().st_size
+        lines, offset = events.read(self.job.events, box.offset if box.offset <= size else 0)
+        if offset == box.offset:  # a line that is not whole
+            return box
+        news = News(self.job.name, run, box.told)
+        news.read(lines)
+        box.forget_others(frozenset(channel.key for channel in channels))
+        box.add(news.found, channels)
+        box.told, box.offset = news.told, offset
+        self._save(box)
+        return box
+
+    def _send_due(self, box: Outbox, channel: Channel) -> None:
+        before = list(box.entries)
+        due = box.due(channel, self.clock.now())
+        if box.entries != before:  # a summary, whose id has to be the same if it is sent twice
+            self._save(box)
+        for entry in due:
+            if not self._deliver(box, channel, entry):
+                return
+
+    def _deliver(self, box: Outbox, channel: Channel, entry: Entry) -> bool:
+        before = box.line(channel.key).problem
+        this = (channel.key, entry.message.id)
+        delivery = DeliveryResult() if this in self._taken else self.send(channel, entry.message)
+        if delivery.done:
+            self._taken.add(this)
+        now = self.clock.now()
+        goes_on = box.record_delivery(entry, delivery, now)
+        self._save(box)
+        self._taken.discard(this)
+        if delivery.problem is not None and delivery.problem != before:
+            message = f"cannot tell by {channel.key}: {delivery.problem}; tries again"
+            events.record(self.job.events, now, "notify-failed", message, channel=channel.key)
+        return goes_on
+
+    def linger(self, seconds: float) -> list[Notification]:
+        """Send what waits, for at most so long; return what nobody has taken. Another process may be at work."""
+        deadline = self.clock.now() + seconds
+        while self.has_work() and self.clock.now() < deadline:
+            try:
+                with hold(self.job.outbox_lock, "notify", 0.0):  # so that `down` finds and ends this process
+                    while self.job.channels.exists() and self.clock.now() < deadline:
+                        if self.tell_locked() is None:
+                            return []
+                        self.clock.sleep(_STEP)
+            except Locked:
+                self.clock.sleep(_STEP)
+        return [entry.message for entry in self._outbox().entries] if self.job.channels.exists() else []
+
+
+@contextmanager
+def telling(teller: Teller) -> Iterator[None]:
+    """Tell people from a thread of its own, so that a slow webhook delays no decision."""
+    over = threading.Event()
+    thread = threading.Thread(target=_loop, args=(teller, over), name="notify", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(BRIEF)
+
+
+def _loop(teller: Teller, over: threading.Event) -> None:
+    while not over.is_set():
+        wait = _turn(teller)
+        over.wait(LOOK if wait is None else min(LOOK, max(_STEP, wait)))
+
+
+def _turn(teller: Teller) -> float | None:
+    try:
+        return teller.tell() if teller.has_work() else None
+    except (Locked, OSError):  # another process sends; or a full disk, on which nothing can be marked as told
+        return None

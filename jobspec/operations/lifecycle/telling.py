@@ -1,0 +1,69 @@
+"""Telling people what happened to a job, by commands and by its supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.notify.teller import Teller
+    from jobctl.jobspec.operations.reporter import Reporter
+
+
+def teller_of(job: JobDir) -> Teller:
+    """Return what tells people of a job."""
+    from jobctl.jobspec.deploy.apply.clock import SystemClock
+    from jobctl.jobspec.deploy.channels.send import send
+    from jobctl.jobspec.notify.teller import Teller
+
+    return Teller(job, SystemClock(), send)
+
+
+def tell_rest(job: JobDir, say: Callable[[str], None]) -> None:
+    """Send what waits when the job has ended. The supervisor does it, which is no supervisor any more."""
+    from jobctl.jobspec.notify.teller import LINGER
+
+    left = _send(job, LINGER)
+    if left:
+        say(f"{left} could not be delivered; the next command that changes the job tries again")
+
+
+def tell_now(job: JobDir, reporter: Reporter) -> None:
+    """Send what waits, unless a supervisor does."""
+    from jobctl.jobspec.deploy.store.lock import read_holder
+
+    if job.channels.exists() and not read_holder(job.supervisor_lock):
+        from jobctl.jobspec.notify.teller import BRIEF
+
+        left = _send(job, BRIEF)
+        if left:
+            reporter.warn(f"{left} could not be delivered so far; `jobctl events` says why")
+
+
+def tell_last(job: JobDir, reporter: Reporter) -> None:
+    """Send what waits before the job is gone, and forget its channels with their secrets."""
+    from jobctl.jobspec.deploy.store.lock import end_holder
+
+    if not job.channels.exists():
+        return
+    from jobctl.jobspec.notify.teller import BRIEF
+
+    end_holder(job.outbox_lock)  # the supervisor of a job that has ended may still try
+    left = _send(job, BRIEF)
+    if left:
+        reporter.warn(f"{left} could not be delivered, and will not be; `jobctl events` says why")
+    for path in (job.channels, job.outbox, job.outbox_lock):
+        path.unlink(missing_ok=True)
+
+
+def _send(job: JobDir, seconds: float) -> str:
+    """Send what waits, for at most so long; return in words what nobody has taken."""
+    try:
+        left = teller_of(job).linger(seconds)
+    except OSError as error:  # a full disk, mostly
+        return f"notifications ({error})"
+    if not left:
+        return ""
+    kinds = ", ".join(sorted({message.event for message in left}))
+    return f"{len(left)} notification{'' if len(left) == 1 else 's'} ({kinds})"

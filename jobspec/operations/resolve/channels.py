@@ -1,0 +1,126 @@
+"""The channels of a job: what `notify` of its spec says, or the user's configuration, with the values of the secrets."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.resolve.settings import read_config
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.model.notification import Channel
+    from jobctl.jobspec.operations.reporter import Reporter
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.spec.model import Secret
+    from jobctl.jobspec.spec.notify_part import Email, Notify, SecretReference
+
+HINT = "export it, or name a file: `webhook: {file: PATH}`; `notify: []` in the spec tells nobody"
+
+
+def channels_of(compiled: Compiled, environ: Mapping[str, str], reporter: Reporter) -> tuple[Channel, ...]:
+    """Return the channels of a job. Raises Refused if a secret of the spec cannot be read.
+
+    A secret of the configuration, which is for all jobs, keeps no job from starting: the user is warned.
+    """
+    if compiled.spec.notify is not None:
+        secrets = {secret.name: secret for secret in compiled.spec.secrets}
+        resolver = _Resolver(compiled.directory, environ, secrets)
+        return _joined(resolver.channel(one) for one in compiled.spec.notify)
+    config = read_config(environ)
+    if config is None or config.notify is None:
+        return ()
+    resolver, found = _Resolver(config.path.parent, environ, {}), []
+    for one in config.notify.items:
+        try:
+            found.append(resolver.channel(one))
+        except Refused as missing:
+            reporter.warn(
+                f"{config.path}:{config.notify.line}: {missing}; this item of `notify` has no effect for this job"
+            )
+    return _joined(found)
+
+
+def environ_of_job(compiled: Compiled, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that processes of a job on this machine get: without what only `notify` is to know."""
+    config = read_config(environ) if compiled.spec.notify is None else None
+    items = compiled.spec.notify or (config.notify.items if config and config.notify else ())
+    sources = [one.webhook or (one.email.smtp.password if one.email and one.email.smtp else None) for one in items]
+    theirs = {secret.env or secret.name for secret in compiled.spec.secrets}
+    ours = {source.env for source in sources if source is not None and source.env is not None} - theirs
+    return {name: value for name, value in environ.items() if name not in ours}
+
+
+def _joined(channels: Iterable[Channel]) -> tuple[Channel, ...]:
+    """Return the channels, each once: several items may tell the same people of different events."""
+    found: dict[str, Channel] = {}
+    for channel in channels:
+        known = found.get(channel.key, channel)
+        found[channel.key] = replace(channel, on=channel.on | known.on)
+    return tuple(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Resolver:
+    """Reads the secrets that items of `notify` name: those of the spec as it says, others from the environment or a file."""
+
+    directory: Path
+    environ: Mapping[str, str]
+    secrets: Mapping[str, Secret]
+
+    def channel(self, one: Notify) -> Channel:
+        from jobctl.jobspec.deploy.model.notification import Channel
+
+        on = frozenset(map(str, one.on))
+        if one.webhook is not None:
+            url = self._url(one.webhook)
+            how: dict[str, Any] = {"url": url, "format": one.format}
+            return Channel(f"webhook {_name(one.webhook)} ({one.format})", on, "webhook", how)
+        if one.email is not None:
+            return Channel(f"mail to {', '.join(one.email.to)}", on, "email", self._mail(one.email))
+        how = {"argv": list(one.command), "directory": str(self.directory)}
+        digest = sha256("\0".join(one.command).encode()).hexdigest()[
+            :6
+        ]  # its arguments may hold what nobody should see
+        return Channel(f"command {one.command[0]} ({digest})", on, "command", how)
+
+    def _url(self, source: SecretReference) -> str:
+        from jobctl.jobspec.deploy.channels.webhook import is_url
+
+        url = self._value(source).strip()
+        if not is_url(url):
+            message = f"`notify`: the value of `{_name(source)}` is not the URL of a webhook"
+            raise Refused(message, "it has to begin with https:// or http://")
+        return url
+
+    def _mail(self, one: Email) -> dict[str, Any]:
+        user = one.smtp.user if one.smtp and one.smtp.user and "@" in one.smtp.user else None
+        sender = one.sender or user or f"{getpass.getuser()}@{socket.gethostname()}"
+        smtp = one.smtp and {
+            "host": one.smtp.host,
+            "port": one.smtp.port,
+            "security": one.smtp.security,
+            "user": one.smtp.user,
+            "password": self._value(one.smtp.password) if one.smtp.password else None,
+        }
+        return {"to": list(one.to), "sender": sender, "smtp": smtp}
+
+    def _value(self, source: SecretReference) -> str:
+        from jobctl.jobspec.deploy.store.secrets import SecretMissing, read_secrets
+        from jobctl.jobspec.spec.model import Secret
+
+        name = _name(source)
+        secret = self.secrets.get(name) or Secret(name="NOTIFY", env=source.env, file=source.file)
+        try:
+            return read_secrets([secret], self.directory, self.environ)[secret.name]
+        except SecretMissing as missing:
+            raise Refused(str(missing).replace("`NOTIFY`", f"`{name}` of `notify`"), HINT) from missing
+
+
+def _name(source: SecretReference) -> str:
+    return source.env or source.file or ""

@@ -1,0 +1,56 @@
+"""The OpenMetrics text format, version 1.0. Pure. By hand: a client library would bring a registry of global counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+Kind = Literal["gauge", "counter", "info", "stateset"]
+
+_SUFFIX = {"gauge": "", "counter": "_total", "info": "_info", "stateset": ""}
+Labels = Mapping[str, object]
+
+
+@dataclass
+class Family:
+    """Samples of one name. A `unit` is the last part of the name."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    unit: str = ""
+    samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+
+    def add(self, value: float | None, **labels: object) -> None:
+        """Add a sample; nothing for None. Labels that are None are left out, and the first sample of some labels counts."""
+        if value is not None:
+            known = tuple((name, str(label)) for name, label in labels.items() if label is not None)
+            self.samples.setdefault(known, value)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines, none where there is no sample."""
+        if not self.samples:
+            return
+        yield f"# TYPE {self.name} {self.kind}"
+        if self.unit:
+            yield f"# UNIT {self.name} {self.unit}"
+        yield f"# HELP {self.name} {_escaped(self.meaning)}"
+        for labels, value in self.samples.items():
+            text = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels)
+            yield f"{self.name}{_SUFFIX[self.kind]}{f'{{{text}}}' if text else ''} {_number(value)}"
+
+
+def _escaped(text: str) -> str:
+    plain = text.encode(errors="replace").decode()
+    return plain.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
+def exposition(families: Iterable[Family]) -> str:
+    """Return the text of all families."""
+    return "".join(f"{line}\n" for family in families for line in family.lines()) + "# EOF\n"

@@ -1,0 +1,381 @@
+"""Which hosts a fitness check names, by recorded and by simulated measurements."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
+from jobctl.jobspec.deploy.check.fitness.findings import findings_of
+from jobctl.jobspec.deploy.check.fitness.inventory import compare
+from jobctl.jobspec.deploy.check.fitness.links import (
+    LinkSpeed,
+    Pair,
+    apart,
+    by_host,
+    doubtful,
+    lossy,
+    measure_links,
+    slow_pairs,
+)
+from jobctl.jobspec.deploy.check.fitness.samples import Sample, device_values, sample_of, storage_speed
+from jobctl.jobspec.deploy.check.fitness.sums import digest, wrong_sums
+from jobctl.jobspec.deploy.check.fitness.verdicts import METRIC, Place, Values, best_of, in_turns, judge, judge_all
+from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
+
+COMPUTE = METRIC["all cores"]
+
+
+def judged(values: Sequence[float], past: Mapping[int, Sequence[float]] | None = None) -> list[tuple[str, str]]:
+    """Return verdict and reference for the speeds of some hosts."""
+    places: list[Place] = [(f"h{number}", "") for number in range(len(values))]
+    earlier = {places[number]: before for number, before in (past or {}).items()}
+    return [(one.verdict, one.against) for one in judge(COMPUTE, dict(zip(places, values, strict=True)), earlier)]
+
+
+# Simulated fleets.
+
+
+def fleet(seed: int, size: int, bad: float | None = None, noise: float = 0.02) -> tuple[list[str], dict[str, float]]:
+    """Return hosts and what each of them can do: one is `bad` times as fast as the others, if that is given."""
+    dice = random.Random(seed)
+    speeds = {f"h{number}": 6 * dice.gauss(1, noise / 2) for number in range(size)}
+    if bad is not None:
+        speeds[f"h{seed % size}"] = 6 * bad
+    return list(speeds), speeds
+
+
+def accused(seed: int, size: int, bad: float | None = None, shared: bool = True) -> dict[str, str]:
+    """Return the hosts that are not `ok` after a whole check, by what happens to windows on busy machines."""
+    hosts, speeds = fleet(seed, size, bad)
+    dice = random.Random(seed + 1000)
+
+    def measure(groups: Sequence[Sequence[str]], number: int) -> Values:
+        def window(host: str) -> float:
+            disturbed = dice.uniform(0.5, 0.9) if dice.random() < 0.15 else 1.0
+            return speeds[host] * disturbed * (1 - abs(dice.gauss(0, 0.02)))
+
+        return {"all cores": {(host, ""): window(host) for group in groups for host in group}}
+
+    machines = [hosts] if shared else [[host] for host in hosts]
+    values = best_of(machines, measure, {}, EFFORTS["quick"].rounds, EFFORTS["quick"].again)
+    return {one.place[0]: one.verdict for one in judge_all(values, {}) if one.verdict != "ok"}
+
+
+@pytest.mark.parametrize("size", [4, 8, 64])
+def test_of_many_hosts_the_slow_one_is_named_and_no_other(size: int) -> None:
+    assert [accused(seed, size, bad=0.8) for seed in range(20)] == [{f"h{seed % size}": "error"} for seed in range(20)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 8, 64])
+def test_no_healthy_host_is_accused(size: int) -> None:
+    assert [found for seed in range(50) if (found := accused(seed, size))] == []
+
+
+def test_with_three_hosts_a_fifth_may_be_too_little_to_be_sure() -> None:
+    """With three, one healthy host that differs a little makes the usual deviation large; a third slower is sure."""
+    assert [accused(seed, 3, bad=0.67) for seed in range(20)] == [{f"h{seed % 3}": "error"} for seed in range(20)]
+    found = [accused(seed, 3, bad=0.8) for seed in range(20)]
+    assert all(one in ({}, {f"h{seed % 3}": "error"}) for seed, one in enumerate(found))
+    assert sum(map(bool, found)) >= 15
+
+
+def test_with_two_hosts_a_small_difference_warns_and_a_large_one_is_an_error() -> None:
+    assert judged([6.0, 5.5]) == [("ok", "other"), ("ok", "other")]
+    assert judged([6.0, 4.9]) == [("ok", "other"), ("warning", "other")]
+    assert judged([4.0, 6.0]) == [("error", "other"), ("ok", "other")]
+
+
+def test_one_host_is_compared_with_its_past_only() -> None:
+    assert judged([3.0]) == [("ok", "nothing")]
+    assert judged([3.0], {0: [6.0, 6.1]}) == [("ok", "nothing")]  # too little to know
+    assert judged([3.0], {0: [6.0, 6.1, 5.9]}) == [("warning", "past")]  # it may be the image's
+    assert judged([5.8], {0: [6.0, 6.1, 5.9]}) == [("ok", "nothing")]
+
+
+def test_a_hosts_own_past_decides_where_the_median_does_not() -> None:
+    same = {number: [6.0, 6.0, 6.0] for number in range(2)}
+    assert judged([6.0, 4.9], same)[1] == ("error", "past")
+    faster = {0: [6.0] * 3, 1: [6.0] * 3, 2: [7.0] * 3}  # this host was the fastest; it has lost a fifth
+    assert judged([6.0, 6.0, 5.6], faster)[2] == ("error", "past")
+
+
+def test_what_all_hosts_have_lost_is_no_hosts_fault() -> None:
+    assert judged([4.0, 4.1, 4.0], {number: [6.0] * 5 for number in range(3)}) == [("ok", "median")] * 3
+
+
+def test_hosts_of_one_machine_are_measured_in_turn_and_from_both_ends() -> None:
+    assert in_turns([["a", "b"], ["c"]], 0) == [["a", "b"], ["c"]]
+    assert in_turns([["a", "b"], ["c"]], 1) == [["b", "a"], ["c"]]
+
+
+def test_only_doubtful_hosts_are_measured_again() -> None:
+    rounds: list[list[list[str]]] = []
+
+    def measure(groups: Sequence[Sequence[str]], number: int) -> Values:
+        rounds.append([list(group) for group in groups])
+        slow = {"c": 3.0 if number < 3 else 6.0}
+        return {"all cores": {(host, ""): slow.get(host, 6.0) for group in groups for host in group}}
+
+    values = best_of([["a", "b", "c"], ["d"]], measure, {}, rounds=2, again=3)
+    assert rounds == [[["a", "b", "c"], ["d"]], [["c", "b", "a"], ["d"]], [["c"]], [["c"]]]
+    assert values["all cores"][("c", "")] == 6.0
+
+
+# Recorded windows: two cores, of which other work had most (load 14), and without that.
+
+BUSY = (
+    {"work": 0.29, "wall": 0.515, "cpu": 0.098, "idle": 0.0, "workers": 2, "cores": 2.0},
+    {"work": 0.385, "wall": 0.512, "cpu": 0.13, "idle": 0.0, "workers": 2, "cores": 2.0},
+    {"work": 0.34, "wall": 0.512, "cpu": 0.118, "idle": 0.0, "workers": 2, "cores": 2.0},
+    {"work": 0.375, "wall": 0.509, "cpu": 0.124, "idle": 0.0, "workers": 2, "cores": 2.0},
+)
+QUOTA = (  # 1.6 cores, of the same machine at the same time: it never came to that
+    {"work": 0.315, "wall": 0.509, "cpu": 0.101, "idle": 0.0, "workers": 2, "cores": 1.6},
+    {"work": 0.325, "wall": 0.52, "cpu": 0.107, "idle": 0.0, "workers": 2, "cores": 1.6},
+    {"work": 0.32, "wall": 0.512, "cpu": 0.106, "idle": 0.0, "workers": 2, "cores": 1.6},
+)
+
+
+def test_what_others_took_from_a_host_of_a_shared_machine_is_not_its_fault() -> None:
+    fair = [round(sample_of(one).speed(shared=True), 1) for one in BUSY]
+    assert fair == [5.9, 5.9, 5.8, 6.0]
+    assert [round(sample_of(one).speed(shared=False), 1) for one in BUSY] == [0.6, 0.8, 0.7, 0.7]
+
+
+def test_a_quota_that_the_control_group_tells_of_counts_on_a_busy_machine_too() -> None:
+    best = [max(sample_of(one).speed(shared=True) for one in host) for host in (BUSY, BUSY, BUSY, QUOTA)]
+    assert [verdict for verdict, _ in judged(best)] == ["ok", "ok", "ok", "error"]
+
+
+def test_a_host_that_does_not_run_while_cores_are_idle_is_slow_whatever_limits_it() -> None:
+    free = Sample(6.0, 1.0, 2.0, 0.0, 2, 2.0)
+    throttled = Sample(4.8, 1.0, 1.6, 0.4, 2, 2.0)
+    assert (free.speed(shared=True), throttled.speed(shared=True)) == (6.0, 4.8)
+
+
+@pytest.mark.parametrize("data", [{}, {"work": 1}, {**BUSY[0], "cpu": 0.0}, {**BUSY[0], "workers": None}])
+def test_what_is_not_a_sample_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="not a sample"):
+        sample_of(data)
+
+
+def test_storage_without_the_wait_for_a_core() -> None:
+    said = {"bytes": 32 << 20, "write_seconds": 0.3, "write_waited": 0.1}
+    assert round(storage_speed(said, "write", shared=False)) == 112
+    assert round(storage_speed(said, "write", shared=True)) == 168
+
+
+# What is told.
+
+
+def test_one_finding_for_each_host_and_check_about_its_worst_value() -> None:
+    devices = {(host, f"cuda:{number}"): 430.0 for host in ("a", "b") for number in range(2)}
+    values = {
+        "all cores": {("a", ""): 90.0, ("b", ""): 91.0},
+        "matrix products": {**devices, ("b", "cuda:1"): 312.0},
+        "copies to the device": {**dict.fromkeys(devices, 55.0), ("a", "cuda:0"): 26.0},
+    }
+    found = {(one.host, one.check): one for one in findings_of(judge_all(values, {}))}
+    slow, link = found["b", "compute"], found["a", "memory"]
+    assert {key: one.verdict for key, one in found.items()} == {
+        ("a", "compute"): "ok",
+        ("b", "compute"): "error",
+        ("a", "memory"): "error",
+        ("b", "memory"): "ok",
+    }
+    assert (slow.code, slow.value, slow.median, slow.unit) == ("slow-device", 312.0, 430.0, "TFLOP/s")
+    assert slow.message == "matrix products cuda:1: 312 TFLOP/s, 27 % below the median of 4 (430)"
+    assert link.message == "copies to the device cuda:0: 26 GB/s, 53 % below the median of 4 (55)"
+    assert "--exclude" in (slow.hint or "") or "devices=" in (slow.hint or "")
+
+
+def test_with_two_hosts_the_message_says_that_nobody_knows_which_is_usual() -> None:
+    (_, found) = findings_of(judge(COMPUTE, {("a", ""): 6.0, ("b", ""): 4.0}, {}))
+    text = "all cores: 4 Mround/s, 33 % below the other (6); with two, nobody can say which of them is usual"
+    assert (found.host, found.code, found.message) == ("b", "slow-host", text)
+
+
+# The recorded answer of a probe on a host of two devices.
+SAID = {
+    "missing": None,
+    "torch": "2.5.1+cu124",
+    "devices": [
+        {"device": "cuda:0", "right": True, "gemm": 430.1, "memory": 2400.0, "copy": 55.2, "together": 425.0},
+        {"device": "cuda:1", "right": True, "gemm": 428.0, "memory": 2390.0, "copy": 55.0, "together": 425.0},
+    ],
+}
+
+
+def test_what_a_probe_says_of_devices() -> None:
+    assert device_values(SAID) == {
+        "matrix products": {"cuda:0": 430.1, "cuda:1": 428.0},
+        "memory of the device": {"cuda:0": 2400.0, "cuda:1": 2390.0},
+        "copies to the device": {"cuda:0": 55.2, "cuda:1": 55.0},
+        "all devices together": {"": 850.0},
+    }
+
+
+SMI = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "driver_version": "550.54.15",
+    "vbios_version": "96.00.89.00.01",
+    "memory.total": "81559",
+    "power.limit": "700.00",
+    "clocks.max.sm": "1980",
+    "pcie.link.width.current": "16",
+    "ecc.errors.uncorrected.volatile.total": "0",
+    "retired_pages.pending": "No",
+}
+
+
+def inventory(*changes: dict[str, object], **items: object) -> dict[str, object]:
+    """What a probe says of a host: its devices, each with changes, and other items."""
+    usual = {"cores": 96.0, "memory in GiB": 1007.5, "kernel": "6.1.0", "python": "3.11.2"}
+    return {"items": {**usual, **items}, "devices": [{**SMI, **change} for change in changes]}
+
+
+def test_hosts_that_are_alike() -> None:
+    same = {host: inventory({}, {}) for host in "abc"}
+    same["b"] = inventory({}, {}, **{"memory in GiB": 1007.1})
+    assert [(one.verdict, one.message) for one in compare(same)] == [("ok", "like the others")] * 3
+    assert [one.message for one in compare({"a": inventory()})] == ["nothing to compare with"]
+
+
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (inventory({}, {"power.limit": "500.00"}), "device 1: power limit in W: 500, and 700 elsewhere"),
+        (inventory({}, {"pcie.link.width.current": "8"}), "device 1: PCIe lanes: 8, and 16 elsewhere"),
+        (inventory({}, {}, kernel="5.10.0"), "kernel: 5.10.0, and 6.1.0 elsewhere"),
+        (inventory({}, {}, cores=48.0), "cores: 48, and 96 elsewhere"),
+        (inventory({"driver_version": "[N/A]"}, {}), ""),
+    ],
+)
+def test_a_host_that_differs(odd: dict[str, object], said: str) -> None:
+    every = {**{host: inventory({}, {}) for host in "abc"}, "d": odd}
+    *others, found = compare(every)
+    assert {one.verdict for one in others} == {"ok"}
+    assert (found.verdict, found.code, found.message if said else "") == (
+        ("warning", "differs", said) if said else ("ok", None, "")
+    )
+
+
+def test_numbers_that_differ_have_their_median() -> None:
+    *_, found = compare({**{host: inventory() for host in "ab"}, "c": inventory(cores=48.0)})
+    assert (found.value, found.median, found.unit) == (48.0, 96.0, "cores")
+
+
+def test_a_device_that_no_job_should_use() -> None:
+    ecc, retires = {"ecc.errors.uncorrected.volatile.total": "3"}, {"retired_pages.pending": "Yes"}
+    found = [(one.verdict, one.message) for one in compare({"a": inventory({}, ecc), "b": inventory(retires)})]
+    assert found == [
+        ("error", "device 1 has had 3 memory errors that ECC could not correct"),
+        ("error", "device 0 waits for a reset, to retire pages of its memory"),
+    ]
+
+
+# What is kept of a host.
+
+
+def test_the_past_of_a_host_is_that_under_the_same_conditions(tmp_path: Path) -> None:
+    now, other = Speeds(tmp_path, {"a/b": "image 1"}), Speeds(tmp_path, {"a/b": "image 2"})
+    for value in range(25):
+        now.keep([Speed("a/b", "all cores", "", float(value)), Speed("a/b", "matrix products", "cuda:0", 1.0)])
+    assert now.past()["all cores"] == {("a/b", ""): [float(value) for value in range(5, 25)]}
+    assert now.past()["matrix products"] == {("a/b", "cuda:0"): [1.0] * 20}
+    assert other.past() == {}
+    (tmp_path / "a_b.json").write_text('{"image 1": 7}')
+    assert now.past() == {}
+
+
+# Links.
+
+
+def link_check(slow: set[str], size: int, lossy_hosts: frozenset[str] = frozenset()) -> tuple[set[str], int]:
+    """Return which hosts are named, and in how many rounds; `slow` hosts have half the speed, `lossy_hosts` lose 1 %."""
+    rounds: list[Sequence[Pair]] = []
+
+    def measure(pairs: Sequence[Pair]) -> dict[Pair, LinkSpeed]:
+        hosts = [host for pair in pairs for host in pair]
+        assert len(hosts) == len(set(hosts))  # side by side
+        rounds.append(pairs)
+        return {
+            pair: LinkSpeed(500.0 if slow & set(pair) else 1000.0, 0.01 if lossy_hosts & set(pair) else 1e-5, 1000.0)
+            for pair in pairs
+        }
+
+    hosts = [f"h{number}" for number in range(size)]
+    found = by_host(measure_links(hosts, measure))
+    metric = METRIC["link to other hosts"]
+    judged = judge(metric, {(host, ""): one.speed for host, one in found.items()}, {})
+    assert set(found) == set(hosts)
+    return {one.place[0] for one in judged if one.verdict == "error"} | set(lossy(found)), len(rounds)
+
+
+@pytest.mark.parametrize("size", [4, 5, 8, 9, 64])
+def test_two_rounds_name_the_host_with_a_slow_link_whatever_their_number(size: int) -> None:
+    for number in range(size):
+        rounds = 3 if size == 5 and number < 4 else 2  # three suspects, and only two hosts that are proven
+        assert link_check({f"h{number}"}, size) == ({f"h{number}"}, rounds)
+        assert link_check(set(), size, frozenset({f"h{number}"})) == ({f"h{number}"}, rounds)
+    assert link_check(set(), size) == (set(), 1 + size % 2)
+
+
+def test_two_slow_hosts_are_both_named() -> None:
+    assert link_check({"h0", "h1"}, 8) == ({"h0", "h1"}, 2)
+    assert link_check({"h0", "h5"}, 8) == ({"h0", "h5"}, 2)
+
+
+@pytest.mark.parametrize("host", ["h0", "h1", "h2"])
+def test_three_hosts_take_three_rounds(host: str) -> None:
+    assert link_check({host}, 3) == ({host}, 3)
+
+
+def test_of_two_hosts_nobody_can_say_whose_link_is_slow() -> None:
+    assert link_check({"h0"}, 2) == (set(), 1)
+
+
+def test_what_is_between_two_hosts_is_slow_if_both_are_fast_with_others() -> None:
+    fast, slow = LinkSpeed(1000.0, 0.0, 1000.0), LinkSpeed(300.0, 0.0, 300.0)
+    assert slow_pairs({("a", "b"): slow, ("c", "d"): fast, ("c", "a"): fast, ("d", "b"): fast}) == [("a", "b")]
+    assert slow_pairs({("a", "b"): slow, ("c", "d"): fast, ("c", "a"): slow, ("d", "b"): fast}) == []
+
+
+def test_slow_pairs_are_measured_again_apart_from_each_other() -> None:
+    fast, slow, lost = LinkSpeed(1e3, 0.0, 1e3), LinkSpeed(600.0, 0.0, 1e3), LinkSpeed(1e3, 0.01, 1e3)
+    found = {("a", "b"): slow, ("c", "d"): fast, ("a", "c"): lost, ("d", "b"): slow}
+    assert doubtful(found) == [("a", "b"), ("a", "c"), ("d", "b")]
+    assert apart(doubtful(found)) == [[("a", "b")], [("a", "c"), ("d", "b")]]
+
+
+# Sums.
+
+
+def ring(size: int, adds: int | None = None, receives: int | None = None) -> dict[str, dict[str, str]]:
+    """What hosts say of a sum; one of them adds wrongly, or receives other numbers than were sent to it."""
+    said, before = {}, digest(0)
+    for number in range(size):
+        came = "other" if number == receives else before
+        wrong = number == adds or came != digest(number)
+        before = f"wrong {number}" if wrong else digest(number + 1)
+        said[f"h{number}"] = {"came": came, "added": before}
+    return {host: {**one, "sum": before} for host, one in said.items()}
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_the_host_that_adds_wrongly_is_named_and_no_other(size: int) -> None:
+    hosts = [f"h{number}" for number in range(size)]
+    assert list(wrong_sums(hosts, ring(size))) == []
+    for number, host in enumerate(hosts):
+        told = "added its numbers to those of other hosts, and the sum is wrong"
+        assert list(wrong_sums(hosts, ring(size, adds=number))) == [(host, told)]
+        if number:
+            text = f"received other numbers than h{number - 1} sent it"
+            assert list(wrong_sums(hosts, ring(size, receives=number))) == [(host, text)]
+    last = ring(size)
+    last["h0"]["sum"] = "other"
+    assert list(wrong_sums(hosts, last)) == [("h0", f"received another sum from {hosts[-1]} than all others")]

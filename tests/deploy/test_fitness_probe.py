@@ -1,0 +1,169 @@
+"""The probe measures for real: this machine, its storage, and (by PyTorch on its processor) a device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.check.fitness import probe
+from jobctl.jobspec.deploy.check.fitness.host_values import DIGEST
+from jobctl.jobspec.deploy.check.fitness.measure import FitnessCheck
+from jobctl.jobspec.deploy.check.fitness.samples import sample_of
+from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, probe_source
+from jobctl.jobspec.deploy.check.survey import CheckedHost
+from jobctl.jobspec.deploy.host import facts
+from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.spec.hosts import parse_hosts
+
+
+@pytest.fixture
+def session() -> Iterator[ProbeSession]:
+    channel = LocalTransport().dial([sys.executable, "-c", probe_source(), "token"])
+    made = ProbeSession("localhost", channel, "token")
+    yield made
+    made.close()
+
+
+def test_processor_and_memory(session: ProbeSession) -> None:
+    said = session.ask("compute", 60, seconds=0.02)
+    sample = sample_of(said["sample"])
+    assert said["digest"] == DIGEST == hashlib.pbkdf2_hmac("sha256", b"jobctl", b"fitness", probe.ROUNDS).hex()
+    assert sample.work * 1e6 >= probe.ROUNDS * sample.workers  # each process did a step at least
+    assert sample_of(session.ask("memory", 60, seconds=0.02)["sample"]).work >= probe.BUFFER / 1e9
+    assert session.ask("inventory", 60, kind="cpu")["items"]["cores"] == sample.cores
+
+
+def test_storage_is_written_read_and_left_as_it_was(session: ProbeSession, tmp_path: Path) -> None:
+    said = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=8 << 20, seconds=60)
+    assert (said["bytes"], said["wrong"], list(tmp_path.iterdir())) == (8 << 20, False, [])
+    assert min(said["write_seconds"], said["read_seconds"]) > 0
+    few = session.ask("storage", 60, directory=str(tmp_path), name="x", bytes=1 << 40, seconds=0)
+    assert few["bytes"] == 0
+
+
+def test_what_cannot_be_measured_is_told_and_does_not_end_the_probe(session: ProbeSession) -> None:
+    with pytest.raises(HostError, match="cannot measure `storage`: FileNotFoundError"):
+        session.ask("storage", 60, directory="/no/such", name="x", bytes=1, seconds=1)
+    assert not session.broken
+    assert "items" in session.ask("inventory", 60)
+
+
+def test_a_probe_that_ends_says_why() -> None:
+    session = ProbeSession("a", LocalTransport().dial(["sh", "-c", "echo no python; exit 1"]), "token")
+    with pytest.raises(HostError, match="cannot measure `compute`: no python"):
+        session.ask("compute", 60)
+    assert session.broken
+
+
+def test_a_device_by_pytorch(session: ProbeSession) -> None:
+    """The processor takes the place of a device; what is different on others is their names, and pinned memory."""
+    said = session.ask("devices", 600, kind="cpu", size=64, seconds=0.01)
+    assert said["missing"] is None, said
+    (one,) = said["devices"]
+    assert (one["device"], one["right"], one["gemm"] > 0, one["memory"] > 0) == ("cpu", True, True, True)
+
+
+def test_an_image_without_pytorch_says_so() -> None:
+    argv = [sys.executable, "-S", "-I", "-c", probe_source(), "token"]  # no site-packages
+    done = subprocess.run(argv, input='{"do": "devices"}\n', capture_output=True, text=True, check=True)
+    said = json.loads(done.stdout)
+    assert (said["missing"], said["devices"]) == ("No module named 'torch'", [])
+
+
+# A whole check, of hosts that are all this machine, with its Python.
+
+SHORT: dict[str, Any] = {"compute": 0.01, "memory": 0.01, "bytes": 1 << 20, "link": 0.02, "rounds": 1, "again": 0}
+
+
+class Tampered(LocalTransport):
+    """A host whose Python computes wrong hashes."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        super().__init__(name)
+        (directory / "sitecustomize.py").write_text("import hashlib\nhashlib.pbkdf2_hmac = lambda *_: b'wrong'\n")
+        self.path = f"PYTHONPATH={directory}"
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        return super().dial(["env", self.path, *argv])
+
+
+class AddsWrongly(LocalTransport):
+    """A host whose additions are wrong by one."""
+
+    def dial(self, argv: Sequence[str]) -> Any:
+        right = "return (one + other) & MODULO"
+        assert sum(right in word for word in argv) == 1
+        return super().dial([word.replace(right, "return (one + other + 1) & MODULO") for word in argv])
+
+
+def seat(name: str, directory: Path, transport: LocalTransport) -> CheckedHost:
+    address = f"127.0.0.{2 + 'abc'.index(name)}"
+    (host,) = parse_hosts(f"localhost dir={directory / name} addr={address}\n", "hosts.txt").hosts
+    made = CheckedHost(HostJob(replace(host, name=name), transport, "job", "ssh"), ())
+    made.facts = facts.ask(made.host_job, "token", [], [])
+    return made
+
+
+def test_a_host_that_computes_wrongly_is_named(tmp_path: Path) -> None:
+    seats = [seat(name, tmp_path, LocalTransport(name)) for name in "ab"]
+    seats.append(seat("c", tmp_path, Tampered("c", tmp_path)))
+    check = FitnessCheck(None, seats, "quick", tmp_path / "state")
+    check.effort = replace(check.effort, **SHORT)
+    found = {(one.host, one.check): one for one in check.run()}
+    assert check.machines == [["a", "b", "c"]]  # which take turns
+    assert {one.code for one in found.values() if one.host != "c" and one.check == "compute"} <= {None, "slow-host"}
+    checks = {"inventory", "compute", "memory", "storage", "link", "collective"}
+    assert {check for host, check in found if host == "a"} == checks
+    assert (found["c", "compute"].verdict, found["c", "compute"].code) == ("error", "wrong-result")
+    assert found["a", "compute"].unit == "Mround/s"
+    assert (found["a", "compute"].value or 0) > 0
+    assert list((tmp_path / "a").glob(".jobctl-fitness-*")) == []
+    assert (tmp_path / "state/fitness/a.json").exists()
+
+
+def test_a_host_without_python_hides_no_other(tmp_path: Path) -> None:
+    class Bare(LocalTransport):
+        def dial(self, argv: Sequence[str]) -> Any:
+            return super().dial(["env", "PATH=/nowhere", *argv])
+
+    seats = [seat("a", tmp_path, LocalTransport("a")), seat("b", tmp_path, Bare("b"))]
+    check = FitnessCheck(None, seats, "quick", tmp_path / "state")
+    check.effort = replace(check.effort, **SHORT)
+    found = [(one.host, one.check, one.verdict) for one in check.run()]
+    assert [one for one in found if one[0] == "b"] == [("b", "inventory", "error")]
+    assert ("a", "compute", "ok") in found
+
+
+def test_a_host_that_adds_wrongly_is_named(tmp_path: Path) -> None:
+    kinds = {"a": LocalTransport, "b": AddsWrongly, "c": LocalTransport}
+    check = FitnessCheck(None, [seat(name, tmp_path, kind(name)) for name, kind in kinds.items()], "quick", tmp_path)
+    check.effort = replace(check.effort, **SHORT)
+    found = {one.host: one for one in check.run() if one.check == "collective"}
+    assert {host: (one.verdict, one.code) for host, one in found.items()} == {
+        "a": ("ok", None),
+        "b": ("error", "wrong-result"),
+        "c": ("ok", None),
+    }
+    assert found["b"].message == "added its numbers to those of other hosts, and the sum is wrong"
+    assert (found["a"].message, found["a"].unit) == ("its part of a sum over 3 hosts is right", "s")
+
+
+def test_a_host_that_cannot_listen_at_its_address_is_left_out(tmp_path: Path) -> None:
+    seats = [seat(name, tmp_path, LocalTransport(name)) for name in "abc"]
+    host = replace(seats[2].host_job.host, addr="192.0.2.1")  # of nobody
+    seats[2].host_job.host = host
+    check = FitnessCheck(None, seats, "quick", tmp_path)
+    check.effort = replace(check.effort, **SHORT)
+    found = {(one.host, one.check): one.verdict for one in check.run() if one.check in ("link", "collective")}
+    assert set(found) == {("a", "link"), ("b", "link"), ("c", "link"), ("a", "collective"), ("b", "collective")}
+    assert (found["c", "link"], found["a", "collective"], found["b", "collective"]) == ("skipped", "ok", "ok")

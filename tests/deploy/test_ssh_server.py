@@ -1,0 +1,258 @@
+"""The SSH server that leads into a node: a client on the other end of a socket pair, and this machine as the node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import paramiko
+import pytest
+from fleet.jobs import eventually
+
+from jobctl.jobspec.deploy.model.errors import CannotRun, DeployError
+from jobctl.jobspec.deploy.ssh_server.keys import Keys, keys_of
+from jobctl.jobspec.deploy.ssh_server.server import serve
+from jobctl.jobspec.deploy.ssh_server.stdio import Stdio
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.deploy.targets.local_session import ProcessSession
+
+WAIT = 60.0
+
+
+@dataclass
+class Server:
+    """A server that waits for a client, and the client's end of the connection."""
+
+    keys: Keys
+    client: paramiko.Transport
+    serving: threading.Thread
+    problems: list[str]
+
+    def login(self) -> None:
+        self.client.start_client(timeout=WAIT)
+        self.client.auth_publickey("anybody", self.keys.user)
+
+    def session(self) -> paramiko.Channel:
+        channel = self.client.open_session(timeout=WAIT)
+        channel.settimeout(WAIT)
+        return channel
+
+    def run(self, command: str, typed: bytes = b"") -> tuple[int, bytes, bytes]:
+        channel = self.session()
+        channel.exec_command(command)
+        sending = threading.Thread(target=lambda: (channel.sendall(typed), channel.shutdown_write()))
+        sending.start()
+        out = everything(channel.recv)
+        err = everything(channel.recv_stderr)
+        sending.join(WAIT)
+        return channel.recv_exit_status(), out, err
+
+
+def everything(read: Any) -> bytes:
+    found = b""
+    while data := read(65536):
+        found += data
+    return found
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobDir:
+    return JobDir(tmp_path / "jobs" / "resnet")
+
+
+@pytest.fixture
+def server(job: JobDir, tmp_path: Path) -> Iterator[Server]:
+    ours, theirs = socket.socketpair()
+    keys = keys_of(job)
+    session = ProcessSession({**os.environ, "MINE": "yes"}, str(tmp_path), "127.0.0.2")
+    problems: list[str] = []
+
+    def run() -> None:
+        try:
+            serve(ours, keys, session, lambda: False)
+        except DeployError as error:
+            problems.append(error.message)
+
+    serving = threading.Thread(target=run)
+    serving.start()
+    client = paramiko.Transport(theirs)
+    yield Server(keys, client, serving, problems)
+    client.close()
+    serving.join(WAIT)
+    assert not serving.is_alive()
+
+
+@pytest.fixture
+def inside(server: Server) -> Server:
+    server.login()
+    return server
+
+
+def test_a_command_has_its_streams_and_exit_code(inside: Server, tmp_path: Path) -> None:
+    told = inside.run("cat; echo $MINE; pwd; echo err >&2; exit 9", b"typed ")
+    assert told == (9, f"typed yes\n{tmp_path}\n".encode(), b"err\n")
+
+
+def test_much_goes_both_ways(inside: Server) -> None:
+    data = os.urandom(3_000_000)
+    assert inside.run("cat", data) == (0, data, b"")
+
+
+def test_commands_run_side_by_side(inside: Server) -> None:
+    first, second = inside.session(), inside.session()
+    first.exec_command("read line; echo first $line")
+    second.exec_command("echo second")
+    assert second.makefile("rb").read() == b"second\n"
+    first.sendall(b"ends\n")
+    assert first.makefile("rb").read() == b"first ends\n"
+
+
+def test_a_shell_reads_what_is_typed(inside: Server) -> None:
+    channel = inside.session()
+    channel.invoke_shell()
+    channel.sendall(b"echo a $MINE; exit 3\n")
+    channel.shutdown_write()
+    assert (channel.makefile("rb").read().splitlines()[-1], channel.recv_exit_status()) == (b"a yes", 3)
+
+
+def test_a_terminal_has_the_clients_kind_and_size(inside: Server) -> None:
+    channel = inside.session()
+    channel.get_pty("vt220", 101, 33)
+    channel.exec_command("trap 'stty size; exit 4' WINCH; echo $TERM; stty size; while :; do sleep 0.05; done")
+    lines = channel.makefile("rb")
+    assert [lines.readline().strip() for _ in range(2)] == [b"vt220", b"33 101"]
+    channel.resize_pty(90, 20)
+    assert (lines.readline().strip(), channel.recv_exit_status()) == (b"20 90", 4)
+
+
+def test_of_a_clients_variables_its_language_is_passed_on(inside: Server) -> None:
+    channel = inside.session()
+    channel.set_environment_variable("LC_TIME", "C.UTF-8")
+    channel.set_environment_variable("PYTHONSTARTUP", "/tmp/evil.py")
+    channel.exec_command("echo $LC_TIME,$PYTHONSTARTUP")
+    assert channel.makefile("rb").read() == b"C.UTF-8,\n"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_command_hangs_up_if_its_client_closes_the_session(inside: Server, tmp_path: Path, terminal: bool) -> None:
+    channel = inside.session()
+    if terminal:
+        channel.get_pty()
+    channel.exec_command("trap 'touch hung; exit' HUP; touch runs; while :; do sleep 0.05; done")
+    eventually((tmp_path / "runs").exists)
+    channel.close()
+    eventually((tmp_path / "hung").exists)
+
+
+def test_a_command_hangs_up_if_its_client_goes(inside: Server, tmp_path: Path) -> None:
+    inside.session().exec_command("trap 'touch hung; exit' HUP; touch runs; while :; do sleep 0.05; done")
+    eventually((tmp_path / "runs").exists)
+    inside.client.close()
+    inside.serving.join(WAIT)
+    eventually((tmp_path / "hung").exists)
+
+
+def test_ports_are_those_of_the_node(inside: Server) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as node:
+        channel = inside.client.open_channel("direct-tcpip", ("localhost", node.getsockname()[1]), ("127.0.0.1", 0))
+        channel.settimeout(WAIT)
+        connection, _ = node.accept()
+        with connection:
+            channel.sendall(b"ping")
+            assert connection.recv(10) == b"ping"
+            connection.sendall(b"pong")
+            assert channel.recv(10) == b"pong"
+    with pytest.raises(paramiko.ChannelException) as closed:
+        inside.client.open_channel("direct-tcpip", ("127.0.0.1", 1), ("127.0.0.1", 0))
+    assert closed.value.code == 2
+
+
+def test_what_is_not_given(inside: Server) -> None:
+    with pytest.raises(paramiko.ChannelException) as prohibited:
+        inside.client.open_channel("direct-tcpip", ("10.0.0.1", 80), ("127.0.0.1", 0))
+    assert prohibited.value.code == 1
+    with pytest.raises(paramiko.ChannelException):
+        inside.client.open_channel("x11", src_addr=("127.0.0.1", 0))
+    with pytest.raises(paramiko.SSHException):
+        inside.session().invoke_subsystem("netconf")
+    with pytest.raises(paramiko.SSHException):
+        inside.client.request_port_forward("127.0.0.1", 0)
+
+
+def test_only_the_jobs_key_gets_in(server: Server, tmp_path: Path) -> None:
+    server.client.start_client(timeout=WAIT)
+    assert server.client.get_remote_server_key() == server.keys.host
+    for key in (paramiko.ECDSAKey.generate(), keys_of(JobDir(tmp_path / "jobs" / "other")).user):
+        with pytest.raises(paramiko.AuthenticationException):
+            server.client.auth_publickey("root", key)
+    with pytest.raises(paramiko.BadAuthenticationType) as wanted:
+        server.client.auth_password("root", "")
+    assert wanted.value.allowed_types == ["publickey"]
+    with pytest.raises(paramiko.SSHException):
+        server.client.open_session(timeout=WAIT)
+
+
+def test_a_client_that_speaks_no_ssh(job: JobDir) -> None:
+    ours, theirs = socket.socketpair()
+    theirs.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    theirs.shutdown(socket.SHUT_WR)
+    with pytest.raises(DeployError, match="the SSH client has ended the connection: "):
+        serve(ours, keys_of(job), ProcessSession({}, None, "127.0.0.2"), lambda: False)
+    theirs.close()
+
+
+def test_keys_are_made_once_and_for_the_user_alone(job: JobDir) -> None:
+    first, again = keys_of(job), keys_of(job)
+    assert (first.host, first.user) == (again.host, again.user)
+    assert first.host != first.user
+    files = [job.ssh_host_key, job.ssh_user_key, job.known_hosts]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * 3
+    assert job.known_hosts.read_text() == f"jobctl-resnet-* ecdsa-sha2-nistp256 {first.host.get_base64()}\n"
+    job.known_hosts.write_text("jobctl-resnet-* ecdsa-sha2-nistp256 AAAA\n")
+    assert keys_of(job).host == first.host
+    assert first.host.get_base64() in job.known_hosts.read_text()
+    job.forget()
+    assert [path.name for path in job.root.iterdir()] == []
+
+
+def test_two_commands_make_the_same_keys(job: JobDir) -> None:
+    found: list[Keys] = []
+    threads = [threading.Thread(target=lambda: found.append(keys_of(job))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert [one.host for one in found] == [found[0].host] * 4
+
+
+def test_standard_input_and_output_are_a_socket() -> None:
+    (reads, typed), (printed, writes) = os.pipe(), os.pipe()
+    wire = Stdio(reads, writes)
+    wire.settimeout(0.0)
+    with pytest.raises(TimeoutError):
+        wire.recv(10)
+    os.write(typed, b"hello")
+    assert wire.recv(3) + wire.recv(10) == b"hello"
+    assert (wire.send(b"answer"), os.read(printed, 10)) == (6, b"answer")
+    os.close(typed)
+    assert wire.recv(10) == b""
+    wire.close()
+    with pytest.raises(OSError, match="closed"):
+        wire.send(b"more")
+    for handle in (reads, printed, writes):
+        with contextlib.suppress(OSError):
+            os.close(handle)
+
+
+def test_a_command_that_is_not_there() -> None:
+    session = ProcessSession(os.environ, None, "127.0.0.2")
+    with pytest.raises(CannotRun) as missing:
+        session.start(["/no/such/program"], {}, None)
+    assert (missing.value.code, missing.value.message) == (127, "/no/such/program: No such file or directory")

@@ -1,0 +1,66 @@
+"""A fitness check of real hosts, three of which have a fault each: it names them, and no other.
+
+The hosts share this machine's cores, so they are measured in turn, and the numbers are what a core does for them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .fleet import Fleet, fleet
+from .host import Host
+from .jobs import SPEC, Jobs
+
+# Takes the place of `docker` on a host, and changes what it is to run.
+WRAPPER = """\
+#!/usr/bin/env python3
+import os, sys
+argv = sys.argv[1:]
+if argv[:1] == ["run"]:
+    argv = {change}
+os.execv("/usr/bin/docker", ["docker", *argv])
+"""
+QUOTA = f'["run", "--cpus", "{0.8 * (os.cpu_count() or 1):g}", *argv[1:]]'
+WRONG_SUM = '[word.replace("return (one + other) & MODULO", "return (one + other + 1) & MODULO") for word in argv]'
+
+
+@pytest.fixture(scope="module")
+def four_hosts(can_have_fleet: None) -> Iterator[Fleet]:
+    with fleet(4) as made:
+        yield made
+
+
+def wrap_docker(host: Host, change: str) -> None:
+    command = host.dir / "bin/docker"
+    command.unlink()
+    command.write_text(WRAPPER.format(change=change))
+    command.chmod(0o755)
+
+
+def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: Path) -> None:
+    """One may use four fifths of the cores, one has a slow link, and one adds wrongly."""
+    _, linked, throttled, tampered = four_hosts.hosts
+    jobs = Jobs(tmp_path, four_hosts, SPEC.replace("nodes: 2", "nodes: 4"))
+    linked.slow_link("20mbit")
+    wrap_docker(throttled, QUOTA)
+    wrap_docker(tampered, WRONG_SUM)
+    done = jobs.run("check", *jobs.where, "--target", "ssh", "--fitness", "-o", "json")
+    findings = json.loads(done.stdout)["findings"]
+    bad = {(one["host"], one["check"], one["code"]) for one in findings if one["verdict"] == "error"}
+    assert bad == {
+        ("h2", "link", "slow-link"),
+        ("h3", "compute", "slow-host"),
+        ("h4", "collective", "wrong-result"),
+    }, done.stdout + done.stderr
+    assert done.returncode == 3
+    (slow,) = (one for one in findings if one["code"] == "slow-host")
+    assert 0.7 < slow["value"] / slow["median"] < 0.88, slow
+    assert slow["unit"] == "Mround/s"
+    assert {one["check"] for one in findings if one["host"] == "h1"} >= {"inventory", "compute", "memory", "storage"}
+    assert jobs.containers() == [[], [], [], []]
+    assert list(jobs.checkpoints.glob(".jobctl-fitness-*")) == []

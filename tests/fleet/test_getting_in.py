@@ -1,0 +1,115 @@
+"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`, and SSH clients."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .fleet import Fleet, fleet
+from .jobs import SPEC, Jobs, eventually
+
+PORT = 6006  # each host has a network of its own
+
+# Tells everybody who connects at which address its node is, and fails when told to.
+SERVER = f"""\
+import os, socket, sys
+node, kept = os.environ["JOBCTL_NODE"], os.environ["JOBCTL_CHECKPOINT_DIR"]
+listener = socket.create_server(("127.0.0.1", {PORT}))
+listener.settimeout(0.05)
+while True:
+    if os.path.exists(os.path.join(kept, "fail-" + node)):
+        os.unlink(os.path.join(kept, "fail-" + node))
+        sys.exit(9)
+    try:
+        connection, _ = listener.accept()
+    except TimeoutError:
+        continue
+    connection.sendall(socket.gethostbyname(socket.gethostname()).encode())
+    connection.close()
+"""
+RULES = "recovery: {{rules: [{{exit: 9, do: exclude_host}}]}}\n"
+
+
+@pytest.fixture(scope="module")
+def hosts(can_have_fleet: None) -> Iterator[Fleet]:
+    """Three hosts, of which only the first can be reached from here."""
+    with fleet(3) as made:
+        for host in made.hosts[1:]:
+            host.kill_sshd()
+            host.behind = host.hidden
+            host.start_sshd()
+        made.write_ssh_config()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def jobs(hosts: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    """A job that runs on the first two hosts; the third is a spare."""
+    made = Jobs(tmp_path_factory.mktemp("job"), hosts, SPEC + RULES)
+    (made.code / "counter.py").write_text(SERVER)
+    lines = (made.code / "hosts.txt").read_text().splitlines()
+    (made.code / "hosts.txt").write_text("\n".join([*lines[:2], f"{lines[2]} spare"]) + "\n")
+    up = made.up()
+    assert up.returncode == 0, up.stderr
+    yield made
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
+
+
+def said_at(port: int) -> str:
+    """Return what the node behind a port tells, nothing where none answers."""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 30) as connection:
+        return connection.recv(100).decode()
+    return ""
+
+
+def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(jobs.ok("ssh-config"))
+
+    def ssh(*args: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+        argv = ["ssh", "-F", str(config), *args]
+        return subprocess.run(argv, input=typed, env=jobs.environ, capture_output=True, text=True, timeout=120)
+
+    hi = ssh("jobctl-counter-0", "echo hi")
+    assert (hi.returncode, hi.stdout, hi.stderr) == (0, "hi\n", "")
+    inside = ssh("jobctl-counter-1", "test -d /jobctl && echo inside; cat; echo err >&2; exit 7", typed="typed")
+    assert (inside.returncode, inside.stdout, inside.stderr) == (7, "inside\ntyped", "err\n")
+    assert ssh("-W", f"localhost:{PORT}", "jobctl-counter-0").stdout == jobs.fleet[0].address
+    argv = ["ssh", "-F", str(config), "-tt", "jobctl-counter-0", "tty; sleep 777; true"]
+    with subprocess.Popen(argv, env=jobs.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline().startswith("/dev/pts/")
+        eventually(lambda: sleeps(jobs))
+        client.terminate()
+    eventually(lambda: not sleeps(jobs))
+
+
+def sleeps(jobs: Jobs) -> bool:
+    """Say whether the command of a client runs in node 0's container, as its host sees it."""
+    (container,) = jobs.fleet[0].containers()
+    return "sleep 777" in jobs.fleet[0].docker("top", container)
+
+
+def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
+    second, third = (host.address for host in jobs.fleet.hosts[1:])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    log = tmp_path / "log"
+    with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
+        try:
+            eventually(lambda: said_at(port) == second)
+            (jobs.checkpoints / "fail-1").touch()
+            eventually(lambda: said_at(port) == third)
+        finally:
+            forward.send_signal(signal.SIGINT)
+        assert forward.wait(60) == 130
+    told = log.read_text().splitlines()
+    assert told[0] == f"127.0.0.1:{port} -> port {PORT} of node 1 on h2"
+    assert f"node 1 is on h3 now: 127.0.0.1:{port} leads there" in told

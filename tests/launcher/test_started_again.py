@@ -1,0 +1,106 @@
+"""Launchers that their engines start again, with nobody watching: after a kill, after a power cut, after the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Node, eventually, kill_together
+
+TRAIN = "import os, time; open(os.environ['JOBCTL_PROGRESS_FILE'], 'w').write('1'); time.sleep(600)"
+BASE = {"number": 1, "id": "demo-1"}
+ALONE = {"restarts": 9, "rules": [], "ports": [20000, 29999], "failures": [], "base": BASE}
+
+
+class Trio:
+    """Three launchers that hear each other, and no supervisor."""
+
+    def __init__(self, root: Path, python: str) -> None:
+        self.nodes = [Node(root / str(number), python) for number in range(3)]
+        for number, node in enumerate(self.nodes):
+            node.dir = node.root / f"node-{number}"
+            node.launch.update(node=number, host=f"h{number}", command=node.script(TRAIN))
+            node.start()
+        self.ports = [eventually(lambda node=node: node.report().get("port")) for node in self.nodes]
+        self.order()
+
+    def order(self, number: int = 1, command: str = "run") -> None:
+        """Hand all of them an order."""
+        members = [
+            {
+                "node": n,
+                "rank": n,
+                "roles": ["trainer"],
+                "host": f"h{n}",
+                "address": "127.0.0.1",
+                "nproc": 1,
+                "port": port,
+            }
+            for n, port in enumerate(self.ports)
+        ]
+        for node in self.nodes:
+            node.order(number, command, members=members, alone=ALONE)
+
+    def kill(self, *numbers: int) -> None:
+        """Kill launchers with all that runs below them, as it happens to containers."""
+        kill_together([pid for number in numbers for pid in self.nodes[number].living()])
+        for number in numbers:
+            self.nodes[number].started[-1].wait()
+
+    def until(self, state: str, generation: int) -> list[dict[str, Any]]:
+        """Wait until all nodes are in a state."""
+        return [node.until(state, generation) for node in self.nodes]
+
+
+@pytest.fixture
+def trio(tmp_path: Path, python: str) -> Iterator[Trio]:
+    made = Trio(tmp_path, python)
+    yield made
+    made.kill(0, 1, 2)
+
+
+def test_launchers_that_are_started_again_rejoin_the_others(trio: Trio) -> None:
+    """First one, whose processes the others wait for; then all, as after a power cut."""
+    trio.until("running", 1)
+    trio.kill(1)
+    trio.nodes[1].start()
+    trio.until("running", 2)
+    trio.kill(0, 1, 2)
+    for node in trio.nodes:
+        node.start()
+    found = trio.until("running", 3)
+    assert {report["order"]["alone"]["base"]["number"] for report in found} == {1}
+    assert [failure["reason"] for failure in found[0]["order"]["alone"]["failures"]] == [
+        "its launcher was started again"
+    ] * 2
+    assert [report["port"] for report in found] == trio.ports
+
+
+def test_a_launcher_that_was_told_to_stop_stays_so_when_it_is_started_again(trio: Trio) -> None:
+    trio.until("running", 1)
+    trio.order(command="stop")
+    trio.until("stopped", 1)
+    trio.kill(1)
+    trio.nodes[1].start()
+    pid = trio.nodes[1].started[-1].pid
+    found = eventually(lambda: (r := trio.nodes[1].report())["launcher"]["pid"] == pid and r)
+    assert (found["state"], found["generation"], found["reason"]) == ("stopped", 1, "told to stop")
+
+
+def test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended(node: Node) -> None:
+    node.start(command=["true"])
+    node.order()
+    done = node.until("succeeded", 1)
+    assert node.started[-1].wait() == 0
+    pid = node.start(command=["false"]).pid
+    found = eventually(lambda: (r := node.report())["launcher"]["pid"] == pid and r)
+    node.looks()
+    assert {name: found[name] for name in ("state", "exit_code", "finished_at", "processes")} == {
+        name: done[name] for name in ("state", "exit_code", "finished_at", "processes")
+    }
+    assert node.report()["state"] == "succeeded"
+    node.order(2)
+    node.until("failed", 2)

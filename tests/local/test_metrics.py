@@ -1,0 +1,117 @@
+"""Metrics of a job that really runs: printed, served over HTTP, and scraped by a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from tests.tools.etcd import free_ports
+
+from .conftest import Jobs
+
+
+def values(text: str) -> dict[str, float]:
+    """Return the values of the job's own metrics by name, of a stateset the label that is set."""
+    found: dict[str, Any] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.labels.get("job") == "counter" and (family.type != "stateset" or sample.value):
+                found[sample.name] = sample.labels.get(family.name, sample.value)
+    return found
+
+
+@contextmanager
+def serving(jobs: Jobs) -> Iterator[str]:
+    """Serve on a free port of loopback, and return the address."""
+    with jobs.popen("metrics", "--listen", "0") as server:
+        try:
+            assert server.stderr is not None
+            yield server.stderr.readline().split()[-1]
+        finally:
+            server.terminate()
+            assert server.wait(30) == 0
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        assert answer.headers["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        text: str = answer.read().decode()
+        return text
+
+
+def test_metrics_are_printed_and_served(jobs: Jobs, eventually: Callable[..., Any]) -> None:
+    assert jobs.ok("metrics") == "# EOF\n"
+    (jobs.directory / "hold").touch()
+    jobs.ok("up")
+    eventually(lambda: all(node["progress"] == 5 for node in jobs.status()["nodes"]))
+    found = values(jobs.ok("metrics", "counter"))
+    known = ("jobctl_phase", "jobctl_generation", "jobctl_progress_steps", "jobctl_supervised", "jobctl_observed")
+    assert {name: found[name] for name in known} == dict(zip(known, ("running", 1, 5, 1, 1), strict=True))
+    assert 0 <= found["jobctl_goodput_ratio"] <= 1
+    with serving(jobs) as url:
+        assert url.startswith("http://127.0.0.1:")
+        assert values(get(url))["jobctl_phase"] == "running"
+        with pytest.raises(HTTPError, match="404"):
+            get(url.replace("/metrics", "/etc/passwd"))
+        jobs.ok("down")
+        eventually(lambda: values(get(url)) == {})  # it goes on, and shows what is up next
+    done = jobs.run("metrics", "counter2")
+    assert (done.returncode, "no job `counter2` is known here" in done.stderr) == (2, True)
+    done = jobs.run("metrics", "--listen", "nowhere")
+    assert (done.returncode, "is not an address to listen on" in done.stderr) == (2, True)
+
+
+CONFIG = """\
+global: {{scrape_interval: 1s}}
+scrape_configs: [{{job_name: jobctl, honor_labels: true, static_configs: [{{targets: ['{target}']}}]}}]
+"""
+
+
+@pytest.mark.long
+def test_a_real_prometheus_scrapes_them(jobs: Jobs, tmp_path: Path, eventually: Callable[..., Any]) -> None:
+    program = shutil.which("prometheus")
+    if program is None:
+        reason = "prometheus is not installed (apt-get install prometheus)"
+        pytest.fail(reason) if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip(reason)
+    (jobs.directory / "hold").touch()
+    jobs.ok("up")
+    with serving(jobs) as url:
+        (tmp_path / "prometheus.yml").write_text(CONFIG.format(target=url.split("/")[2]))
+        (port,) = free_ports(1)
+        argv = [
+            program,
+            "--config.file=prometheus.yml",
+            "--storage.tsdb.path=data",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
+        with (
+            (tmp_path / "log").open("w") as log,
+            subprocess.Popen(argv, cwd=tmp_path, stderr=log, stdout=log) as server,
+        ):
+            try:
+                api = f"http://127.0.0.1:{port}/api/v1/query?query="
+
+                def ask(query: str) -> list[Any]:
+                    try:
+                        with urllib.request.urlopen(api + query, timeout=10) as answer:
+                            return list(json.load(answer)["data"]["result"])
+                    except OSError:
+                        return []
+
+                (phase,) = eventually(lambda: ask("jobctl_phase==1"))
+                assert (phase["metric"]["job"], phase["metric"]["jobctl_phase"]) == ("counter", "running")
+                assert eventually(lambda: ask("up"))[0]["value"][1] == "1"
+                assert ask("jobctl_host_cpu_seconds_total")
+            finally:
+                server.terminate()

@@ -1,0 +1,248 @@
+"""Each way to tell people, against a real server, a real command or a real mail program."""
+
+from __future__ import annotations
+
+import json
+import os
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email import message_from_bytes
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.channels.send import send
+from jobctl.jobspec.deploy.model.notification import Channel, DeliveryResult, Notification
+
+MESSAGE = Notification(
+    "0123abcd", "demo", "demo-1f", "failed", 1_700_000_000.5, 3, "node 1: <!channel> said [x](y) & died: ü", (1,), 12.0
+)
+
+
+class Server(ThreadingHTTPServer):
+    """A webhook that keeps what it gets, and answers as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.got: list[tuple[str, dict[str, str], bytes]] = []
+        self.answer: tuple[int, dict[str, str]] = (200, {})
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook/very-secret"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.path, dict(self.headers), body))
+        code, headers = self.server.answer
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def served(server: Any) -> Iterator[Any]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with served(Server()) as found:
+        yield found
+
+
+def post(server: Server, form: str) -> DeliveryResult:
+    return send(Channel("webhook", frozenset(), "webhook", {"url": server.url, "format": form}), MESSAGE)
+
+
+def test_json(server: Server) -> None:
+    assert post(server, "json") == DeliveryResult()
+    ((path, headers, body),) = server.got
+    assert path == "/hook/very-secret"
+    assert headers["Content-Type"] == "application/json; charset=utf-8"
+    said = json.loads(body)
+    assert said.pop("at").startswith("2023-11-1")
+    assert said == {
+        "id": "0123abcd",
+        "job": "demo",
+        "run": "demo-1f",
+        "event": "failed",
+        "generation": 3,
+        "text": MESSAGE.text,
+        "nodes": [1],
+        "cost_seconds": 12.0,
+    }
+
+
+def test_slack_takes_no_markup_from_a_log(server: Server) -> None:
+    post(server, "slack")
+    assert json.loads(server.got[0][2]) == {"text": "*demo failed*\nnode 1: &lt;!channel&gt; said [x](y) &amp; died: ü"}
+
+
+def test_teams_gets_an_adaptive_card(server: Server) -> None:
+    post(server, "teams")
+    said = json.loads(server.got[0][2])
+    (attachment,) = said["attachments"]
+    assert (said["type"], attachment["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
+    heading, text = attachment["content"]["body"]
+    assert (heading["text"], heading["color"]) == ("demo failed", "Attention")
+    assert text["text"] == "node 1: <!channel> said \\[x](y) & died: ü"
+
+
+def test_ntfy_gets_text_and_headers(server: Server) -> None:
+    post(server, "ntfy")
+    _, headers, body = server.got[0]
+    assert body.decode() == MESSAGE.text
+    assert (headers["Title"], headers["Priority"], headers["Tags"]) == ("demo failed", "5", "rotating_light")
+
+
+@pytest.mark.parametrize(
+    ("answer", "delivery"),
+    [
+        ((204, {}), DeliveryResult()),
+        ((404, {}), DeliveryResult("it answered 404 Not Found", refused=True)),
+        ((500, {}), DeliveryResult("it answered 500 Internal Server Error")),
+        ((429, {"Retry-After": "7"}), DeliveryResult("it answered 429 Too Many Requests", wait=7.0)),
+        ((302, {"Location": "/elsewhere"}), DeliveryResult("it answered 302 Found", refused=True)),
+        ((799, {"Retry-After": "soon"}), DeliveryResult("it answered 799")),
+    ],
+)
+def test_what_a_webhook_answers(server: Server, answer: tuple[int, dict[str, str]], delivery: DeliveryResult) -> None:
+    server.answer = answer
+    assert post(server, "json") == delivery
+    assert len(server.got) == 1  # no redirect is followed
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://127.0.0.1:1/very-secret", "Connection refused"),
+        ("http://127.0.0.1:999999/very-secret", ""),
+        ("http://[::1/very-secret", ""),
+        ("http://nobody.invalid/very-secret", "the name of its server is not known"),
+        ("file:///etc/passwd", "its URL does not begin with http:// or https://"),
+    ],
+)
+def test_no_problem_quotes_the_url(url: str, problem: str) -> None:
+    delivery = send(Channel("webhook", frozenset(), "webhook", {"url": url}), MESSAGE)
+    assert delivery.problem
+    assert problem in delivery.problem
+    assert "very-secret" not in delivery.problem
+
+
+def test_https_needs_a_certificate_that_is_trusted(server: Server) -> None:
+    url = server.url.replace("http:", "https:")
+    assert send(Channel("w", frozenset(), "webhook", {"url": url}), MESSAGE).problem
+
+
+def test_a_command_is_told_on_its_stdin(tmp_path: Path) -> None:
+    script = 'cat > "$1"; echo "$JOBCTL_JOB $JOBCTL_NOTIFY_EVENT $JOBCTL_NOTIFY_ID $PWD" >> "$1"'
+    how = {"argv": ["sh", "-c", script, "page", str(tmp_path / "got")], "directory": str(tmp_path)}
+    assert send(Channel("c", frozenset(), "command", how), MESSAGE) == DeliveryResult()
+    body, _, environ = (tmp_path / "got").read_text().rpartition("}")
+    assert json.loads(f"{body}}}")["text"] == MESSAGE.text
+    assert environ.split() == ["demo", "failed", "0123abcd", str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("argv", "delivery"),
+    [
+        (["sh", "-c", "exit 3"], DeliveryResult("`sh` ended with code 3", refused=True)),
+        (["/no/such/program"], DeliveryResult("cannot run `/no/such/program`: No such file or directory")),
+    ],
+)
+def test_a_command_that_fails(argv: list[str], delivery: DeliveryResult) -> None:
+    assert send(Channel("c", frozenset(), "command", {"argv": argv, "directory": "/gone"}), MESSAGE) == delivery
+
+
+def test_sendmail_gets_a_whole_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "sendmail"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/argv\ncat > {tmp_path}/mail\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    how = {"to": ["ann@example.com", "bob"], "sender": "jobs@example.com", "smtp": None}
+    assert send(Channel("m", frozenset(), "email", how), MESSAGE) == DeliveryResult()
+    assert (tmp_path / "argv").read_text().split() == ["-t", "-i"]
+    mail = message_from_bytes((tmp_path / "mail").read_bytes())
+    assert {name: mail[name] for name in ("To", "From", "Subject", "Message-ID")} == {
+        "To": "ann@example.com, bob",
+        "From": "jobs@example.com",
+        "Subject": "[jobctl] demo failed",
+        "Message-ID": "<0123abcd@demo.jobctl>",
+    }
+    assert MESSAGE.text in mail.get_payload(decode=True).decode()
+
+
+class _Smtp(socketserver.StreamRequestHandler):
+    """As much of a mail server as takes one mail."""
+
+    def handle(self) -> None:
+        self.wfile.write(b"220 here\r\n")
+        data: list[bytes] | None = None
+        for line in self.rfile:
+            if data is not None:
+                data.append(line)
+                if line == b".\r\n":
+                    self.server.got.append(b"".join(data))  # type: ignore[attr-defined]
+                    self.wfile.write(b"250 taken\r\n")
+                    data = None
+                continue
+            word = line.split()[0].upper()
+            self.server.said.append(line)  # type: ignore[attr-defined]
+            if word == b"DATA":
+                data = []
+            answers = {b"DATA": b"354 go on", b"AUTH": b"535 5.7.8 no", b"QUIT": b"221 bye"}
+            extensions = b"250-here\r\n250 AUTH PLAIN\r\n" if word == b"EHLO" else None
+            self.wfile.write(extensions or answers.get(word, b"250 ok") + b"\r\n")
+
+
+@pytest.fixture
+def smtp() -> Iterator[Any]:
+    server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Smtp)
+    server.got, server.said = [], []
+    with served(server) as found:
+        yield found
+
+
+def mail_by(smtp: Any, **more: object) -> DeliveryResult:
+    by = {"host": "127.0.0.1", "port": smtp.server_address[1], "security": "none", "user": None, "password": None}
+    how = {"to": ["ann@example.com"], "sender": "jobs@example.com", "smtp": {**by, **more}}
+    return send(Channel("m", frozenset(), "email", how), MESSAGE)
+
+
+def test_a_mail_server_takes_a_mail(smtp: Any) -> None:
+    assert mail_by(smtp) == DeliveryResult()
+    assert b"Subject: [jobctl] demo failed" in smtp.got[0]
+    assert b"rcpt TO:<ann@example.com>\r\n" in smtp.said
+
+
+def test_a_mail_server_that_refuses_the_password(smtp: Any) -> None:
+    delivery = mail_by(smtp, user="jobs", password="very-secret")
+    assert delivery.problem == "127.0.0.1 refused the user or the password (code 535)"
+
+
+def test_a_mail_server_without_encryption_gets_no_mail_that_needs_it(smtp: Any) -> None:
+    delivery = mail_by(smtp, security="starttls", user="jobs", password="very-secret")
+    assert delivery.problem == "127.0.0.1 did not take the mail (SMTPNotSupportedError)"
+    assert smtp.got == []
+    assert not [said for said in smtp.said if said.startswith(b"AUTH")]
