@@ -13,6 +13,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.model.notification import Notification
 from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text
+from jobctl.jobspec.report.layout import duration
 from jobctl.jobspec.report.runs import Event, beginning, events_of
 
 
@@ -110,9 +111,8 @@ class News:
             tuple(sorted(nodes)),
             text.encode(errors="replace").decode(),
         )  # a log line may hold half a character
-        self.found.append(
-            Notification(ident, self.job, self.run, what, event.at, self.told.generation, text, where, cost)
-        )
+        generation = self.told.generation if self.told.generation is not None else event.number("generation")
+        self.found.append(Notification(ident, self.job, self.run, what, event.at, generation, text, where, cost))
 
     def _begins(self, number: int, *, asked: bool) -> None:
         if number == self.told.generation and not self.told.ended:
@@ -175,7 +175,7 @@ class News:
     def _recovered(self, event: Event, trouble: Trouble) -> None:
         self.told = replace(self.told, trouble=None)
         cost = max(0.0, event.at - trouble.at)
-        text = f"{trouble.text}. It runs again after {cost:.0f} s, in generation {self.told.generation}."
+        text = f"{trouble.text}. It runs again after {duration(cost)}, in generation {self.told.generation}."
         self._tell("recovered", event, text, trouble.nodes, cost)
 
     def _process_restarted(self, event: Event) -> None:

@@ -22,7 +22,8 @@ from jobctl.jobspec.notify.outbox import Entry, Outbox
 
 LOOK = 0.5  # seconds between two looks at the event log
 LINGER = 600.0  # seconds for which the supervisor of a job that has ended tries to get rid of messages
-BRIEF = 10.0  # seconds for which a command does
+BRIEF = 5.0  # seconds for which a command does
+_ENDING = 2.0  # seconds that a message on its way gets when its supervisor is ended
 _STEP = 0.25  # seconds between two looks while lingering
 
 Send = Callable[[Channel, Notification], DeliveryResult]
@@ -158,7 +159,7 @@ def telling(teller: Teller) -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join(BRIEF)
+        thread.join(_ENDING)
 
 
 def _loop(teller: Teller, over: threading.Event) -> None:

@@ -62,7 +62,8 @@ _NODE = re.compile(r"[0-9]{1,9}")
 _OPENING = frozenset({"up", "step", "host-failed"})
 
 # What may still come after `down`, and begins nothing.
-_CLOSING = frozenset({"down", "supervisor-ended"})
+_AFTERMATH = frozenset({"supervisor-ended", "notify-failed"})
+_CLOSING = _AFTERMATH | {"down"}
 
 Run = tuple[Event, ...]
 
@@ -117,7 +118,7 @@ def runs(events: Sequence[Event]) -> tuple[Run, ...]:
 
 
 def _is_over(run: Sequence[Event]) -> bool:
-    last = next((event for event in reversed(run) if event.kind != "supervisor-ended"), None)
+    last = next((event for event in reversed(run) if event.kind not in _AFTERMATH), None)
     return last is not None and last.kind == "down"
 
 

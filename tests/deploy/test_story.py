@@ -248,6 +248,7 @@ def test_a_pause_is_not_counted() -> None:
         ((), []),
         ((asked(1, 1), line(2, "down")), [2]),
         ((asked(1, 1), line(2, "down"), line(3, "supervisor-ended"), line(4, "down")), [4]),
+        ((asked(1, 1), line(2, "down"), line(3, "notify-failed"), asked(4, 1)), [3, 1]),
         ((asked(1, 1), line(2, "down"), start(3, 0), asked(4, 1)), [2, 2]),
         ((asked(1, 1), line(2, "down"), start(3, 0)), [2, 1]),
         ((asked(1, 1), line(2, "stopped"), asked(3, 2), line(4, "succeeded"), asked(5, 3)), [5]),

@@ -31,7 +31,7 @@ def kinds(*lines: dict[str, Any]) -> list[str]:
     return [event for event, *_ in told(*lines)]
 
 
-RECOVERED = "node 1: rank 2 ended with code 3. It runs again after 4 s, in generation 2."
+RECOVERED = "node 1: rank 2 ended with code 3. It runs again after 4.5 s, in generation 2."
 
 
 def test_a_failure_that_is_recovered_from_is_told_with_its_cost() -> None:

@@ -114,3 +114,13 @@ def test_the_processes_of_a_job_do_not_get_what_only_jobctl_needs(tmp_path: Path
     environ = {"XDG_CONFIG_HOME": str(tmp_path), "HOOK": URL, "OTHER": "x"}
     assert environ_of_job(compiled(tmp_path, HOOK), environ) == {"XDG_CONFIG_HOME": str(tmp_path), "OTHER": "x"}
     assert environ_of_job(compiled(tmp_path, f"{HOOK}secrets: [HOOK]"), environ) == environ
+
+
+def test_a_configuration_with_errors_blocks_no_job(tmp_path: Path) -> None:
+    configure(tmp_path, "notify: [{webhook: ALL}]\nnonsense: 1\n")
+    reporter = Warned()
+    assert channels(tmp_path, "", reporter, ALL=URL) == []
+    assert len(reporter.warnings) == 1
+    assert f"{tmp_path}/jobctl/config.yaml" in reporter.warnings[0]
+    assert channels(tmp_path, HOOK, reporter, HOOK=URL) != []
+    assert len(reporter.warnings) == 1

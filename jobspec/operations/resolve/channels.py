@@ -10,7 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import InvalidConfig, Refused
+from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.settings import read_config
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.spec.model import Secret
     from jobctl.jobspec.spec.notify_part import Email, Notify, SecretReference
+    from jobctl.jobspec.spec.user_config import UserConfig
 
 HINT = "export it, or name a file: `webhook: {file: PATH}`; `notify: []` in the spec tells nobody"
 
@@ -32,7 +34,7 @@ def channels_of(compiled: Compiled, environ: Mapping[str, str], reporter: Report
         secrets = {secret.name: secret for secret in compiled.spec.secrets}
         resolver = _Resolver(compiled.directory, environ, secrets)
         return _joined(resolver.channel(one) for one in compiled.spec.notify)
-    config = read_config(environ)
+    config = _config(environ, reporter)
     if config is None or config.notify is None:
         return ()
     resolver, found = _Resolver(config.path.parent, environ, {}), []
@@ -46,9 +48,18 @@ def channels_of(compiled: Compiled, environ: Mapping[str, str], reporter: Report
     return _joined(found)
 
 
+def _config(environ: Mapping[str, str], reporter: Reporter) -> UserConfig | None:
+    """Return the user's configuration; what is wrong with it blocks no job, either."""
+    try:
+        return read_config(environ)
+    except InvalidConfig as invalid:
+        reporter.warn(f"`notify` of the configuration has no effect: {invalid}")
+        return None
+
+
 def environ_of_job(compiled: Compiled, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that processes of a job on this machine get: without what only `notify` is to know."""
-    config = read_config(environ) if compiled.spec.notify is None else None
+    config = _config(environ, SILENT) if compiled.spec.notify is None else None
     items = compiled.spec.notify or (config.notify.items if config and config.notify else ())
     sources = [one.webhook or (one.email.smtp.password if one.email and one.email.smtp else None) for one in items]
     theirs = {secret.env or secret.name for secret in compiled.spec.secrets}
