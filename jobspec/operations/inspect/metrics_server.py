@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6, SO_REUSEADDR, SOL_SOCKET
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.errors import OperationError, Refused
 
 if TYPE_CHECKING:
     from jobctl.jobspec.operations.inspect.metrics import MetricsSource
@@ -70,7 +70,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] not in _PATHS:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        body = self.server.source.text().encode()
+        try:
+            body = self.server.source.text().encode()
+        except (OSError, OperationError) as error:
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=str(error))
+            return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))
