@@ -1,0 +1,78 @@
+"""What a supervisor records is what people are told: its events, read as news."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.store import events
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.notify.news import News
+from jobctl.jobspec.supervise.decisions import Rejoin, Restart, Wait
+from jobctl.jobspec.supervise.loop import Supervisor
+
+from .test_loss import HOST_FAILURE, failed, job, lost, node
+from .test_recorder import ByHand
+
+
+class Watched:
+    """A supervisor of a job without hosts, and what people are told of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.job, self.clock = JobDir(path / "jobs" / "job"), ByHand()
+        self.job.create()
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to watch; whoever did before was killed."""
+        deployer: Any = SimpleNamespace(job=self.job, plan=None, inventory=None, keep=lambda ledger: None)
+        self.supervisor = Supervisor(deployer, self.clock, lambda text: None)
+
+    @property
+    def told(self) -> list[tuple[str, tuple[int, ...]]]:
+        news = News("job", "job-4")
+        news.read(events.read(self.job.events)[0])
+        return [(one.event, one.nodes) for one in news.found]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+LOST = job(node(0), lost(1), node(2))
+FOR_A_PERSON = Wait("node 1: h1 is not heard; there is no other host for it")
+
+
+def test_a_person_is_told_when_the_job_cannot_go_on_without_one(watched: Watched) -> None:
+    watched.supervisor._wait(Wait("node 1: h1 is not heard; moves …", lasting=False), LOST)
+    assert watched.told == []
+    watched.supervisor._wait(FOR_A_PERSON, LOST)
+    watched.begin()
+    watched.supervisor._wait(FOR_A_PERSON, LOST)
+    assert watched.told == [("host-lost", (1,)), ("waiting", (1,))]
+
+
+@pytest.mark.parametrize("kind", ["hang", "host"])
+def test_a_failure_is_told_once_though_two_supervisors_see_it(watched: Watched, kind: str) -> None:
+    failure = replace(HOST_FAILURE, kind=kind)
+    restart = Restart("node 1: h1 is lost", failure, 0.0, {1: "s1"})
+    watched.supervisor.recorder.failure(restart, LOST)
+    watched.begin()
+    watched.clock.time += 5
+    watched.supervisor.recorder.failure(restart, LOST)
+    assert watched.told == [("hang" if kind == "hang" else "host-lost", (1,))]
+
+
+def test_a_node_that_joins_again_has_recovered_when_it_runs(watched: Watched) -> None:
+    rejoin = Rejoin("node 1: rank 1 was killed by SIGKILL", failed(alone=True), 0.0)
+    for _ in range(2):
+        watched.supervisor.recorder.notice(job(node(0), node(1, state="failed", failure=failed()), node(2)))
+        watched.supervisor.actions._keep_rejoin(rejoin, LOST)
+        watched.supervisor.recorder.notice(job(node(0), node(1), node(2)))
+        watched.clock.time += 60
+    assert watched.told == [("recovered", (1,)), ("recovered", (1,))]
