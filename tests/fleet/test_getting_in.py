@@ -1,8 +1,9 @@
-"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`, and SSH clients."""
+"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`, SSH clients, `top`."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -89,6 +90,12 @@ def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
         eventually(lambda: sleeps(jobs))
         client.terminate()
     eventually(lambda: not sleeps(jobs))
+
+
+def test_top_tells_what_containers_use(jobs: Jobs) -> None:
+    seen = json.loads(jobs.ok("top", "--once", "-o", "json"))
+    told = [(node["node"], node["state"], node["cpu"] is not None, bool(node["memory"])) for node in seen["nodes"]]
+    assert told == [(0, "running", True, True), (1, "running", True, True)]
 
 
 def sleeps(jobs: Jobs) -> bool:
