@@ -112,6 +112,11 @@ def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
     with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
         try:
             eventually(lambda: said_at(port) == second)
+            jobs.fleet[1].kill_sshd()
+            eventually(lambda: "; trying again" in log.read_text())
+            jobs.fleet[1].start_sshd()
+            eventually(lambda: "h2 answers again" in log.read_text())
+            assert said_at(port) == second
             (jobs.checkpoints / "fail-1").touch()
             eventually(lambda: said_at(port) == third)
         finally:

@@ -20,7 +20,7 @@ from jobctl.views.top import load_json, load_text
     [
         ([(0, 10), (1, 12), (3, 20)], [None, 2.0, 10 / 3]),
         ([(0, 0), (8, 80), (16, 80), (24, 80)], [None, 10.0, 5.0, 0.0]),  # what is older than the window does not count
-        ([(0, 100), (1, 110), (2, 50), (3, 55)], [None, 10.0, None, 5.0]),  # it went on from a checkpoint
+        ([(0, 100), (1, 110), (2, 105), (3, 110)], [None, 10.0, None, 5.0]),  # it went on from a checkpoint
         ([(0, 10), (1, None), (2, 30), (3, 31)], [None, None, None, 1.0]),  # it did not run in between
         ([(5, 1), (5, 2)], [None, None]),
     ],
