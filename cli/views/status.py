@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from jobctl.jobspec.operations.errors import failures_json
 from jobctl.jobspec.operations.inspect.status import ended, observe, restarts, tail_of
 from jobctl.jobspec.operations.resolve.names import SERVICES
 from jobctl.options import Format
+from jobctl.views.live import draw_live
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -151,6 +153,19 @@ def show_status(handle: Handle, wide: bool) -> None:
 def status_text(handle: Handle, observed: Observed, wide: bool) -> str:
     """Return the state as text: a head line, why it is so, and a table of nodes (or of processes)."""
     data = state_json(handle, observed)
+    lines = head_lines(data, observed)
+    if data["nodes"]:
+        lines += ["", _processes_table(data) if wide else _nodes_table(data)]
+    if data["phase"] == "failed":
+        tail = tail_of(observed)
+        lines += ["", *tail] if tail else []
+    if handle.failures:
+        lines += ["", *(f"{error.message}" for error in handle.failures.values())]
+    return "\n".join(lines)
+
+
+def head_lines(data: dict[str, Any], observed: Observed) -> list[str]:
+    """Return how the job is, and below that why."""
     head = f"{data['job']}: {data['phase']}"
     if observed.verdict is not None and observed.nodes:
         head += f", nodes {data['replicas']}"
@@ -160,17 +175,7 @@ def status_text(handle: Handle, observed: Observed, wide: bool) -> str:
         nodes = f"{count} node{'' if count == 1 else 's'}" if over else f"nodes {data['replicas']}"
         head += f", generation {data['generation']}, {nodes}"
         head += "" if data["supervised"] or over else ", NOT supervised"
-    lines = [head]
-    if data["reason"]:
-        lines.append(f"  {data['reason']}")
-    if data["nodes"]:
-        lines += ["", _processes_table(data) if wide else _nodes_table(data)]
-    if data["phase"] == "failed":
-        tail = tail_of(observed)
-        lines += ["", *tail] if tail else []
-    if handle.failures:
-        lines += ["", *(f"{error.message}" for error in handle.failures.values())]
-    return "\n".join(lines)
+    return [head, f"  {data['reason']}"] if data["reason"] else [head]
 
 
 def _nodes_table(data: dict[str, Any]) -> str:
@@ -238,17 +243,15 @@ def watch_status(handle: Handle, wide: bool, output: Format) -> None:
 
 
 def _watch_live(handle: Handle, wide: bool) -> None:
-    from rich.console import Console
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(console=Console(), auto_refresh=False) as live:
+    def frames() -> Iterator[str]:
         while True:
             observed = observe(handle)
-            live.update(Text(console.plain(status_text(handle, observed, wide))), refresh=True)
+            yield status_text(handle, observed, wide)
             if ended(handle, observed):
                 return
             pause(max(INTERVAL, handle.interval))
+
+    draw_live(frames())
 
 
 def _watch_lines(handle: Handle, wide: bool, output: Format) -> None:

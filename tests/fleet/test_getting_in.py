@@ -1,8 +1,9 @@
-"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`, and SSH clients."""
+"""Into the nodes of a job on hosts behind a jump host, one of which moves: `forward`, SSH clients, `top`."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import subprocess
@@ -91,6 +92,12 @@ def test_ssh_clients_are_inside_of_a_node(jobs: Jobs, tmp_path: Path) -> None:
     eventually(lambda: not sleeps(jobs))
 
 
+def test_top_tells_what_containers_use(jobs: Jobs) -> None:
+    seen = json.loads(jobs.ok("top", "--once", "-o", "json"))
+    told = [(node["node"], node["state"], node["cpu"] is not None, bool(node["memory"])) for node in seen["nodes"]]
+    assert told == [(0, "running", True, True), (1, "running", True, True)]
+
+
 def sleeps(jobs: Jobs) -> bool:
     """Say whether the command of a client runs in node 0's container, as its host sees it."""
     (container,) = jobs.fleet[0].containers()
@@ -105,6 +112,11 @@ def test_a_forwarded_port_follows_its_node(jobs: Jobs, tmp_path: Path) -> None:
     with log.open("w") as file, jobs.popen("forward", f"{port}:1:{PORT}", stderr=file) as forward:
         try:
             eventually(lambda: said_at(port) == second)
+            jobs.fleet[1].kill_sshd()
+            eventually(lambda: "; trying again" in log.read_text())
+            jobs.fleet[1].start_sshd()
+            eventually(lambda: "h2 answers again" in log.read_text())
+            assert said_at(port) == second
             (jobs.checkpoints / "fail-1").touch()
             eventually(lambda: said_at(port) == third)
         finally:

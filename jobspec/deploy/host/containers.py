@@ -11,6 +11,7 @@ from typing import Any
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.untrusted import number_in
+from jobctl.jobspec.deploy.model.usage import NodeUsage, parse_stats
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 
 
@@ -58,6 +59,16 @@ class Containers:
                 except APIError as error:
                     if "already in progress" not in str(error):
                         raise
+
+    def usage(self, container: str) -> NodeUsage:
+        """Return what a container uses now; nothing of one that has ended."""
+        from docker.errors import APIError
+
+        with self.engine.asked() as client:
+            try:
+                return parse_stats(client.stats(container, stream=False, one_shot=True))
+            except APIError:
+                return parse_stats(None)
 
     def last_words(self, seen: SeenContainer) -> tuple[int | None, str]:
         """Return the exit code of a container and the last lines that it printed itself."""

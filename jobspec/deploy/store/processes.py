@@ -10,10 +10,11 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jobctl.jobspec.deploy.model.untrusted import as_number, is_number
+from jobctl.jobspec.deploy.model.usage import NodeUsage
 
 WORK_MARK = "JOBCTL_WORK"  # the work directory of the job that a process belongs to
 NODE_MARK = "JOBCTL_NODE"  # the node of it
@@ -122,3 +123,15 @@ def working_directory(pid: int) -> str | None:
         return os.readlink(f"/proc/{pid}/cwd")
     except OSError:
         return None
+
+
+def usage(pids: Iterable[int]) -> NodeUsage:
+    """Return what processes use: the CPU time of those that run now, and the memory that is theirs."""
+    ticks, pages = 0, 0
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+            ticks += int(stat[11]) + int(stat[12])
+            pages += int(resident) - int(shared)
+    return NodeUsage(ticks / os.sysconf("SC_CLK_TCK"), float(pages * os.sysconf("SC_PAGESIZE")))

@@ -1,0 +1,18 @@
+"""Text on a terminal that is drawn again in its place as it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jobctl import console
+
+
+def draw_live(frames: Iterable[str]) -> None:
+    """Draw one text after the other in the same place, each as soon as it is there; the last one stays."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(console=Console(), auto_refresh=False) as live:
+        for text in frames:
+            live.update(Text(console.plain(text)), refresh=True)

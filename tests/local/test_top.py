@@ -1,0 +1,18 @@
+"""`top` of a job on this machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def test_top_tells_how_fast_nodes_step_until_the_job_ends(jobs: Any) -> None:
+    jobs.set(STEPS="100000", DELAY="0.01")
+    jobs.ok("up")
+    jobs.running()
+    seen = json.loads(jobs.ok("top", "--once", "-o", "json"))
+    assert (seen["job"], seen["phase"], [node["node"] for node in seen["nodes"]]) == ("counter", "running", [0, 1])
+    assert all(node["steps_per_second"] > 0 and node["memory"] > 0 for node in seen["nodes"])
+    jobs.ok("stop")
+    lines = [json.loads(line) for line in jobs.ok("top", "-o", "json").splitlines()]
+    assert [line["phase"] for line in lines] == ["stopped"]
