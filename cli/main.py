@@ -19,7 +19,7 @@ OBJECTS = 200_000  # more of them than before, after which the collector looks f
 # In the order of `--help`. Each is a module of jobctl.commands, of which only what is asked for is imported.
 COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
-    *("plan", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
+    *("plan", "prepare", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
     *("check", "status", "top", "list", "wait", "events", "report", "metrics"),
     *("logs", "exec", "ssh", "ssh-config", "forward", "run", "pull"),
     "config",

@@ -10,7 +10,14 @@ _OPERATOR = "in a cluster its operator takes care of the job: "
 # By target and command: the reason, and the remedy.
 _LAUNCHERS = "in an allocation its launchers see to the job: "
 UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "local": {
+        "prepare": ("processes run with what is installed on this machine", "`jobctl up` starts the job"),
+    },
     "kubernetes": {
+        "prepare": (
+            "the nodes of a cluster pull images when pods start",
+            "`jobctl up` applies the manifests",
+        ),
         "up --fresh": (
             "the checkpoint's place is in the manifests",
             "name another `checkpoint` directory, for example with `--set checkpoint=…`",
@@ -45,6 +52,10 @@ UNSUPPORTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
     },
     "slurm": {
+        "prepare": (
+            "Slurm chooses the nodes when the job starts",
+            "`jobctl up` sends the code to the shared directory",
+        ),
         "up --fresh": (
             "the checkpoint's place is in the files of the allocation",
             "name another `checkpoint` directory, for example with `--set checkpoint=…`",

@@ -202,6 +202,10 @@ def test_an_image_that_one_host_has_comes_to_the_others(jobs: Jobs) -> None:
     second.docker("rm", "adds")
     jobs.spec(SPEC.replace(IMAGE, name))
     received = int(first.run("cat", "/sys/class/net/eth0/statistics/rx_bytes"))
+    prepared = jobs.run("prepare", *jobs.where)
+    assert (prepared.returncode, jobs.containers()) == (0, [[], []]), prepared.stderr
+    versions = [[path.name for path in (host.home / ".jobctl").glob("*/counter/code/*")] for host in (first, second)]
+    assert versions[0] == versions[1] != []
     assert jobs.up().returncode == 0
     copied = int(first.run("cat", "/sys/class/net/eth0/statistics/rx_bytes")) - received
     assert copied < 5_000_000

@@ -190,6 +190,9 @@ class Deployer(Handle, Protocol):
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
 
+    def stage(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """Bring code and images to hosts of the plan, and nothing else; a no-op on this machine."""
+
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these where the job runs: while a job changes, `prepare` keeps those it had."""
 

@@ -169,6 +169,11 @@ class Hosts:
         self.image, failures = provision.prepare(self.fleet, plan, start)
         return failures
 
+    def stage(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """Bring code and images to hosts of the plan; nothing is started, and what runs is not touched."""
+        self.fleet.check_lock()
+        return provision.stage(self.fleet, plan, hosts)
+
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these on the hosts of the job."""
         hosts = [host for host in self.fleet.seen if host not in self.fleet.down]

@@ -158,6 +158,10 @@ class Local:
             Path(plan.checkpoint.dir).mkdir(parents=True, exist_ok=True)
         return {}
 
+    def stage(self, plan: Plan, hosts: Iterable[str]) -> Failures:
+        """Processes run with what is installed on this machine: there is nothing to bring."""
+        return {}
+
     def leave_secrets(self, secrets: Mapping[str, str]) -> None:
         """Leave no other secrets than these in the work directory."""
         path = self.work / "secrets" / "secrets.json"

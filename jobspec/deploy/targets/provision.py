@@ -151,6 +151,24 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
     return image, fleet.failures(outcome)
 
 
+def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
+    """Bring code and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
+    code = pack_code(plan) if plan.code else None
+    sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
+    trains = {node.host.name for node in plan.nodes} | set(spares(fleet, plan))
+
+    def send(host_job: HostJob) -> None:
+        name = host_job.host.name
+        for container in [service.container for service in plan.services if service.host.name == name]:
+            images.ensure(host_job, container, sources)
+        if name in trains:
+            images.ensure(host_job, plan.nodes[0].container, sources)
+            if code is not None:
+                code.send(host_job)
+
+    return fleet.failures(fleet.on(hosts, send))
+
+
 def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Put on `hosts` what nodes that move there need: what `prepare` left on spares, and their artefacts."""
     files = artefacts(fleet, plan)
