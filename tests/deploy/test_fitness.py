@@ -153,7 +153,7 @@ def test_only_doubtful_hosts_are_measured_again() -> None:
     assert values["all cores"] == {("a", ""): 6.0, ("b", ""): 6.0, ("c", ""): 3.0, ("d", ""): 6.0}
 
 
-# Recorded windows: two cores, of which other work had most (load 14), and without that.
+# Recorded windows: two cores, of which other work had most (load 14). `cores` was added by hand: the probe tells it since.
 
 BUSY = (
     {"work": 0.29, "wall": 0.515, "cpu": 0.098, "idle": 0.0, "workers": 2, "cores": 2.0},
@@ -212,7 +212,7 @@ def test_storage_without_the_wait_for_a_core() -> None:
 
 
 def test_a_transfer_without_the_wait_for_a_core() -> None:
-    """Recorded: both sides of a transfer on a machine whose load was 14, and of a link that is shaped to 20 Mbit/s."""
+    """Of a machine whose load was 14, and of a link that is shaped to 20 Mbit/s; all but `worked`, which is made up, is recorded."""
     got = {"bytes": 433324032, "seconds": 0.25, "waited": 0.117, "worked": 0.13}
     sent = {"waited": 0.121, "worked": 0.10}
     assert transfer_seconds(got, sent, shared=False) == 0.25
@@ -251,7 +251,7 @@ def test_with_two_hosts_the_message_says_that_nobody_knows_which_is_usual() -> N
     assert (found.host, found.code, found.message) == ("b", "slow-host", text)
 
 
-# The recorded answer of a probe on a host of two devices.
+# What a probe on a host of two devices would say: written by hand, no such host was there.
 SAID = {
     "missing": None,
     "torch": "2.5.1+cu124",
