@@ -392,3 +392,4 @@ class Plan:
     slurm: SlurmOptions | None = None
     needs: tuple[Need, ...] = ()
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
+    fitness: Literal["off", "quick", "full"] = "off"  # how thoroughly hosts are measured before nodes start on them

@@ -65,9 +65,7 @@ def _planned(request: Request) -> types.Plan:
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
     check_nodes(spec, nodes, build.starts)
     alike = request.roles == ALIKE
-    # A job that says nothing of Slurm stays the run that it was before jobctl knew of it, and whoever is told, it is the same.
-    without = {"notify"} if spec.slurm else {"notify", "slurm"}
-    digest = sha256(spec.model_dump_json(exclude=without).encode()).hexdigest()
+    digest = sha256(spec.model_dump_json(exclude=_unsaid(spec)).encode()).hexdigest()
     return types.Plan(
         job=spec.name,
         framework=spec.framework,
@@ -90,9 +88,16 @@ def _planned(request: Request) -> types.Plan:
         services=members,
         cluster=cluster,
         slurm=slurm_of(spec, context) if context.target == "slurm" else None,
+        fitness=spec.fitness if context.target in ("compose", "ssh") else "off",
         needs=request.framework.needs(spec),
         counted=() if context.target == "local" else tuple(sorted(request.devices.items())),
     )
+
+
+def _unsaid(spec: Spec) -> set[str]:
+    """Return the keys that do not make a job another run: who gets notifications, and newer keys that it does not use."""
+    unused = {"notify": True, "slurm": spec.slurm is None, "fitness": spec.fitness == "off"}
+    return {key for key, left_out in unused.items() if left_out}
 
 
 def _run_id(spec: Spec, context: Context, digest: str) -> str:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.fitness_mode import FitnessMode
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
 from jobctl.jobspec.spec.frameworks import FrameworkName
 from jobctl.jobspec.spec.kubernetes_part import Kubernetes
@@ -175,6 +176,11 @@ class Spec(Part):
         validate_default=True,
         description="What happens when something fails.",
         examples=[{"max_restarts": 10, "hang_timeout": "10m"}],
+    )
+    fitness: FitnessMode = Field(
+        default="off",
+        description="How thoroughly `up` measures hosts before the first generation. It leaves out those that are not fit.",
+        examples=["quick"],
     )
     volumes: tuple[
         Annotated[

@@ -12,6 +12,7 @@ from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.unfit import measured_unfit
 from jobctl.jobspec.deploy.store.jobdir import Pending
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
@@ -157,6 +158,7 @@ class Actions:
             return {}
         moved = with_moves(plan, source, inventory, decision.moves)
         failed = self._provision(moved, frozenset(decision.moves.values()))
+        failed = {**failed, **self._measure(moved, set(decision.moves.values()) - set(failed))}
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
         if moves:
             self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
@@ -201,6 +203,18 @@ class Actions:
         failed = self.deployer.provision(plan, hosts) if plan else {}
         self._tell_failed(failed)
         return failed
+
+    def _measure(self, plan: Plan, hosts: set[str]) -> Failures:
+        """Return which of the hosts that nodes move to are not fit, where the spec has them measured.
+
+        A host that was found unfit before comes up again only if there is no other: then it has to do.
+        """
+        new = hosts - self.unfit.hosts(self.clock.now())
+        if plan.fitness == "off" or not new:
+            return {}
+        unfit = measured_unfit(self.deployer.preflight(plan, new, fitness=plan.fitness))
+        self._tell_failed(unfit)
+        return unfit
 
     def _tell_failed(self, failed: Failures) -> None:
         for host, error in failed.items():

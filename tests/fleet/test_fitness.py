@@ -25,7 +25,7 @@ if argv[:1] == ["run"]:
     argv = {change}
 os.execv("/usr/bin/docker", ["docker", *argv])
 """
-QUOTA = f'["run", "--cpus", "{0.8 * (os.cpu_count() or 1):g}", *argv[1:]]'
+QUOTA = '["run", "--cpus", "{:g}", *argv[1:]]'
 WRONG_SUM = '[word.replace("return (one + other) & MODULO", "return (one + other + 1) & MODULO") for word in argv]'
 
 
@@ -47,7 +47,7 @@ def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: 
     _, linked, throttled, tampered = four_hosts.hosts
     jobs = Jobs(tmp_path, four_hosts, SPEC.replace("nodes: 2", "nodes: 4"))
     linked.slow_link("20mbit")
-    wrap_docker(throttled, QUOTA)
+    wrap_docker(throttled, QUOTA.format(0.8 * (os.cpu_count() or 1)))
     wrap_docker(tampered, WRONG_SUM)
     done = jobs.run("check", *jobs.where, "--target", "ssh", "--fitness", "-o", "json")
     findings = json.loads(done.stdout)["findings"]
@@ -64,3 +64,18 @@ def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: 
     assert {one["check"] for one in findings if one["host"] == "h1"} >= {"inventory", "compute", "memory", "storage"}
     assert jobs.containers() == [[], [], [], []]
     assert list(jobs.checkpoints.glob(".jobctl-fitness-*")) == []
+
+
+def test_up_goes_on_with_a_spare_in_the_place_of_a_slow_host(four_hosts: Fleet, tmp_path: Path) -> None:
+    """Of two hosts, one may use half of the cores."""
+    first, _, slow, spare = four_hosts.hosts
+    for host in (slow, spare):
+        host.install_docker()
+    wrap_docker(slow, QUOTA.format(0.5 * (os.cpu_count() or 1)))
+    jobs = Jobs(tmp_path, four_hosts, SPEC + "fitness: quick\n")
+    lines = [f"{host.name} addr={host.address}" for host in (first, slow, spare)]
+    (jobs.code / "hosts.txt").write_text("\n".join(lines) + " spare\n")
+    done = jobs.up("--target", "ssh", check=True)
+    assert (done.returncode, "node 1 runs on spare h4: h3: all cores" in done.stderr) == (0, True), done.stderr
+    assert [member["host"] for member in jobs.order()["members"]] == ["h1", "h4"]
+    jobs.ok("down")

@@ -55,6 +55,7 @@ def test_defaults_are_all_there() -> None:
             "max_duration": None,
             "rules": (),
         },
+        "fitness": "off",
         "volumes": (),
         "outputs": (),
         "env": {},

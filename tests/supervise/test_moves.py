@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.recovery import Failure
@@ -130,3 +131,23 @@ def test_a_node_is_not_sent_back_to_a_host_that_cannot_take_it_either(supervisor
         supervisor.actions._tell_failed({host: HostError(host, "cannot-start", "no")})
     supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "s2"},) * 2
+
+
+def test_a_host_that_is_measured_and_slow_takes_a_node_only_if_there_is_no_other(supervisor: Supervisor) -> None:
+    """And then it is not measured again: the job would wait for it for ever."""
+    measured: list[tuple[frozenset[str], str]] = []
+
+    def preflight(plan: Plan, hosts: set[str], *, fitness: str) -> list[Finding]:
+        measured.append((frozenset(hosts), fitness))
+        slow = Finding("s2", "compute", "error", "21 % below the median", "slow-host", "look there")
+        return [slow, Finding("s2", "clock", "warning", "ahead", "clock-skew", "set it")]
+
+    deployer: Any = supervisor.deployer
+    deployer.preflight = preflight
+    deployer.plan = replace(TWO, fitness="quick")
+    loss = Restart("h1 is lost", LOST, 0.0, moves={1: "s2"})
+    assert [str(error) for error in supervisor.actions._move(loss).values()] == ["s2: 21 % below the median"]
+    assert homes(supervisor)[0] == {0: "h0", 1: "h1"}
+    assert supervisor.actions._move(loss) == {}
+    assert homes(supervisor)[0] == {0: "h0", 1: "s2"}
+    assert measured == [(frozenset({"s2"}), "quick")]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.model.unfit import failures_of
 from jobctl.jobspec.operations.errors import Refused
-from jobctl.jobspec.operations.inspect.findings import failures_of
 from jobctl.jobspec.operations.resolve.job import (
     DEFAULT_SPEC,
     Compiled,

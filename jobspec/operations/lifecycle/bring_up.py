@@ -12,6 +12,7 @@ from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
 from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
 from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
@@ -88,6 +89,7 @@ class BringUp:
         self.options, self.reporter = options, reporter
         self.changed = changed_keys(compiled, plan, deployer, secrets=options.start is None)
         self.channels: tuple[Channel, ...] | None = None  # None: this command does not know them
+        self.unfit: Failures = {}  # hosts that were measured, and found unfit
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
@@ -126,15 +128,19 @@ class BringUp:
 
         Raises HostsFailed if none is.
         """
-        from jobctl.jobspec.operations.inspect.findings import failures_of
+        change = self.change(observe_patiently(self.deployer, self.reporter))
+        refuse_owner(self.deployer, change.observed, self.options.take_over)
+        return self._checked(change)
+
+    def _checked(self, change: HostsChange) -> Failures:
+        from jobctl.jobspec.deploy.model.unfit import failures_of, measured_unfit
 
         deployer, plan = self.deployer, self.plan
-        change = self.change(observe_patiently(deployer, self.reporter))
-        refuse_owner(deployer, change.observed, self.options.take_over)
         homes = {step.host for step in change.steps if step.kind in ("start", "replace")}
         if not homes:
             return {}
-        findings = deployer.preflight(plan, homes)
+        new = change.observed.control.generation is None or homes - set(change.observed.control.placement.values())
+        findings = deployer.preflight(plan, homes, fitness=plan.fitness if new else "off")
         left = failures_of(findings)
         self.reporter.findings([f for f in findings if f.verdict == "warning"])
         if set(left) >= {node.host.name for node in plan.nodes}:
@@ -144,7 +150,32 @@ class BringUp:
                 details={"job": plan.job, "failed_hosts": failures_json(left)},
                 failures=left,
             )
-        return left
+        unfit = measured_unfit(findings)
+        return left if not unfit or has_enough(plan, left) else self._on_spares(unfit, left)
+
+    def _on_spares(self, unfit: Failures, left: Failures) -> Failures:
+        """Have spares take the place of hosts that are not fit, and check those; return which hosts are left out.
+
+        Raises HostsFailed if there are not enough of them.
+        """
+        plan = self.plan
+        self.unfit = {**self.unfit, **unfit}
+        moved = plan_on_spares(self.compiled, plan, left, self.unfit)
+        if moved is None:
+            fit = sum(1 for node in plan.nodes if node.host.name not in left)
+            raise HostsFailed(
+                f"job `{plan.job}` needs {plan.min_nodes} nodes, and hosts for {fit} are fit: nothing was changed",
+                "add hosts or a `spare`, give a range of `nodes`, or `fitness: off`; `--skip-check` goes on all the same",
+                details={"job": plan.job, "failed_hosts": failures_json(left)},
+                failures=left,
+            )
+        for node, before in zip(moved.nodes, plan.nodes, strict=True):
+            home = before.host.name
+            if node.host.name != home:
+                self.reporter.warn(f"node {node.index} runs on spare {node.host.name}: {left[home].message}")
+        self.plan = self.deployer.plan = moved
+        self.changed = changed_keys(self.compiled, moved, self.deployer, secrets=self.options.start is None)
+        return self._checked(self.change(self.deployer.observe()))
 
     def _apply(self, left: Failures) -> Applied:
         """Do what is missing, with the lock held. `left` are hosts that are not fit."""

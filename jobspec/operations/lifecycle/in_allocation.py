@@ -109,7 +109,7 @@ class SlurmJob:
 
     def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
         """Ask Slurm whether it takes the job. Raises HostsFailed if it does not."""
-        from jobctl.jobspec.operations.inspect.findings import failures_of
+        from jobctl.jobspec.deploy.model.unfit import failures_of
 
         findings = self.handle.preflight(plan, self.handle.where())
         reporter.findings([f for f in findings if f.verdict in ("warning", "error")])

@@ -171,7 +171,7 @@ class ClusterJob:
 
     def _refuse_unfit(self, plan: Plan, reporter: Reporter) -> None:
         """Check the cluster. Raises HostsFailed if it is not fit for the job."""
-        from jobctl.jobspec.operations.inspect.findings import failures_of
+        from jobctl.jobspec.deploy.model.unfit import failures_of
 
         findings = self.handle.preflight(plan, self.handle.where())
         reporter.findings([f for f in findings if f.verdict in ("warning", "error")])

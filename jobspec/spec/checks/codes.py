@@ -127,6 +127,7 @@ CODES: dict[str, tuple[str, str]] = {
     "large-code": ("warning", "code of more than 200 MB, which every host gets"),
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),
     "not-mounted": ("warning", "a volume or code target that `local` does not mount"),
+    "fitness-not-measured": ("warning", "on `local`, `kubernetes` and `slurm`: `fitness`, which has no effect there"),
     "gloo-without-checkpoint": ("warning", "`ps.gloo` without a shared checkpoint directory, in which trainers meet"),
     "more-processes-than-cores": ("warning", "more processes on this machine than it has cores"),
     "operator-range": ("error", "on `kubernetes`: a range of nodes that nothing there can manage"),

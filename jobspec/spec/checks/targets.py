@@ -39,9 +39,10 @@ def check_target(
             lambda: _code_target(spec, source),
             lambda: _local_script(spec, source, loaded.directory),
             lambda: _gloo(spec, source),
+            lambda: _fitness(spec, source, target),
         )
     if target == "slurm":
-        return _in_allocation(spec, source, loaded.directory)
+        return _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
     found = _all(
         lambda: _image(spec, source),
         lambda: _relative_volumes(spec, source),
@@ -51,7 +52,8 @@ def check_target(
     if target == "kubernetes":
         gloo = told(lambda: _gloo(spec, source)) if operator_of(spec) == "none" else []  # an operator sees to it
         found += apply(KUBERNETES, spec, source)
-        return found + _all(lambda: _claims(spec, source), lambda: _not_told(spec, source)) + gloo
+        found += _all(lambda: _claims(spec, source), lambda: _not_told(spec, source))
+        return found + gloo + told(lambda: _fitness(spec, source, target))
     found += told(lambda: _gloo(spec, source))
     if hosts_path is None:
         message = f"target `{target}` needs hosts"
@@ -146,6 +148,15 @@ def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
     if spec.script is not None and spec.script.startswith("/") and not Path(spec.script).is_file():
         message = f"there is no file `{spec.script}` on this machine"
         yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
+
+
+def _fitness(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
+    if spec.fitness != "off":
+        message, hint = (
+            f"jobctl measures no hosts on target `{target}`: this has no effect",
+            "name hosts: `--hosts hosts.txt`",
+        )
+        yield Diagnostic("warning", "fitness-not-measured", message, source.key_span(("fitness",)), hint)
 
 
 # Wherever our launcher starts the processes.

@@ -19,20 +19,25 @@ IMPORT = 600.0  # and in which a framework is imported and compiles its kernels
 
 @dataclass(frozen=True, slots=True)
 class MeasureTask:
-    """What to measure of a host. `shared`: other hosts use its cores. `devices`: their kind, None to leave them out."""
+    """What to measure of a host. `shared`: other hosts use its cores. `devices`: their kind, None to leave them out.
+
+    `metrics` are the names of those that are measured, None for all.
+    """
 
     effort: Effort
     shared: bool
     directory: str | None  # whose storage is measured
     devices: str | None
     token: str
+    metrics: frozenset[str] | None = None
 
 
 @dataclass
 class HostValues:
-    """What came of it: values by metric and device, what was wrong, and which checks failed."""
+    """What came of it: values by metric and device, samples by metric, what was wrong, and which checks failed."""
 
     values: dict[str, dict[str, float]] = field(default_factory=dict)
+    samples: dict[str, Sample] = field(default_factory=dict)
     wrong: list[tuple[str, str]] = field(default_factory=list)  # check, sentence
     skipped: list[tuple[str, str]] = field(default_factory=list)
     failed: list[tuple[str, DeployError]] = field(default_factory=list)
@@ -41,7 +46,9 @@ class HostValues:
 def measure_host(session: ProbeSession, task: MeasureTask) -> HostValues:
     """Measure one host; a check that fails does not keep the others from being tried."""
     found = HostValues()
-    for check, measure in STEPS:
+    for check, metrics, measure in STEPS:
+        if task.metrics is not None and not task.metrics & metrics:
+            continue
         try:
             measure(session, task, found)
         except DeployError as error:
@@ -55,12 +62,12 @@ def _compute(session: ProbeSession, task: MeasureTask, found: HostValues) -> Non
     said = session.ask("compute", ANSWER, seconds=task.effort.compute)
     if said.get("digest") != DIGEST:
         found.wrong.append(("compute", "its processor computed a wrong hash"))
-    found.values["all cores"] = {"": _sample(session, said).speed(shared=task.shared)}
+    found.samples["all cores"] = _sample(session, said)
 
 
 def _memory(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
     said = session.ask("memory", ANSWER, seconds=task.effort.memory)
-    found.values["memory of the host"] = {"": _sample(session, said).speed(shared=task.shared)}
+    found.samples["memory of the host"] = _sample(session, said)
 
 
 def _sample(session: ProbeSession, said: Json) -> Sample:
@@ -94,9 +101,10 @@ def _devices(session: ProbeSession, task: MeasureTask, found: HostValues) -> Non
     found.values.update(device_values(said))
 
 
-STEPS: tuple[tuple[str, Callable[[ProbeSession, MeasureTask, HostValues], None]], ...] = (
-    ("compute", _compute),
-    ("memory", _memory),
-    ("storage", _storage),
-    ("compute", _devices),
+OF_DEVICES = frozenset({"matrix products", "all devices together", "memory of the device", "copies to the device"})
+STEPS: tuple[tuple[str, frozenset[str], Callable[[ProbeSession, MeasureTask, HostValues], None]], ...] = (
+    ("compute", frozenset({"all cores"}), _compute),
+    ("memory", frozenset({"memory of the host"}), _memory),
+    ("storage", frozenset({"writing", "reading"}), _storage),
+    ("compute", OF_DEVICES, _devices),
 )

@@ -97,12 +97,10 @@ def lossy(hosts: Mapping[str, LinkSpeed]) -> dict[str, float]:
 
 
 def slow_pairs(found: Measured) -> list[Pair]:
-    """Return slow pairs whose hosts are both fast with others: what is between them is slow."""
+    """Return pairs at less than half speed whose hosts are both fast with others: what is between them is slow."""
     proven = _proven(found)
     fastest = max((one.speed for one in found.values()), default=0.0)
-    return [
-        pair for pair, one in found.items() if proven.issuperset(pair) and one.speed < fastest * (1 - LINK_TOLERANCE)
-    ]
+    return [pair for pair, one in found.items() if proven.issuperset(pair) and one.speed < fastest / 2]
 
 
 def doubtful(found: Measured) -> list[Pair]:

@@ -7,7 +7,7 @@ network namespaces) share its cores, and are measured in turn.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,21 @@ from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong
 from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
+from jobctl.jobspec.deploy.check.fitness.samples import SharedCores
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession, start_probe
-from jobctl.jobspec.deploy.check.fitness.verdicts import Judgement, Place, Values, best_of, judge_all
+from jobctl.jobspec.deploy.check.fitness.verdicts import (
+    Doubts,
+    Judgement,
+    PastValues,
+    Place,
+    Values,
+    judge_all,
+    measure_in_rounds,
+)
 from jobctl.jobspec.deploy.check.survey import CheckedHost, Survey, of_error
+from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.devices import jobs_of
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
@@ -32,7 +43,8 @@ from jobctl.jobspec.spec.fitness_mode import FitnessMode
 def measured(survey: Survey, findings: Sequence[Finding], mode: FitnessMode, state: Path) -> list[Finding]:
     """Return a preflight's findings with those of a fitness check, by host, of all hosts that are fit so far."""
     bad = {finding.host for finding in findings if finding.verdict == "error"}
-    fit = [seat for seat in survey.seats if seat.facts and seat.name not in bad]
+    # A spare has no node, so no container of the job: it is measured when a node moves there.
+    fit = [s for s in survey.seats if s.facts and s.name not in bad and (s.nodes or survey.plan is None)]
     every = [*findings, *FitnessCheck(survey.plan, fit, mode, state).run()]
     order = {seat.name: number for number, seat in enumerate(survey.seats)}
     return sorted(every, key=lambda finding: order.get(finding.host, -1))
@@ -44,11 +56,16 @@ class FitnessCheck:
     def __init__(self, plan: Plan | None, seats: Sequence[CheckedHost], mode: FitnessMode, state: Path) -> None:
         self.plan, self.mode, self.effort = plan, mode, EFFORTS[mode]
         self.seats = {seat.name: seat for seat in seats}
-        under = {name: f"{seat.image or 'no image'} {mode}" for name, seat in self.seats.items()}
-        self.speeds = Speeds(state / "fitness", under)
+        others = {node.host.name: node.container.image for node in plan.nodes} if plan else {}
+        self.speeds = Speeds(
+            state / "fitness", {name: f"{others.get(name, 'no image')} {mode}" for name in {**self.seats, **others}}
+        )
+        self.images = ImageSources([seat.host_job for seat in seats])
         self.token = secrets.token_hex(4)
         self.sessions: dict[str, ProbeSession] = {}
         self.machines: list[list[str]] = []
+        self._rounds = 0
+        self._cores: dict[tuple[int, str], SharedCores] = {}  # by machine and metric
         self._found: dict[tuple[str, str], Finding] = {}  # by host and check: what is wrong, beside what is slow
 
     def run(self) -> list[Finding]:
@@ -57,15 +74,23 @@ class FitnessCheck:
         try:
             self._start()
             inventory = self._compare()
-            values = dict(best_of(self.machines, self._round, past, self.effort.rounds, self.effort.again))
+            values = dict(measure_in_rounds(self.machines, self._round, past, self.effort.rounds, self.effort.again))
             values["link to other hosts"] = self._network()
         finally:
-            for session in self.sessions.values():
-                session.close()
-        judgements = judge_all(values, past)
+            fan_out(self.sessions.values(), ProbeSession.close, max(1, len(self.sessions)))
+        judgements = self._judge(values, past)
         self.speeds.keep(Speed(one.place[0], one.metric.name, one.place[1], one.value) for one in _good(judgements))
         slow = [one for one in findings_of(judgements) if (one.host, one.check) not in self._found]
         return [*inventory, *self._found.values(), *slow]
+
+    def _judge(self, values: Values, past: PastValues) -> list[Judgement]:
+        """Judge the hosts that were measured; for hosts of the job that were not, their last values count."""
+        merged = {}
+        for metric, found in values.items():
+            here = {host for host, _ in found}
+            last = {place: old[-1] for place, old in past.get(metric, {}).items() if place[0] not in here and old}
+            merged[metric] = {**last, **found}
+        return [one for one in judge_all(merged, past) if one.place in values[one.metric.name]]
 
     def _start(self) -> None:
         """Start the probes, except on hosts where jobs run: both would be slowed."""
@@ -81,6 +106,8 @@ class FitnessCheck:
             text = f"{', '.join(f'job `{job}`' for job in running)} runs there: nothing was measured"
             self._note(Finding(host, "compute", "skipped", text))
             return None
+        if seat.nodes and seat.image is None:
+            images.ensure(seat.host_job, seat.nodes[0].container, self.images)
         job, number = self.plan.job if self.plan else "", list(self.seats).index(host)
         return start_probe(self.plan, seat, f"jobctl-{job}-look-{self.token}-{number}", self.token)
 
@@ -116,20 +143,33 @@ class FitnessCheck:
         )
         return self.sessions[host].ask("inventory", ANSWER, kind=_kind(seat), **where)
 
-    def _round(self, groups: Sequence[Sequence[str]], number: int) -> Values:
-        """Measure groups of hosts side by side, and the hosts of a group in turn."""
+    def _round(self, groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        """Measure groups of hosts side by side, and the hosts of a group in turn; all of them, or what is doubtful."""
+        self._rounds += doubts is None
         found: dict[str, dict[Place, float]] = {}
 
         def measure(group: tuple[str, ...]) -> dict[str, HostValues]:
             there = [(host, self.sessions[host]) for host in group if host in self.sessions]
-            return {host: measure_host(session, self._task(host, number)) for host, session in there}
+            return {host: measure_host(session, self._task(host, doubts)) for host, session in there}
 
         for measured in fan_out(map(tuple, groups), measure, max(1, len(groups))).done.values():
+            self._weigh(measured)
             for host, values in measured.items():
                 self._take(host, values)
                 for metric, by_device in values.values.items():
                     found.setdefault(metric, {}).update({(host, device): v for device, v in by_device.items()})
         return found
+
+    def _weigh(self, measured: Mapping[str, HostValues]) -> None:
+        """Make speeds of the samples of hosts that were measured in turn: they are one machine, or one host alone."""
+        for metric in dict.fromkeys(name for one in measured.values() for name in one.samples):
+            samples = {host: one.samples[metric] for host, one in measured.items() if metric in one.samples}
+            number = next(number for number, hosts in enumerate(self.machines) if next(iter(samples)) in hosts)
+            speeds = {host: sample.speed for host, sample in samples.items()}
+            if len(self.machines[number]) > 1:
+                speeds = self._cores.setdefault((number, metric), SharedCores()).speeds(samples)
+            for host, speed in speeds.items():
+                measured[host].values[metric] = {"": speed}
 
     def _network(self) -> dict[Place, float]:
         """Measure the links between hosts, and have all hosts add up numbers; return the speed of each host's best link."""
@@ -166,14 +206,15 @@ class FitnessCheck:
         for check, text in measured.skipped:
             self._note(Finding(host, check, "skipped", text))
 
-    def _task(self, host: str, number: int) -> MeasureTask:
-        """Return what is measured on a host in a round; devices only in the first, and again where a host looks unfit."""
+    def _task(self, host: str, doubts: Doubts | None) -> MeasureTask:
+        """Return what is measured on a host in a round; devices only in the first, and again where one looks unfit."""
         seat, kind = self.seats[host], _kind(self.seats[host])
         shared = any(host in hosts and len(hosts) > 1 for hosts in self.machines)
         # Frameworks use all cores by threads that wait for each other: where hosts share cores, that says nothing.
         measured = kind != "cpu" or (self.mode == "full" and not shared and bool(seat.nodes))
-        again = number == 0 or number >= self.effort.rounds
-        return MeasureTask(self.effort, shared, self._storage(seat), kind if measured and again else None, self.token)
+        devices = kind if measured and (self._rounds == 1 or doubts) else None
+        metrics = doubts[host] if doubts else None
+        return MeasureTask(self.effort, shared, self._storage(seat), devices, self.token, metrics)
 
     def _storage(self, seat: CheckedHost) -> str | None:
         """Return the directory whose speed matters: that of checkpoints, or without a job the work directory."""

@@ -18,6 +18,7 @@ from jobctl.jobspec.deploy.check.fitness.links import (
     measure_links,
     slow_pairs,
 )
+from jobctl.jobspec.deploy.check.fitness.samples import transfer_seconds
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
 from jobctl.jobspec.deploy.check.fitness.sums import wrong_sums
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
@@ -28,7 +29,6 @@ from jobctl.jobspec.deploy.transport.fanout import fan_out
 CALL = 90.0  # seconds in which a probe measures a link on a busy host
 STREAMS = 4  # connections at once: one does not fill a fast link
 AT_ONCE = 512  # pairs
-TRIES = 2  # in each direction
 ONE_SIDED = 0.5  # of the faster direction's speed
 
 
@@ -88,11 +88,7 @@ class HostNetwork:
         return LinkSpeed(slower, max(min(lost for _, lost in way) for way in ways if way), faster)
 
     def _direction(self, sender: str, receiver: str) -> None:
-        """Measure what one host sends to another; two tries, since what disturbs one makes it slower."""
-        for _ in range(TRIES):
-            self._try(sender, receiver)
-
-    def _try(self, sender: str, receiver: str) -> None:
+        """Measure what one host sends to another."""
         shared = any(self.machine[host] in self.crowded for host in (sender, receiver))
         how = {"word": self.word, "streams": 1 if shared else STREAMS, "seconds": self.effort.link}
         try:
@@ -104,10 +100,7 @@ class HostNetwork:
         except HostError as error:
             self.failed.setdefault(error.host, error)
             return
-        took = float(got["seconds"])
-        if shared:  # without the time in which one of the two could not have a core
-            took = max(took / 10, took - max(float(got["waited"]), float(sent["waited"])))
-        speed = 8e-6 * float(got["bytes"]) / max(took, 1e-6)
+        speed = 8e-6 * float(got["bytes"]) / max(transfer_seconds(got, sent, shared=shared), 1e-6)
         self.tries.setdefault((sender, receiver), []).append((speed, float(sent["lost"])))
 
     # The sum.
@@ -147,6 +140,8 @@ def link_findings(network: HostNetwork, hosts: Mapping[str, LinkSpeed]) -> Itera
     if len(hosts) == 2:
         yield from _one_sided(network.pairs)
     for one, other in slow_pairs(network.pairs):
+        if network.machine[one] == network.machine[other]:  # there is nothing between the two
+            continue
         speed = network.pairs[one, other].speed
         best = max(pair.speed for pair in network.pairs.values())
         text = f"{one} and {other} reach {speed:.0f} Mbit/s with each other, and are faster with other hosts"

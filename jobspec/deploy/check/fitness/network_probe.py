@@ -109,42 +109,43 @@ def receive(task: Json) -> Json:
     """Receive over several connections for some seconds; return how much came within that time."""
     links = [accept(task["word"]) for _ in range(task["streams"])]
     close_all()
-    counts, ends, waits = [0] * len(links), [0.0] * len(links), [0.0] * len(links)
+    counts, ends, waits, works = [0] * len(links), [0.0] * len(links), [0.0] * len(links), [0.0] * len(links)
     begin = time.monotonic()
 
     def take(number: int) -> None:
-        link, space, still = links[number], bytearray(BLOCK), waited()
+        link, space, still, worked = links[number], bytearray(BLOCK), waited(), time.thread_time()
         link.settimeout(task["seconds"] + CONNECT)
         while time.monotonic() - begin < task["seconds"]:
             got = link.recv_into(space)
             if not got:
                 break
             counts[number] += got
-        ends[number], waits[number] = time.monotonic(), waited() - still
+        ends[number], waits[number], works[number] = time.monotonic(), waited() - still, time.thread_time() - worked
         link.close()
 
     in_threads(len(links), take)
-    return {"bytes": sum(counts), "seconds": max(ends) - begin, "waited": max(waits)}
+    return {"bytes": sum(counts), "seconds": max(ends) - begin, "waited": max(waits), "worked": max(works)}
 
 
 def send(task: Json) -> Json:
     """Send over several connections until the other host has had enough; return what share had to be sent again."""
     block, begin = os.urandom(BLOCK), time.monotonic()
     links = [connect(task) for _ in range(task["streams"])]
-    again, sent, waits = [0] * len(links), [0] * len(links), [0.0] * len(links)
+    again, sent = [0] * len(links), [0] * len(links)
+    waits, works = [0.0] * len(links), [0.0] * len(links)
 
     def give(number: int) -> None:
-        link, still = links[number], waited()
+        link, still, worked = links[number], waited(), time.thread_time()
         link.settimeout(CONNECT)
         with contextlib.suppress(ConnectionError):  # the other host has had enough
             while time.monotonic() - begin < task["seconds"] + CONNECT:
                 link.sendall(block)
                 again[number], sent[number] = segments(link)
-        waits[number] = waited() - still
+        waits[number], works[number] = waited() - still, time.thread_time() - worked
         link.close()
 
     in_threads(len(links), give)
-    return {"lost": sum(again) / max(1, sum(sent)), "waited": max(waits)}
+    return {"lost": sum(again) / max(1, sum(sent)), "waited": max(waits), "worked": max(works)}
 
 
 def segments(link: socket.socket) -> List[int]:

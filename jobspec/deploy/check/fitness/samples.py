@@ -3,18 +3,21 @@
 A host that has a machine for itself is measured by the clock on the wall: other work that runs there slows a job too.
 Test hosts may share one machine, and take its cores from each other. What such a host waits for a core that others have
 is not its fault, and is left out. Time that it did not run while cores were idle counts: only a quota does that. A quota
-that its control group tells of counts too, even where others left it less than that.
+that its control group tells of counts too, even where others left it less than that. How fast a core is counts as the
+same for hosts of one machine: what differs there is due to what else runs on the core's sibling, unless it is a lot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from jobctl.jobspec.deploy.model.untrusted import Json
 
 ROUNDS_DIGEST = ("sha256", b"jobctl", b"fitness", 5000)  # what the probe computes in `compute`
+CORE_NOISE = 0.25  # below what is usual on a machine, down to which a core counts as any other
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,39 @@ class Sample:
     workers: int
     cores: float
 
-    def speed(self, *, shared: bool) -> float:
-        """Return the work in a second. `shared`: other hosts use the same cores."""
-        if not shared:
-            return self.work / self.wall
+    @property
+    def speed(self) -> float:
+        """The work in a second, by the clock on the wall."""
+        return self.work / self.wall
+
+    @property
+    def by_core(self) -> float:
+        """The work in a second of one core."""
+        return self.work / self.cpu
+
+    @property
+    def share(self) -> float:
+        """How many cores the host could have used, if other hosts had left it all that it may use."""
         waited = max(0.0, self.wall * self.workers - self.cpu)
-        running = self.work * self.workers / (self.cpu + min(waited, self.idle))
-        return min(running, self.work / self.cpu * max(self.cores, 0.01))
+        return min(self.workers * self.cpu / (self.cpu + min(waited, self.idle)), max(self.cores, 0.01))
+
+
+@dataclass
+class SharedCores:
+    """What hosts of one machine have measured of one thing, so far."""
+
+    rates: dict[str, list[float]] = field(default_factory=dict)  # of one core, by host
+
+    def speeds(self, samples: Mapping[str, Sample]) -> dict[str, float]:
+        """Return the work in a second of each host, as if it had the machine for itself."""
+        for host, sample in samples.items():
+            self.rates.setdefault(host, []).append(sample.by_core)
+        own = {host: median(rates) for host, rates in self.rates.items()}
+        usual = median(own.values())
+        return {
+            host: sample.share * (usual if own[host] > usual * (1 - CORE_NOISE) else own[host])
+            for host, sample in samples.items()
+        }
 
 
 def sample_of(data: Mapping[str, Any]) -> Sample:
@@ -71,3 +100,16 @@ def storage_speed(said: Json, what: str, *, shared: bool) -> float:
     if shared:
         took = max(took / 10, took - float(said[f"{what}_waited"]))
     return float(said["bytes"]) / 1e6 / max(took, 1e-6)
+
+
+def transfer_seconds(receiver: Json, sender: Json, *, shared: bool) -> float:
+    """Return how long data took from one host to another.
+
+    Where cores are shared, time in which one of the two waited for a core is left out; what they had to do for it
+    remains, and the time in which both waited for the network.
+    """
+    took = float(receiver["seconds"])
+    if not shared:
+        return took
+    waited = float(receiver["waited"]) + float(sender["waited"])
+    return max(float(receiver["worked"]), float(sender["worked"]), took - waited)

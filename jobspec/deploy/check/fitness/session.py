@@ -13,6 +13,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json, parse_object
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.shell import Look, look_script
 
+ENDING = 20.0  # seconds within which a container is removed
 LONGEST = 1 << 20  # bytes of an answer
 
 
@@ -86,5 +87,10 @@ class ProbeSession:
         return line
 
     def close(self) -> None:
-        """Let it end: its input ends."""
+        """Let it end, since its input ends; return when its container is removed."""
+        with contextlib.suppress(OSError, EOFError):
+            self.channel.settimeout(ENDING)
+            self.channel.shutdown(1)  # of its input only: when `docker run` closes its output, the container is gone
+            while not self.broken and self.channel.recv(65536):
+                pass
         self.channel.close()

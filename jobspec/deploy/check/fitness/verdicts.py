@@ -10,9 +10,9 @@ median. The faster one is the reference then, and only a difference of twice the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, median_low
 from typing import Literal, TypeAlias
 
 from jobctl.jobspec.deploy.model.finding import Verdict
@@ -38,13 +38,14 @@ class Metric:
     tolerance: float
     code: str
     pairwise: bool = False  # two hosts have one value together, which says nothing of either
+    by_core: bool = False  # what hosts of one machine wait for its cores is left out of a value
 
 
 METRICS = (
-    Metric("all cores", "compute", "Mround/s", 0.12, "slow-host"),
+    Metric("all cores", "compute", "Mround/s", 0.12, "slow-host", by_core=True),
     Metric("matrix products", "compute", "TFLOP/s", 0.10, "slow-device"),
     Metric("all devices together", "compute", "TFLOP/s", 0.10, "slow-host"),
-    Metric("memory of the host", "memory", "GB/s", 0.25, "slow-host"),
+    Metric("memory of the host", "memory", "GB/s", 0.25, "slow-host", by_core=True),
     Metric("memory of the device", "memory", "GB/s", 0.10, "slow-device"),
     Metric("copies to the device", "memory", "GB/s", 0.25, "slow-device"),
     Metric("writing", "storage", "MB/s", 0.50, "slow-storage"),
@@ -107,7 +108,8 @@ def _among_others(metric: Metric, place: Place, value: float, values: Mapping[Pl
             verdict = "error"
         return Judgement(metric, place, value, faster, "other", verdict)
     middle = median(values.values())
-    deviation = NORMAL * median(abs(other - middle) for other in values.values())
+    # Of an even number of deviations the lower one: with four hosts, the mean of two would often be a bad host's.
+    deviation = NORMAL * median_low(abs(other - middle) for other in values.values())
     far = max(metric.tolerance, min(WIDEST, SPREAD * deviation / middle)) if middle > 0 else 1.0
     return Judgement(metric, place, value, middle, "median", "error" if value < middle * (1 - far) else "ok")
 
@@ -118,6 +120,15 @@ def is_doubtful(one: Judgement, values: Values) -> bool:
     return one.verdict != "ok" or one.value < best * (1 - one.metric.tolerance / 2)
 
 
+def doubts(values: Values, past: PastValues) -> dict[str, frozenset[str]]:
+    """Return which metrics of which hosts deserve another look."""
+    found: dict[str, set[str]] = {}
+    for one in judge_all(values, past):
+        if is_doubtful(one, values):
+            found.setdefault(one.place[0], set()).add(one.metric.name)
+    return {host: frozenset(names) for host, names in found.items()}
+
+
 def judge_all(values: Values, past: PastValues) -> list[Judgement]:
     """Return the judgements of all metrics, in the order of METRICS."""
     return [one for metric in METRICS for one in judge(metric, values.get(metric.name, {}), past.get(metric.name, {}))]
@@ -125,7 +136,8 @@ def judge_all(values: Values, past: PastValues) -> list[Judgement]:
 
 # Rounds.
 
-Round: TypeAlias = Callable[[Sequence[Sequence[str]], int], Values]  # groups of hosts, the round's number
+Doubts: TypeAlias = Mapping[str, frozenset[str]]  # by host, the names of metrics that are measured again
+Round: TypeAlias = Callable[[Sequence[Sequence[str]], Doubts | None], Values]  # None: all metrics of all hosts
 
 
 def in_turns(machines: Iterable[Sequence[str]], number: int) -> list[list[str]]:
@@ -133,27 +145,42 @@ def in_turns(machines: Iterable[Sequence[str]], number: int) -> list[list[str]]:
     return [list(reversed(hosts)) if number % 2 else list(hosts) for hosts in machines]
 
 
-def best_of(machines: Sequence[Sequence[str]], measure: Round, past: PastValues, rounds: int, again: int) -> Values:
-    """Return the best value of each place over several rounds.
+def measure_in_rounds(
+    machines: Sequence[Sequence[str]], measure: Round, past: PastValues, rounds: int, again: int
+) -> Values:
+    """Return the value of each place, of several rounds.
 
     `measure` measures groups of hosts: the groups side by side, the hosts of a group, which share one machine's cores, in
-    turn. What else runs makes a value smaller and never larger, so the best one is the nearest to the truth. Doubtful
-    hosts get up to `again` more rounds, to be cleared by them.
+    turn. Doubtful hosts get up to `again` more rounds, to be cleared by them.
+
+    What else runs on a host makes a value smaller and never larger, so the best one is the nearest to the truth. Where hosts
+    share cores, what others had is left out already. Then a value errs to both sides (a core is faster while its sibling is
+    idle), and the median is nearer.
     """
-    best: dict[str, dict[Place, float]] = {}
+    crowded = {host for hosts in machines if len(hosts) > 1 for host in hosts}
+    seen: dict[str, dict[Place, list[float]]] = {}
     for number in range(rounds):
-        _keep_best(best, measure(in_turns(machines, number), number))
-    for number in range(rounds, rounds + again):
-        doubted = {one.place[0] for one in judge_all(best, past) if is_doubtful(one, best)}
+        _keep(seen, measure(in_turns(machines, number), None))
+    for _ in range(again):
+        doubted = doubts(_values(seen, crowded), past)
         left = [[host for host in hosts if host in doubted] for hosts in machines]
         if not doubted:
             break
-        _keep_best(best, measure([hosts for hosts in left if hosts], number))
-    return best
+        _keep(seen, measure([hosts for hosts in left if hosts], doubted))
+    return _values(seen, crowded)
 
 
-def _keep_best(best: dict[str, dict[Place, float]], found: Values) -> None:
+def _keep(seen: dict[str, dict[Place, list[float]]], found: Values) -> None:
     for name, values in found.items():
-        kept = best.setdefault(name, {})
         for place, value in values.items():
-            kept[place] = max(value, kept.get(place, 0.0))
+            seen.setdefault(name, {}).setdefault(place, []).append(value)
+
+
+def _values(seen: Mapping[str, Mapping[Place, Sequence[float]]], crowded: Collection[str]) -> Values:
+    return {
+        name: {
+            place: median(tries) if METRIC[name].by_core and place[0] in crowded else max(tries)
+            for place, tries in places.items()
+        }
+        for name, places in seen.items()
+    }

@@ -1,0 +1,40 @@
+"""`up` without hosts that were measured and are not fit: on spares, or with fewer nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.resolve.planning import plan_of
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.operations.resolve.job import Compiled
+    from jobctl.jobspec.plan.types import Plan
+
+
+def has_enough(plan: Plan, left: Collection[str]) -> bool:
+    """Say whether a job can start without some hosts: it has a range of nodes, and as many as it needs are elsewhere."""
+    return sum(1 for node in plan.nodes if node.host.name not in left) >= plan.min_nodes
+
+
+def plan_on_spares(compiled: Compiled, plan: Plan, left: Collection[str], never: Collection[str]) -> Plan | None:
+    """Return the plan with a spare in the place of each host in `left`, None if there are not enough.
+
+    Spares in `never` were found unfit before. Where checkpoints are on a host's own disk, no node moves.
+    """
+    if plan.checkpoint is not None and not plan.checkpoint.shared:
+        return None
+    homes = {node.host.name for node in plan.nodes}
+    room = {host.name: host.nodes for host in compiled.hosts}
+    free = [h for h in compiled.hosts if h.spare and h.trains and h.name not in homes and h.name not in never]
+    new: dict[str, str] = {}
+    for host in sorted(homes & set(left)):
+        spare = next((one for one in free if one.nodes >= room.get(host, 1)), None)
+        if spare is None:
+            return None
+        free.remove(spare)
+        new[host] = spare.name
+    placement = {node.index: new.get(node.host.name, node.host.name) for node in plan.nodes}
+    services = {service.name: service.host.name for service in plan.services}
+    count = len(plan.nodes) if plan.elastic else None
+    return plan_of(compiled, placement, count, services, dict(plan.counted) or None)

@@ -1,0 +1,118 @@
+"""`up` of a job with `fitness`: hosts that are not fit are left out, or nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.model.control import NOTHING
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.finding import Finding
+from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.targets.hosts import Hosts
+from jobctl.jobspec.operations.errors import HostsFailed
+from jobctl.jobspec.operations.lifecycle.base import UpOptions
+from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
+from jobctl.jobspec.operations.reporter import Silent
+from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
+from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
+
+SPEC = "name: small\nframework: torch\nmodule: train\nimage: img\nfitness: quick\ncheckpoint: /shared\nnodes: "
+HOSTS = "a\nb\nc\ns1 spare\ns2 spare\n"
+
+
+class Told(Silent):
+    """A reporter that keeps warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warn(self, message: str) -> None:
+        self.warnings.append(message)
+
+
+class Up:
+    """An `up` of a job on hosts that are only played: `slow` ones are measured as unfit."""
+
+    def __init__(self, nodes: str, hosts: str, slow: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        Path("job.yaml").write_text(SPEC + nodes)
+        Path("hosts.txt").write_text(hosts)
+        self.compiled = compiled_of(check("job.yaml", None, Where("ssh", Path("hosts.txt"))))
+        inventory = inventory_for(self.compiled, Reached())
+        plan = plan_of(self.compiled)
+        deployer = deployer_of(job_of_name("small"), "ssh", inventory, plan)
+        self.checked: list[tuple[list[str], str]] = []
+        self.reporter = Told()
+
+        def preflight(found: Any, plan: Any, hosts: Iterable[str], *, deep: bool = False, fitness: str = "off") -> Any:
+            self.checked.append((sorted(hosts), fitness))
+            text = "all cores: 4.7 Mround/s, 21 % below the median of 3 (5.9)"
+            return [Finding(host, "compute", "error", text, "slow-host", "look") for host in slow if host in set(hosts)]
+
+        monkeypatch.setattr(Hosts, "preflight", preflight)
+        monkeypatch.setattr(Hosts, "observe", lambda self: Observed(NOTHING, (), supervised=False))
+        self.bring_up = BringUp(deployer, self.compiled, plan, UpOptions(), self.reporter)
+
+    def left_out(self) -> dict[str, str]:
+        """Return the hosts that are left out, by their codes."""
+        return {h: e.code for h, e in self.bring_up._left_out().items() if isinstance(e, HostError)}
+
+    @property
+    def homes(self) -> list[str]:
+        """Where the nodes are planned."""
+        assert self.bring_up.deployer.plan == self.bring_up.plan
+        return [node.host.name for node in self.bring_up.plan.nodes]
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path / "state"))
+
+
+def test_fit_hosts_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("3", HOSTS, [], monkeypatch)
+    assert (up.left_out(), up.homes, up.checked) == ({}, ["a", "b", "c"], [(["a", "b", "c"], "quick")])
+
+
+def test_a_spare_takes_the_place_of_a_host_that_is_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("3", HOSTS, ["b"], monkeypatch)
+    assert (up.left_out(), up.homes) == ({}, ["a", "s1", "c"])
+    assert up.checked == [(["a", "b", "c"], "quick"), (["a", "c", "s1"], "quick")]
+    text = "b: all cores: 4.7 Mround/s, 21 % below the median of 3 (5.9)"
+    assert up.reporter.warnings == [f"node 1 runs on spare s1: {text}"]
+
+
+def test_a_spare_that_is_not_fit_either_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("3", HOSTS, ["b", "s1"], monkeypatch)
+    assert (up.left_out(), up.homes) == ({}, ["a", "s2", "c"])
+
+
+@pytest.mark.parametrize("slow", [["b", "s1", "s2"], ["a", "b", "c"]])
+def test_without_enough_fit_hosts_nothing_is_changed(slow: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("3", HOSTS, slow, monkeypatch)
+    with pytest.raises(HostsFailed, match="nothing was changed") as error:
+        up.left_out()
+    assert set(error.value.failures or {}) <= set(slow)
+
+
+def test_a_job_with_a_range_starts_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("'2:3'", "a\nb\nc\n", ["b"], monkeypatch)
+    assert (up.left_out(), up.homes) == ({"b": "slow-host"}, ["a", "b", "c"])
+
+
+def test_a_fixed_number_of_nodes_without_spares_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    up = Up("3", "a\nb\nc\n", ["b"], monkeypatch)
+    with pytest.raises(HostsFailed, match="needs 3 nodes, and hosts for 2 are fit") as error:
+        up.left_out()
+    assert list(error.value.failures or {}) == ["b"]
+
+
+def test_nodes_whose_checkpoints_are_on_their_hosts_do_not_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.SPEC", SPEC.replace("/shared", "{dir: /own, shared: false}"))
+    up = Up("3", HOSTS, ["b"], monkeypatch)
+    with pytest.raises(HostsFailed, match="needs 3 nodes"):
+        up.left_out()
