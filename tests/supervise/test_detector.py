@@ -184,3 +184,14 @@ def test_a_launcher_that_cannot_say_it_is_clear_once_its_old_answers_are_over() 
     assert one.tick(1) is None
     one.later(1.0, 0, 1)
     assert one.tick(1) is not None
+
+
+def test_a_launcher_that_has_ended_does_not_keep_a_moved_node_waiting() -> None:
+    """Its node has done its work in this generation, so it says nothing more, and it has answered no older one since."""
+    one = Supervisor(moved(PAIR, 1))
+    one.hosts(0, 1)
+    one.tick(0, clear=[])
+    one.later(TIMEOUT + MARGIN - 0.5, 1)
+    assert one.tick(1) is None
+    one.later(1.0, 1)
+    assert one.tick(1) is not None

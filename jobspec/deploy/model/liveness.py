@@ -186,23 +186,23 @@ class FailureDetector:
             return f"{tick.name} {self.token}:{now:.3f}" if answers else None
 
     def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:
-        """Take note of the moved nodes that a launcher keeps alive nowhere else. One that has moved never did."""
-        since = self._joined.setdefault(tick.node, now)
-        if generation.moves is None:
-            return
-        moved, found = generation.moved, tick.clear
-        if found is None and now >= since + generation.host_timeout + MARGIN:
-            found = moved  # a launcher of an earlier version: it has answered nobody else since
-        if tick.node in _voters(generation) and tick.node not in moved:
-            for node in moved & (found or frozenset()):
-                self._clear.setdefault(node, set()).add(tick.node)
+        """Take note of the moved nodes that a launcher keeps alive nowhere else."""
+        self._joined.setdefault(tick.node, now)
+        for node in generation.moved & (tick.clear or frozenset()):
+            self._clear.setdefault(node, set()).add(tick.node)
 
     def _may_begin(self, node: int, generation: Generation) -> bool:
-        """Say whether a node may run where it is: one that has moved, once half of the launchers keep it alive nowhere else."""
+        """Say whether a node may run where it is: one that has moved, once half of the launchers keep it alive nowhere else.
+
+        A launcher that was heard in the generation answers no older one. So it counts after the timeout of the lease at
+        the latest, also if its node has done its work since, and it says nothing more. One that has moved never counts.
+        """
         moves = generation.moves
         if moves is None or node not in generation.moved:
             return True
-        return self._is_enough(len(self._clear.get(node, ())), moves.voters)
+        long_ago = self.now() - generation.host_timeout - MARGIN
+        clear = self._clear.get(node, set()) | {other for other, at in self._joined.items() if at <= long_ago}
+        return self._is_enough(len(clear & (set(_voters(generation)) - generation.moved)), moves.voters)
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.
