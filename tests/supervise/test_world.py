@@ -319,3 +319,18 @@ def test_a_launcher_that_nobody_has_answered_begins_nothing_once_its_node_has_mo
 def test_a_node_that_begins_where_it_has_moved_without_asking_is_found() -> None:
     with pytest.raises(Twice):
         run_into_the_gap(Bugs(at_once=True))
+
+
+@pytest.mark.xfail(raises=Twice, strict=True, reason="docs/protocol.md, `A gap of today`")
+def test_a_supervisor_after_one_that_took_over_needs_more_than_half_too() -> None:
+    sim = Sim(4, 2, 0)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.partition({name: name in ("s0", "h0", "h1") for name in [*sim.hosts, "s0", "s1"]})
+    sim.run(20.0)
+    sim.supervise("s1")
+    sim.run(sim.timeout + 25.0)
+    sim.end(next(one for one in sim.supervisors if one.machine == "s1"))
+    sim.run(1.0)
+    sim.supervise("s1")
+    sim.run(2 * sim.timeout + 60.0)
