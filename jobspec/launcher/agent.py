@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.lease import Lease
     from jobctl.jobspec.launcher.order import Member, Order
+NODE_DIRECTORY = "/jobctl/node"  # of a launcher in a container
 POLL = 0.1  # seconds between two looks at the control file and the processes
 EXPECTANT = ("waiting", "failed", "fenced")  # states in which it looks oftener: the next generation is as good as there
 BEGUN = 0.5  # seconds after which processes have had the time to begin
@@ -77,7 +78,7 @@ class Launcher:
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
         supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
         self.recovery = SelfRecovery(self, self.session or on_hosts, supervised)
-        self.setup = Setup(self)
+        self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY)
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
@@ -243,7 +244,7 @@ class Launcher:
         order = self.orders.order
         if self.launch.get("rejoin_after") and order is not None:
             remove_shared(order)  # of a generation that has failed here
-        if busy:
+        if busy or self.report.state == "waiting":
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
         if busy and self.launch.get("until"):
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more

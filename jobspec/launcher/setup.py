@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
@@ -18,11 +19,26 @@ if TYPE_CHECKING:
 POLL_SETUP = 0.05  # seconds between two looks at a command
 
 
-class Setup:
-    """Runs the setup commands, once in a launcher's life."""
+def container_mark() -> Optional[str]:
+    """Return a path in the container's own file system, which goes with the container; None if there is none to write to."""
+    root = os.stat("/").st_dev
+    for folder in ("/var/tmp", "/tmp"):
+        with contextlib.suppress(OSError):
+            if os.stat(folder).st_dev == root and os.access(folder, os.W_OK):
+                return os.path.join(folder, ".jobctl-setup")
+    return None
 
-    def __init__(self, launcher: Launcher) -> None:
-        self.launcher, self.done = launcher, False
+
+class Setup:
+    """Runs the setup commands, once in a container's life, or in a launcher's where there is no container.
+
+    `in_container`: whether an engine may start the launcher again in the same container.
+    """
+
+    def __init__(self, launcher: Launcher, in_container: bool) -> None:
+        self.launcher = launcher
+        self.mark = container_mark() if in_container and launcher.launch["setup"] else None
+        self.done = self.mark is not None and os.path.exists(self.mark)
         self.log = os.path.join(launcher.dir, "logs", "setup.log")
 
     def run(self) -> None:
@@ -41,6 +57,9 @@ class Setup:
                 failure = Failure("setup", None, None, code, "setup.log", time.time(), last_lines(self.log))
                 raise Problem("setup command `%s` ended with code %d" % (command, code), failure)
         self.done = True
+        if self.mark is not None:
+            with contextlib.suppress(OSError), open(self.mark, "w"):
+                pass
 
     def run_one(self, command: str, log: int) -> int:
         """Run one setup command, and stop it if this launcher is told to stop."""

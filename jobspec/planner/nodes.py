@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os.path
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobctl.jobspec.frameworks.base import Seat, Start
 from jobctl.jobspec.plan import types
@@ -42,6 +42,8 @@ class NodeBuilder:
         """Return node `index`, which does `task`."""
         devices = devices_of(self.request.spec, task)
         container, launch = self._container_of(index, task, devices), self._launch_of(index, task, devices)
+        if self.etcd is None and (launch.regroups or launch.rejoin is not None):  # the supervisor starts these again
+            container = replace(container, restart="no")
         return types.Node(index, task.role, task.place.host, container, launch)
 
     def _container_of(self, index: int, task: Task, devices: types.Devices) -> types.Container:
@@ -128,9 +130,15 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
         options=options.options,
         # The engine kills later than the launcher, so that the launcher's last report is not lost.
         stop_grace=spec.stop_grace_period + 5,
-        # What a launcher may do, etcd tells it; without one only the supervisor can.
-        restart="on-failure" if etcd else "no",
+        restart=_restart(request, etcd),
     )
+
+
+def _restart(request: Request, etcd: types.Etcd | None) -> Literal["no", "on-failure", "unless-stopped"]:
+    """Return when engines start containers again: their launchers then rejoin the job, see docs/recovery.md."""
+    if etcd:
+        return "on-failure"
+    return "unless-stopped" if request.context.target in ("compose", "ssh") else "no"
 
 
 def _launch(request: Request, etcd: types.Etcd | None, python: str) -> types.Launch:

@@ -6,6 +6,7 @@ Paths inside a container are fixed; those of the host are relative to the job's 
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import replace
 from hashlib import sha256
 
@@ -20,6 +21,7 @@ SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
 # Docker keeps a container's output for ever unless told otherwise; the logs of processes are files of their own.
 LOG_OPTIONS = (("max-file", "3"), ("max-size", "10m"))
 
+_RESTART = re.compile(r"""^( +(?:restart: "|--restart ))unless-stopped""", re.MULTILINE)
 _USERS = {"root": "0:0"}  # by number, because an image need not know the name
 
 
@@ -160,6 +162,8 @@ def labels(node: Node | Service) -> Pairs:
 def uncovered_labels(node: Node | Service, artefact: str) -> Pairs:
     """Return the labels that the hash of `artefact`, the rest of what starts the node, does not cover."""
     version = tuple(label for label in node.container.labels if label[0] == VERSION_LABEL)
+    if isinstance(node, Node):  # containers of earlier versions have no other policy, and are not replaced for that
+        artefact = _RESTART.sub(r"\1no", artefact)
     return (*version, (SPEC_LABEL, sha256(artefact.encode(errors="surrogatepass")).hexdigest()))
 
 

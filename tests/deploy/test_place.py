@@ -183,6 +183,7 @@ LABELS = {"jobctl.node": "1", "jobctl.role": "trainer", "jobctl.spec": "hash", "
 def test_a_container_that_its_engine_restarts_counts_as_one_that_runs(state: str, runs: bool) -> None:
     seen = _seen({"Id": "c", "State": state, "Labels": LABELS})
     assert (seen.node, seen.running, seen.artefact, seen.owner, seen.service) == (1, runs, "hash", "ml@a", None)
+    assert seen.restarting is (state == "restarting")
 
 
 def test_a_service_is_no_node() -> None:

@@ -364,3 +364,20 @@ def test_a_rank_stands_still(run: Callable[..., Run]) -> None:
     job.tells("no progress for 3 s")
     (job.checkpoints / "stop-1").unlink()
     job.ends_well()
+
+
+def test_containers_and_hosts_come_back_with_nobody_watching(run: Callable[..., Run]) -> None:
+    """A container is killed, then a host loses power: the engine starts what ran there, and the launchers go on."""
+    job = run(spare=False)
+    (job.checkpoints / "hold").touch()
+    assert job.up("--no-supervise").returncode == 0
+    eventually(lambda: job.step() > 2 * EVERY)
+    os.kill(int(job.fleet[1].docker("inspect", "-f", "{{.State.Pid}}", "jobctl-counter-1")), signal.SIGKILL)
+    job.runs(2)
+    job.fleet[1].power_off()
+    job.fleet[1].power_on()
+    job.runs(3)
+    state = job.ends_well()
+    assert (state["generation"], state["supervised"], state["phase"]) == (3, False, "succeeded")
+    resumed = job.resumed()
+    assert (resumed[0], len(resumed), min(resumed[1:]) >= 2 * EVERY) == (0, 3, True)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from jobctl.jobspec.launcher import setup
 
 from .conftest import Node, eventually, kill_together
 
@@ -104,3 +108,23 @@ def test_a_launcher_that_is_started_again_after_the_end_keeps_how_it_ended(node:
     assert node.report()["state"] == "succeeded"
     node.order(2)
     node.until("failed", 2)
+
+
+def test_setup_runs_once_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its engine starts the launcher again in the same one; the mark lies in the container's own file system."""
+    mark, runs = tmp_path / "mark", []
+    monkeypatch.setattr(setup, "container_mark", lambda: str(mark))
+    monkeypatch.setattr(setup.Setup, "run_one", lambda self, command, log: runs.append(command) or 0)
+    lease = SimpleNamespace(held=lambda now: True)
+    launcher: Any = SimpleNamespace(dir=str(tmp_path), launch={"setup": ["install"]}, lease=lease)
+    for in_container in (False, True, True, True):
+        setup.Setup(launcher, in_container).run()
+    assert runs == ["install"] * 2
+    mark.unlink()  # another container
+    setup.Setup(launcher, in_container=True).run()
+    assert len(runs) == 3
+
+
+def test_the_mark_lies_where_nothing_else_is_mounted(tmp_path: Path) -> None:
+    mark = setup.container_mark()
+    assert mark is None or os.stat(os.path.dirname(mark)).st_dev == os.stat("/").st_dev

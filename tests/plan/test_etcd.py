@@ -64,9 +64,10 @@ def test_on_this_machine_certificates_are_where_they_are() -> None:
     assert node.container.mounts == ()
 
 
-def test_without_etcd_nothing_is_restarted_by_engines() -> None:
+def test_without_etcd_engines_start_containers_again_unless_nodes_join_alone() -> None:
     plan = make("")
-    assert (plan.nodes[0].launch.etcd, plan.nodes[0].container.restart, plan.services) == (None, "no", ())
+    assert (plan.nodes[0].launch.etcd, plan.nodes[0].container.restart, plan.services) == (None, "unless-stopped", ())
+    assert make("", hosts="").nodes[0].container.restart == "no"
 
 
 def test_members_are_on_distinct_hosts() -> None:

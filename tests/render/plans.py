@@ -89,6 +89,7 @@ def container(index: int = 0) -> Container:
         ulimits=(),
         options=(),
         stop_grace=45.0,
+        restart="unless-stopped",
     )
 
 

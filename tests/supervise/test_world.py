@@ -262,25 +262,26 @@ def shows_twice(live: Callable[[int], object]) -> Callable[[int], bool]:
 @pytest.mark.parametrize(
     ("bugs", "first"),
     [
-        (Bugs(lease=CountsFromArrival), 829),
-        (Bugs(lease=StartsUnasked), 332),
-        (Bugs(lease=CountsHalf), 4),
-        (Bugs(detector=ListensToNobody), 8),
-        (Bugs(detector=Impatient), 4),
-        (Bugs(detector=TrustsHeirs), 29),
-        (Bugs(detector=TakesTheMissingForSilent), 1682),
-        (Bugs(detector=MovesForAFew), 11),
+        (Bugs(lease=CountsFromArrival, at_once=True), 829),
+        (Bugs(lease=StartsUnasked, at_once=True), 332),
+        (Bugs(lease=CountsHalf, at_once=True), 4),
+        (Bugs(detector=ListensToNobody, at_once=True), 8),
+        (Bugs(detector=Impatient, at_once=True), 4),
+        (Bugs(detector=TrustsHeirs, at_once=True), 29),
+        (Bugs(detector=TakesTheMissingForSilent, at_once=True), 1682),
+        (Bugs(detector=MovesForAFew, at_once=True), 11),
     ],
     ids=lambda value: (
         (value.detector if value.lease is MajorityLease else value.lease).__name__ if isinstance(value, Bugs) else None
     ),
 )
 def test_bugs_put_there_on_purpose_are_found(bugs: Bugs, first: int) -> None:
+    """Without rule 4 of docs/protocol.md, which would hide some of them: each of the two has to be right by itself."""
     find(shows_twice(lambda seed: live(seed, bugs)), first)
 
 
 def test_a_generation_that_is_handed_out_only_once_is_found() -> None:
-    find(lambda seed: end(live(seed, Bugs(once=True))) == "does not train", 9)
+    find(lambda seed: end(live(seed, Bugs(once=True))) == "does not train", 12)
 
 
 def test_a_supervisor_that_forgets_what_it_has_spent_is_found() -> None:
@@ -318,3 +319,18 @@ def test_a_launcher_that_nobody_has_answered_begins_nothing_once_its_node_has_mo
 def test_a_node_that_begins_where_it_has_moved_without_asking_is_found() -> None:
     with pytest.raises(Twice):
         run_into_the_gap(Bugs(at_once=True))
+
+
+@pytest.mark.xfail(raises=Twice, strict=True, reason="docs/protocol.md, `A gap of today`")
+def test_a_supervisor_after_one_that_took_over_needs_more_than_half_too() -> None:
+    sim = Sim(4, 2, 0)
+    sim.late = 0.0
+    sim.run(5.0)
+    sim.partition({name: name in ("s0", "h0", "h1") for name in [*sim.hosts, "s0", "s1"]})
+    sim.run(20.0)
+    sim.supervise("s1")
+    sim.run(sim.timeout + 25.0)
+    sim.end(next(one for one in sim.supervisors if one.machine == "s1"))
+    sim.run(1.0)
+    sim.supervise("s1")
+    sim.run(2 * sim.timeout + 60.0)

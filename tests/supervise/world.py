@@ -176,6 +176,10 @@ class Host:
         for launcher in list(self.launchers):
             launcher.turn()
 
+    def remove(self, nodes: set[int]) -> None:
+        """Remove the containers of nodes."""
+        self.launchers = [launcher for launcher in self.launchers if launcher.node not in nodes]
+
     def power_off(self) -> None:
         self.on, self.paused, self.launchers, self.follower = False, False, [], None
 
@@ -379,7 +383,7 @@ class Supervisor:
             if not self.reaches(name):
                 continue
             belongs = self.homes(self.control.generation)
-            host.launchers = [x for x in host.launchers if belongs.get(x.node) == name]
+            host.remove({x.node for x in host.launchers if belongs.get(x.node) != name})
             for node, home in homes.items():
                 missing = home == name and not any(x.node == node for x in host.launchers)
                 if host.done.get(node) == self.control.generation.number:
@@ -400,7 +404,7 @@ class Supervisor:
                 if not self.sim.bugs.once:
                     self.send(host)
             elif step.kind == "remove":
-                host.launchers = [launcher for launcher in host.launchers if launcher.node != step.node]
+                host.remove({step.node})
             elif step.node is not None and self.can_start(step.node, host.name):
                 host.launchers.append(self.sim.launcher(host, step.node))
 

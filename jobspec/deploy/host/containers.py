@@ -131,4 +131,5 @@ def _seen(container: dict[str, Any]) -> SeenContainer:
         owner=labels.get("jobctl.owner"),
         image=container.get("ImageID") or container.get("Image") or "",
         service=name if name is not None and _SERVICE.fullmatch(name) else None,
+        restarting=container.get("State") == "restarting",
     )

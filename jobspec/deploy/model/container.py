@@ -20,3 +20,4 @@ class SeenContainer:
     owner: str | None
     image: str = ""
     service: str | None = None
+    restarting: bool = False  # it has ended, and its engine is about to start it again

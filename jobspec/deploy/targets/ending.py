@@ -35,6 +35,11 @@ def wait_for_launchers(job: Commanded, grace: float) -> None:
     _wait(job, lambda node: not node.alive, grace)
 
 
+def wait_for_nodes(job: Commanded, grace: float) -> None:
+    """Wait until all nodes have ended, as long as launchers take at most; engines start the launchers again."""
+    _wait(job, lambda node: node.state in ("exited", "failed", "fenced"), grace)
+
+
 def _wait(job: Commanded, done: Callable[[ObservedNode], bool], grace: float) -> None:
     """Wait until `done` is true of every node that lives, as long as launchers take at most."""
     deadline = time.monotonic() + grace + ENDING

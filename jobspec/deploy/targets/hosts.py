@@ -229,7 +229,7 @@ class Hosts:
     def finish(self, grace: float) -> None:
         """End all processes and all launchers; the containers stay, so that it can be seen how they ended."""
         self.command("finish", grace)
-        ending.wait_for_launchers(self, grace)
+        ending.wait_for_nodes(self, grace)
         seen = self.fleet.seen
         self.fleet.on(seen, lambda host_job: host_job.containers.kill(seen[host_job.host.name].containers))
 

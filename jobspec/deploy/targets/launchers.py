@@ -155,7 +155,9 @@ def _wait_for_reports(host_job: HostJob, started: Iterable[int], fresh: dict[str
     while waiting:
         seen = fresh[host_job.host.name] = host_job.observe()
         for container in seen.containers:
-            if container.node in waiting and not container.running and not seen.ended(container.node):
+            over = not container.running or container.restarting
+            if container.node in waiting and over and not seen.ended(container.node):
+                host_job.containers.kill([container])  # else its engine tries for ever
                 raise _died(host_job, container)
         waiting = {node for node in waiting if not seen.started(node)}
         if waiting and time.monotonic() > deadline:

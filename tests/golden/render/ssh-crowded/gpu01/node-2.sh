@@ -19,7 +19,7 @@ set -- \
   --mount 'type=bind,"source='"$dir/"'run",target=/jobctl/run,readonly' \
   --network host \
   --init \
-  --restart no \
+  --restart unless-stopped \
   --stop-timeout 45 \
   --pull missing \
   --entrypoint '' \

@@ -1,0 +1,231 @@
+"""The simulated world with launchers that recover by themselves, on the real PeerOrders and FailedNode.
+
+Engines start again what ran on a host, as it comes back or as it was killed. There may be supervisors or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jobctl.jobspec.deploy.model.control import Control, newest, parse_control
+from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
+from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
+from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.peer_orders import PeerOrders
+from jobctl.jobspec.plan.generation import Alone, Base, Generation
+
+from .etcd_world import order_of
+from .world import Bugs, Host, Launcher, Sim
+
+
+@dataclass
+class AloneBugs(Bugs):
+    """What is broken on purpose in how launchers recover."""
+
+    stays_dead: bool = False  # a launcher that was started again asks for no lease
+
+
+@dataclass
+class AloneHost(Host):
+    """A machine whose engine starts containers again. What launchers there have entered is on its disk."""
+
+    containers: set[int] = field(default_factory=set)
+    entered: dict[int, Order] = field(default_factory=dict)  # the newest order of each node
+    ran: dict[int, str] = field(default_factory=dict)  # the order that each node began last
+
+    def turn(self) -> None:
+        here = {launcher.node for launcher in self.launchers}
+        if self.acts:
+            self.launchers += [self.sim.launcher(self, node) for node in sorted(self.containers - here)]
+        super().turn()
+
+    def generations(self) -> list[Generation]:
+        told = [order for node, order in self.entered.items() if order.is_of_launchers]
+        return super().generations() + [_generation(order) for order in told]
+
+    def remove(self, nodes: set[int]) -> None:
+        super().remove(nodes)
+        self.containers -= nodes
+
+
+_parsed: dict[str, Generation] = {}
+
+
+def _generation(order: Order) -> Generation:
+    if order.id not in _parsed:
+        found = parse_control(order.to_json(), None).generation
+        assert found is not None
+        _parsed[order.id] = found
+    return _parsed[order.id]
+
+
+class AloneLauncher(Launcher):
+    """One node's launcher, as agent.py and self_recovery.py have it."""
+
+    host: AloneHost
+    sim: AloneSim
+
+    def __init__(self, sim: AloneSim, host: AloneHost, node: int) -> None:
+        super().__init__(sim, host, node)
+        host.containers.add(node)
+        self.orders = PeerOrders(self.lease, lambda text: None)
+        self.orders.places = self.places
+        before = host.entered.get(node)
+        self.orders.order = before if before is not None and before.is_of_launchers else None
+        self.now: Order | None = None
+        self.since: FailedNode | None = None
+
+    @property
+    def mine(self) -> bool:
+        """Whether the node has its place here in the order."""
+        member = self.now.member(self.node) if self.now is not None else None
+        return member is not None and member.host == self.host.name
+
+    def turn(self) -> None:
+        now = self.sim.now
+        if self.trains and not self.lease.held(now):
+            self.trains, self.fenced, self.at = False, True, now
+        self.lease.held(now)
+        self.read_control()
+        if self.lease.validity.over and not self.trains and self.mine and self.now is not None:
+            self.ask(self.now)
+        if now >= self.next:
+            self.next = now + (FIRST_TICKS if self.pending else TICK)
+            self.tick()
+        self.begin()
+        self.recover()
+        if self.trains:
+            self.step = int(now)
+
+    def begin(self) -> None:
+        if not self.pending or self.now is None or not self.lease.held(self.sim.now):
+            return
+        if self.now.is_of_launchers and self.orders.missing:
+            return
+        self.pending, self.trains = False, True
+        self.host.ran[self.node] = self.now.id
+
+    def read_control(self) -> None:
+        file = order_of(self.host.control) if self.host.control is not None else None
+        order = self.orders.follow(file)
+        if order is None or order is self.now:
+            return
+        if order.command == "finish":
+            self.host.launchers = [other for other in self.host.launchers if other is not self]
+            self.host.containers.discard(self.node)
+            self.trains = self.pending = False
+            return
+        if self.now is None or list(order.age) > list(self.now.age):
+            self.enter_order(order)
+
+    def enter_order(self, order: Order) -> None:
+        before = self.host.entered.get(self.node)
+        self.now, self.number = order, order.number
+        self.trains = self.pending = self.fenced = self.failed = False
+        self.host.entered[self.node] = order
+        if not self.mine:
+            return
+        known = self.lease.generation == order.lease
+        if not known:
+            self.ask(order)
+        again = before is not None and before.lease == order.lease and self.host.ran.get(self.node) is not None
+        if self.host.ran.get(self.node) == order.id or (not known and order.is_of_launchers and again):
+            self.failed, self.at = True, self.sim.now
+        else:
+            self.pending = True
+
+    def ask(self, order: Order) -> None:
+        if self.sim.bugs.stays_dead and self.host.ran.get(self.node) == order.id:
+            return
+        self.lease.begin(order.lease, order.nodes, self.node, order.host_timeout, self.sim.now)
+        self.orders.enter(order)
+
+    def tick(self) -> None:
+        now, name = self.sim.now, self.lease.tick(self.sim.now)
+        generation, age = self.lease.generation, self.orders.age
+        for other in self.sim.hosts.values():
+            if other is not self.host and generation is not None:
+                self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age))
+        line = {"node": self.node, "tick": name, "generation": generation, "progress": None, "echo": self.echo}
+        unheard = {str(n): a for n, a in self.lease.unheard(now).items()}
+        self.host.send({**line, "unheard": unheard, "clear": self.places.clear_of(now)})
+
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any) -> None:
+        now = self.sim.now
+        if generation != self.lease.generation or not self.places.is_clear(by.node, now):
+            return
+        if self.lease.asked(generation, by.node, now):
+            self.places.note_answer(by.node, now)
+            self.orders.hear(by.node, name, age)
+            news = self.orders.news(age)
+            self.sim.datagram(self.host, by.host, lambda x: x.answered(name, self.node, news) if x is by else None)
+
+    def answered(self, name: str, by: int, news: Any) -> None:
+        if self.lease.answered(name, by) and news is not None:
+            self.orders.take(news)
+
+    def recover(self) -> None:
+        now, order = self.sim.now, self.now
+        if order is None or not self.mine or not (self.failed or self.fenced):
+            self.since = None
+            return
+        if self.since is None:
+            failure = Failure("launcher", None, None, None, None, now).to_json()
+            report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
+            self.since = FailedNode(report, {"node": self.node, "host": self.host.name}, now)
+        if self.since.waits(order, self.orders, self.lease.supervised(now), now) or self.since.final(order):
+            return
+        if now - self.since.since >= SETTLE and order.autonomy is not None:
+            self.orders.propose(self.since.successor(order, order.autonomy), order.id)
+            self.sim.alone += 1
+
+
+class AloneSim(Sim):
+    """The world, without a supervisor unless somebody starts one."""
+
+    bugs: AloneBugs
+
+    def __init__(self, nodes: int, spares: int, seed: int, *, watched: bool, bugs: AloneBugs | None = None) -> None:
+        self.alone, self.watched = 0, True
+        super().__init__(nodes, spares, seed, bugs=bugs or AloneBugs())
+        self.watched = watched
+        self.run(3.0)  # `up` has seen that all begin
+        if not watched:
+            self.kill_supervisor()
+
+    def host(self, name: str) -> Host:
+        return AloneHost(self, name)
+
+    def launcher(self, host: Host, node: int) -> Launcher:
+        assert isinstance(host, AloneHost)
+        return AloneLauncher(self, host, node)
+
+    def generation(self, homes: dict[int, str], number: int) -> Generation:
+        made = super().generation(homes, number)
+        base = Base(number, made.rendezvous.id)
+        return replace(made, alone=Alone(1000, (), (1, 9), base=base), began=1.0)
+
+    def finish(self, host: Host) -> None:
+        super().finish(host)
+        assert isinstance(host, AloneHost)
+        host.containers = {launcher.node for launcher in host.launchers}
+
+    def supervise(self, machine: str) -> None:
+        if self.watched:
+            super().supervise(machine)
+
+    def newest(self) -> Control:
+        hosts = self.hosts.values()
+        return newest(Control(generation, host.ledger) for host in hosts for generation in host.generations())
+
+    def all_train(self) -> bool:
+        generation = self.newest().generation
+        if generation is None:
+            return False
+        hosts = self.hosts.values()
+        here = [x for host in hosts for x in host.launchers if isinstance(x, AloneLauncher) and x.trains]
+        now = {x.node for x in here if x.now is not None and x.now.id == generation.rendezvous.id}
+        now |= {node for host in hosts for node, number in host.done.items() if number == generation.number}
+        return now >= {*self.plan}

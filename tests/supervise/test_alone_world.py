@@ -1,0 +1,125 @@
+"""Launchers that recover by themselves, in random worlds: without any supervisor, and with some that come and go.
+
+JOBCTL_TEST_WORLDS says how many: half of those.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from .alone_world import AloneBugs, AloneSim
+from .test_etcd_world import Clock, simulated  # noqa: F401 a fixture
+from .test_world import fault, find
+from .world import Twice
+
+pytestmark = pytest.mark.usefixtures("simulated")
+WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
+BOUND = 30.0  # seconds, beside twice the lease, within which all train once nothing fails any more
+
+
+def begin(nodes: int, spares: int, seed: int, *, watched: bool, bugs: AloneBugs | None = None) -> AloneSim:
+    """Return a world, whose clock is that of the launcher's modules."""
+    random.seed(seed)
+    Clock.sim = sim = AloneSim.__new__(AloneSim)  # type: ignore[assignment]
+    sim.now = 0.0
+    sim.__init__(nodes, spares, seed, watched=watched, bugs=bugs)  # type: ignore[misc]
+    return sim
+
+
+def live(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
+    """Let a world live through a random schedule of faults; in every other one nobody watches from the start."""
+    chance = random.Random(seed)
+    sim = begin(
+        chance.choice((1, 2, 2, 3, 3, 4, 5)), chance.choice((0, 1, 1, 2)), seed, watched=seed % 2 == 0, bugs=bugs
+    )
+    for _ in range(chance.randint(2, 8)):
+        if sim.watched:
+            fault(sim, chance)
+        else:
+            mishap(sim, chance)
+        sim.run(chance.choice((0.5, 2.0, 5.0, 9.0, 12.0, 25.0)) * sim.timeout / 6)
+    return sim
+
+
+def mishap(sim: AloneSim, chance: random.Random) -> None:
+    """Do something to a job that nobody watches: no process ends well, as nobody would say that the job has."""
+    host, names = chance.choice(list(sim.hosts.values())), list(sim.hosts)
+    match chance.choice(
+        ("isolate", "split", "cut", "mend", "off", "on", "pause", "wake", "fail", "kill", "slow", "outage")
+    ):
+        case "isolate":
+            sim.partition({name: name == host.name for name in names})
+        case "split":
+            sim.partition({name: chance.random() < 0.5 for name in names})
+        case "cut":
+            sim.cuts |= {frozenset(chance.sample(names, 2))} if len(names) > 1 else set()
+        case "mend":
+            sim.cuts = set()
+        case "off":
+            host.power_off()
+        case "on":
+            host.on = True
+        case "pause":
+            host.paused = host.on
+        case "wake":
+            host.paused = False
+        case "fail":
+            sim.fail(host)
+        case "kill":
+            sim.kill(host)
+        case "slow":  # answers come late, then ticks do
+            sim.slow = {host.name: (0.0, 4.5)}
+            sim.run(5.0)
+            sim.slow = {host.name: (60.0, 4.5)}
+            sim.run(12.0)
+            sim.slow = {}
+        case "outage":  # all lose power
+            for one in sim.hosts.values():
+                one.power_off()
+            sim.run(2.0)
+            for one in sim.hosts.values():
+                one.on = True
+
+
+def end(sim: AloneSim) -> str | None:
+    """Repair everything; say what is wrong with how the world is after that."""
+    sim.heal(0.0)
+    for _ in range(round(2 * sim.timeout + BOUND + (60.0 if sim.watched else 0.0))):
+        if sim.all_train() or sim.newest().ledger.result is not None:
+            return None
+        sim.heal(1.0)
+    for _ in range(25 if sim.watched else 0):  # a host that could not start a node is left alone for 10 minutes
+        if sim.all_train() or sim.newest().ledger.result is not None:
+            return None
+        sim.heal(30.0)
+    return "does not train"
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_no_node_trains_twice_and_all_train_again(batch: int) -> None:
+    for seed in range(batch, WORLDS, 4):
+        try:
+            wrong = end(live(seed))
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert wrong is None, f"seed {seed}: {wrong}"
+
+
+def test_a_launcher_that_comes_back_and_stays_silent_is_found() -> None:
+    find(lambda seed: end(live(2 * seed + 1, AloneBugs(stays_dead=True))) == "does not train", 0)
+
+
+def test_a_job_that_lost_power_and_then_its_links_trains_again_by_itself() -> None:
+    sim = begin(3, 0, 1, watched=False)
+    for host in sim.hosts.values():
+        host.power_off()
+    sim.heal(12.0)
+    assert (sim.all_train(), sim.newest().generation and sim.newest().generation.number) == (True, 2)
+    sim.partition({"h0": True, "h1": False, "h2": False})
+    sim.run(2 * sim.timeout)
+    assert not any(launcher.trains for launcher in sim.hosts["h0"].launchers)
+    sim.heal(12.0)
+    assert sim.all_train()
