@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -96,6 +97,8 @@ def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) 
     """An engine that is killed just after it started a container does not know that it did; the container runs on."""
     before = is_up(jobs)
     victim = jobs.fleet[1]
+    supervisor = json.loads((jobs.directory / "state/jobs/counter/supervisor.lock").read_text())["pid"]
+    os.kill(supervisor, signal.SIGSTOP)  # it would mend this before it is looked at here
     victim.kill_engine()
     for path in (victim.dir / "data" / "containers").glob("*/config.v2.json"):
         container = json.loads(path.read_text())
@@ -103,6 +106,7 @@ def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) 
         path.write_text(json.dumps(container))
     restart_engine(victim)
     assert victim.docker("ps", "-a", "--format", "{{.State}}").split() == ["created"]
+    os.kill(supervisor, signal.SIGCONT)
     jobs.trains(after=before)
     is_as_wanted(jobs)
     (container_id,) = victim.docker("ps", "-q", "--no-trunc").split()
