@@ -99,14 +99,16 @@ def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) 
     victim = jobs.fleet[1]
     supervisor = json.loads((jobs.directory / "state/jobs/counter/supervisor.lock").read_text())["pid"]
     os.kill(supervisor, signal.SIGSTOP)  # it would mend this before it is looked at here
-    victim.kill_engine()
-    for path in (victim.dir / "data" / "containers").glob("*/config.v2.json"):
-        container = json.loads(path.read_text())
-        container["State"].update(Running=False, Pid=0, StartedAt="0001-01-01T00:00:00Z")  # as when it was made
-        path.write_text(json.dumps(container))
-    restart_engine(victim)
-    assert victim.docker("ps", "-a", "--format", "{{.State}}").split() == ["created"]
-    os.kill(supervisor, signal.SIGCONT)
+    try:
+        victim.kill_engine()
+        for path in (victim.dir / "data" / "containers").glob("*/config.v2.json"):
+            container = json.loads(path.read_text())
+            container["State"].update(Running=False, Pid=0, StartedAt="0001-01-01T00:00:00Z")  # as when it was made
+            path.write_text(json.dumps(container))
+        restart_engine(victim)
+        assert victim.docker("ps", "-a", "--format", "{{.State}}").split() == ["created"]
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
     jobs.trains(after=before)
     is_as_wanted(jobs)
     (container_id,) = victim.docker("ps", "-q", "--no-trunc").split()
