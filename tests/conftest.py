@@ -41,7 +41,7 @@ LEFT_OUT = {
 }
 # Beside these, single tests are marked `long`. Of each framework one job trains in any run: local/test_minimal.py.
 # Real hosts, real frameworks, real processes: what takes minutes a file. All else takes seconds.
-LONG = ("fleet", "examples", "cluster", "slurm", "local", "launcher", "supervise")
+LONG = ("fleet", "examples", "cluster", "slurm", "local", "launcher", "kube", "supervise")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -79,4 +79,5 @@ fi
 # With bytecode, pytest prepares each test file once, and not in each worker of each run.
 unset PYTHONPATH PYTHONDONTWRITEBYTECODE
 # What takes long comes first (tests/conftest.py), so that no worker is left alone with it at the end.
-exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-3}" --dist loadfile --no-loadscope-reorder "$@"
+# More workers than two cores: tests wait for half of their time.
+exec "$python" -m pytest -n "${JOBCTL_TEST_WORKERS:-4}" --dist loadfile --no-loadscope-reorder "$@"

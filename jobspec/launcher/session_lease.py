@@ -81,11 +81,11 @@ class LeaseSession:
         self.ask(SessionRequest(proposal=order, after=after))
 
     def leave(self) -> None:
-        """Give the lease back; takes as long as etcd takes to answer, at most."""
+        """Give the lease back; takes as long as etcd takes to answer all that it is asked then, at most."""
         import select
 
         self.ask(SessionRequest(leave=True))
-        until = time.monotonic() + ASKED
+        until = time.monotonic() + 3 * ASKED  # to end the lease, to say who is left, and to remove what is left
         while not self.pipe.closed and time.monotonic() < until:
             select.select([self.pipe.socket], [], [], 0.1)
             self.pipe.receive()

@@ -356,7 +356,7 @@ def _is_containerd(pid: int) -> bool:
     """Say whether the containerd of that number lives: numbers come round, and dockerd waits for whoever has it now."""
     try:
         _, name, rest = re.split(r"\((.*)\)", Path(f"/proc/{pid}/stat").read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return name == "containerd" and rest.split()[0] not in "ZX"
 

@@ -88,7 +88,14 @@ class Mishaps(Jobs):
         known = {process["pid"] for path in reports for process in json.loads(path.read_text())["processes"]}
         training = [pid for pid in pids if pid_inside(pid) in known]
         if training:
-            os.kill(training[-1], signal.SIGKILL)
+            self.kill(training[-1])
+
+    def kill(self, pid: int) -> None:
+        """Kill a process, unless it has ended meanwhile; 0 is what an engine says of a container that does not run."""
+        assert pid >= 0
+        with contextlib.suppress(ProcessLookupError):
+            if pid:
+                os.kill(pid, signal.SIGKILL)
 
     def launcher_killed(self, host: Host, node: int) -> None:
         kill = "import os; os.kill(next(int(p) for p in os.listdir('/proc') if p.isdigit() and int(p) > 1), 9)"
@@ -127,7 +134,7 @@ class Mishaps(Jobs):
     def supervisor_killed(self, host: Host, node: int) -> None:
         eventually(self.is_supervised)  # the one that was killed the last time may have no successor yet
         holder = json.loads((self.directory / "state/jobs/counter/supervisor.lock").read_text())
-        os.kill(int(holder["pid"]), signal.SIGKILL)
+        self.kill(int(holder["pid"]))
         time.sleep(self.chance.uniform(0.0, 2.0 * self.timeout))
         self.supervisor = self.start("supervise")
 
@@ -157,7 +164,7 @@ class Mishaps(Jobs):
 
     def etcd_member_killed(self, host: Host, node: int) -> None:
         where, name = self.chance.choice(self.members())
-        os.kill(int(where.docker("inspect", "--format", "{{.State.Pid}}", name)), signal.SIGKILL)
+        self.kill(int(where.docker("inspect", "--format", "{{.State.Pid}}", name)))
 
     def etcd_quorum_lost(self, host: Host, node: int) -> None:
         chosen = self.chance.sample(self.members(), 2)

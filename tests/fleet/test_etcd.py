@@ -74,7 +74,8 @@ def run(tmp_path: Path, four: Fleet) -> Iterator[Callable[..., WithEtcd]]:
 
 def init_of(host: Host, container: str) -> int:
     """Return the pid of a container's first process."""
-    return int(host.docker("inspect", "--format", "{{.State.Pid}}", container))
+    # 0 is what an engine says of one that does not run; to kill 0 would kill these tests.
+    return eventually(lambda: int(host.docker("inspect", "--format", "{{.State.Pid}}", container)))
 
 
 def test_the_controller_is_off_and_what_fails_is_recovered(run: Callable[..., WithEtcd]) -> None:

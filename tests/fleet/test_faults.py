@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -96,13 +97,18 @@ def test_a_container_that_its_engine_has_lost_gives_way_to_the_next(jobs: Jobs) 
     """An engine that is killed just after it started a container does not know that it did; the container runs on."""
     before = is_up(jobs)
     victim = jobs.fleet[1]
-    victim.kill_engine()
-    for path in (victim.dir / "data" / "containers").glob("*/config.v2.json"):
-        container = json.loads(path.read_text())
-        container["State"].update(Running=False, Pid=0, StartedAt="0001-01-01T00:00:00Z")  # as when it was made
-        path.write_text(json.dumps(container))
-    restart_engine(victim)
-    assert victim.docker("ps", "-a", "--format", "{{.State}}").split() == ["created"]
+    supervisor = json.loads((jobs.directory / "state/jobs/counter/supervisor.lock").read_text())["pid"]
+    os.kill(supervisor, signal.SIGSTOP)  # it would mend this before it is looked at here
+    try:
+        victim.kill_engine()
+        for path in (victim.dir / "data" / "containers").glob("*/config.v2.json"):
+            container = json.loads(path.read_text())
+            container["State"].update(Running=False, Pid=0, StartedAt="0001-01-01T00:00:00Z")  # as when it was made
+            path.write_text(json.dumps(container))
+        restart_engine(victim)
+        assert victim.docker("ps", "-a", "--format", "{{.State}}").split() == ["created"]
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
     jobs.trains(after=before)
     is_as_wanted(jobs)
     (container_id,) = victim.docker("ps", "-q", "--no-trunc").split()

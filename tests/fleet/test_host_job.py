@@ -196,40 +196,45 @@ def test_an_image_that_is_not_there(hosts: Fleet) -> None:
     host_job.transport.close()
 
 
-def test_the_example_trains_on_two_hosts(hosts: Fleet, tmp_path: Path) -> None:
+# Says who it is, which it knows from torchrun.
+RANK = """\
+import os
+name = "rank-%s-of-%s" % (os.environ["RANK"], os.environ["WORLD_SIZE"])
+open(os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], name), "w").close()
+"""
+
+
+def test_torchrun_of_two_hosts_meets(hosts: Fleet, tmp_path: Path) -> None:
     """torch is not in the image: the environment of these tests is mounted into the containers.
 
-    A standby would import torch as often again; nothing fails here.
+    That processes which torchrun has started in containers train together: tests/cluster.
     """
-    need_packages("torch", "sklearn")
+    need_packages("torch")
     need_image_python()
-    shared = tmp_path / "checkpoints"
-    shared.mkdir()
+    for folder in ("checkpoints", "code"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "code" / "train.py").write_text(RANK)
     text = f"""
-name: resnet
+name: meets
 framework: torch
 image: {IMAGE}
 pull: never
-script: /examples/torch-resnet/train.py
-args: [--epochs=1, --min-accuracy=0.5]
+script: /code/train.py
 nodes: 2
-checkpoint: {shared}
-volumes: ["{hosts.lent("examples")}:/examples:ro", "{hosts.lent("packages")}:/packages:ro", "{hosts.lent("standins")}:/standins:ro"]
-env: {{PYTHONPATH: "/standins:/packages", OMP_NUM_THREADS: "1"}}
+checkpoint: {tmp_path}/checkpoints
+volumes: ["{tmp_path}/code:/code:ro", "{hosts.lent("packages")}:/packages:ro"]
+env: {{PYTHONPATH: /packages, OMP_NUM_THREADS: "1"}}
 recovery: {{standby: "off"}}
 """
     job = Job(hosts, "compose", text)
     try:
         job.up()
         reports = [
-            host.home / f".jobctl/{host.name}/resnet/node-{node}/report.json" for node, host in enumerate(hosts.hosts)
+            host.home / f".jobctl/{host.name}/meets/node-{node}/report.json" for node, host in enumerate(hosts.hosts)
         ]
         over = ("succeeded", "failed")
         eventually(lambda: all(json.loads(path.read_text())["state"] in over for path in reports), 400)
         assert job.are("succeeded")
-        work = hosts[0].home / ".jobctl" / "h1" / "resnet"
-        log = (work / "node-0" / "logs" / "1" / "workerlog.0").read_text()
-        assert "final step=22 " in log
-        assert len(list(shared.iterdir())) == 2
+        assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["rank-0-of-2", "rank-1-of-2"]
     finally:
         job.down()

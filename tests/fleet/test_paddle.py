@@ -41,6 +41,27 @@ env:
   HTTP_PROXY: http://10.9.9.9:1   # Paddle's nodes meet through HTTP
   POD_IP: 10.9.9.9
 """
+# Does what servers and trainers of Paddle do with the variables that they go by. Any process of a server or a trainer of
+# the job that cannot reach its servers fails.
+ROLES = """\
+import os, socket, time
+kept, me, count = os.environ["JOBCTL_CHECKPOINT_DIR"], os.environ.get("PADDLE_TRAINER_ID"), os.environ["PADDLE_TRAINERS_NUM"]
+if os.environ["TRAINING_ROLE"] == "PSERVER":
+    listening, links = socket.create_server((os.environ["POD_IP"], int(os.environ["PADDLE_PORT"]))), []
+    while True:
+        links.append(listening.accept())
+servers = [one.rsplit(":", 1) for one in os.environ["PADDLE_PSERVERS_IP_PORT_LIST"].split(",")]
+links = [socket.create_connection((host, int(port))) for host, port in servers]
+step = 0
+while not os.path.exists(os.path.join(kept, "end")):
+    for link in links:
+        link.sendall(b".")
+    step += 1
+    with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file:
+        file.write(str(step))
+    time.sleep(0.05)
+print("final", me, count, flush=True)
+"""
 PS = "mode: ps\nps: {servers: 2, trainers: 3}\n"
 
 
@@ -159,9 +180,10 @@ def test_collective(learner: Any) -> None:
 def test_parameter_servers(learner: Any) -> None:
     """A trainer's container dies, then a host with a trainer and a server loses power and comes back; and all end well.
 
-    A host uses the port that servers get on the others. What the death of a server's process does: tests/local.
+    A host uses the port that servers get on the others. That Paddle's own servers do so, and what the death of one's
+    process does: tests/local; that they are reached through a network: tests/cluster.
     """
-    job = learner("wide", "paddle-ps", SERVED, PS)
+    job = learner("wide", "paddle-ps", ROLES, PS)
     port, taken = port_of(job.run_id(), 1), job.fleet[1]
     taken.start("listener", ["python3", "-m", "http.server", str(port + 1)])
     eventually(lambda: f":{port + 1} " in taken.run("ss", "-ltn"))

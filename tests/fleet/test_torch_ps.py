@@ -19,14 +19,13 @@ SPEC = f"""\
 name: wide
 framework: torch
 mode: ps
-ps: {{{{servers: 2, trainers: 3}}}}
+ps: {{{{servers: 2, trainers: 2}}}}
 image: {IMAGE}
 pull: never
 script: train.py
 args: [--epochs=10, --checkpoint-every=14]
 code: .
 nodes: 2
-devices: cpu:2
 checkpoint: {{checkpoints}}
 stop_grace_period: 2s
 recovery: {{{{host_timeout: 20s, standby: "off"}}}}
@@ -56,7 +55,7 @@ def test_it_reaches_its_loss_though_a_host_dies(tmp_path: Path, hosts: Fleet) ->
         # Once something was saved, and more was done.
         eventually(lambda: list(job.checkpoints.glob("step-*")) and max(r["progress"] or 0 for r in job.reports()) > 28)
         assert [(n["role"], n["host"], len(n["processes"])) for n in state["nodes"]] == [
-            *(("trainer", "h1", 2), ("trainer", "h2", 1)),
+            *(("trainer", "h1", 1), ("trainer", "h2", 1)),
             *(("server", "h1", 1), ("server", "h2", 1)),
         ]
         hosts[1].power_off()

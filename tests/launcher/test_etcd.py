@@ -398,11 +398,8 @@ def test_a_session_that_is_killed_takes_its_launcher_along(node: EtcdNode) -> No
     node.begin(host_timeout=SHORT)
     process = node.start()
     node.until("running", 1)
-    parents = {
-        pid: int((Path(f"/proc/{pid}/stat")).read_text().rpartition(")")[2].split()[1])
-        for pid in node.pids("launcher.py", "--control")
-    }
-    session = min(pid for pid, parent in parents.items() if parent == process.pid)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    session = min(map(int, children))
     os.kill(session, signal.SIGKILL)
     assert process.wait(PATIENCE) == 137
     node.gone()
