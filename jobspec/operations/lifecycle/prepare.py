@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed
-from jobctl.jobspec.operations.inspect.findings import failures_of
 from jobctl.jobspec.operations.lifecycle.applying import locked
 from jobctl.jobspec.operations.lifecycle.records import secrets_of
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
@@ -36,6 +35,7 @@ def prepare(planned: Planned, request: JobRequest, reporter: Reporter, *, check:
     A job that runs goes on as it is. Raises Refused, NotYours and HostsFailed.
     """
     from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.model.unfit import failures_of
 
     plan, deployer = planned.plan, planned.job.deployer("prepare")
     secrets_of(planned.compiled)
