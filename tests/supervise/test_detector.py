@@ -195,3 +195,14 @@ def test_a_launcher_that_has_ended_does_not_keep_a_moved_node_waiting() -> None:
     assert one.tick(1) is None
     one.later(1.0, 1)
     assert one.tick(1) is not None
+
+
+def test_hosts_keep_the_name_of_a_supervisor_that_hears_more_than_half() -> None:
+    one = Supervisor(FOUR)
+    one.detector.succeed()
+    one.hosts(0, 1)
+    assert not one.detector.may_own()
+    one.hosts(2)
+    assert one.detector.may_own()
+    one.now += SILENCE + 0.1
+    assert not one.detector.may_own()

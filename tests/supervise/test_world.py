@@ -321,7 +321,6 @@ def test_a_node_that_begins_where_it_has_moved_without_asking_is_found() -> None
         run_into_the_gap(Bugs(at_once=True))
 
 
-@pytest.mark.xfail(raises=Twice, strict=True, reason="docs/protocol.md, `A gap of today`")
 def test_a_supervisor_after_one_that_took_over_needs_more_than_half_too() -> None:
     sim = Sim(4, 2, 0)
     sim.late = 0.0

@@ -30,6 +30,7 @@ from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Rest
 from jobctl.jobspec.supervise.pauses import UNFIT
 
 DT = 0.25
+OWN = -2  # in the place of a node: a host keeps the name of its supervisor
 CUT = 12.0  # seconds after which a supervisor gives up a connection
 POLICY = Recovery(1000, None, "replace", 6.0, None, None, ())
 NOT_COUNTED = "more nodes"  # why a generation began that costs nothing
@@ -232,6 +233,8 @@ class Supervisor:
         while link.down and link.down[0][0] <= now and host.acts and link.open:
             _, (node, name, echo) = link.down.pop(0)
             host.follower_heard = now
+            if node == OWN:
+                host.followed_by = self.machine
             for launcher in host.launchers:
                 if launcher.node == node and launcher.lease.answered(name, None):
                     launcher.echo = echo
@@ -247,12 +250,16 @@ class Supervisor:
             return
         if host.followed_by not in ("", self.machine):
             self.detector.succeed()
-        host.follower, host.followed_by, host.follower_heard = self, self.machine, self.sim.now
+        else:
+            host.followed_by = self.machine
+        host.follower, host.follower_heard = self, self.sim.now
         link.open, link.heard = True, self.sim.now
 
     def hear(self, host: Host, link: Link, line: Any) -> None:
         link.heard = self.sim.now
         self.detector.hear_host(host.name)
+        if host.followed_by != self.machine and self.detector.may_own():
+            link.down.append((self.sim.later(host.name, 1), (OWN, "", "")))
         if line == "t":
             link.down.append((self.sim.later(host.name, 1), (-1, "", "")))
             return

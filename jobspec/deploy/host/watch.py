@@ -114,7 +114,7 @@ class HostFollowed:
         self._versions: dict[int, str | None] = {}  # of the launchers' reports
         self.looked = 0.0  # when the look began that found what is `seen`
         self._told = self._read_at = 0.0
-        self._idle = False  # whether there is nothing of the job
+        self._owned = self._idle = False  # whether the host keeps our name; whether there is nothing of the job
         self._lock = threading.Lock()
         self._stale = threading.Event()
         self._dead: set[str] = set()  # containers
@@ -136,10 +136,9 @@ class HostFollowed:
     def let_go(self, seconds: float) -> None:
         """Wait until the host's script has ended, for `seconds` at most, and close the channel."""
         self._left.wait(seconds)
-        channel = self._channel
-        if channel is not None:
+        if self._channel is not None:
             with contextlib.suppress(OSError, EOFError):
-                channel.close()
+                self._channel.close()
 
     def problem(self) -> DeployError | None:
         """Return why it is not heard, None if it is."""
@@ -225,8 +224,8 @@ class HostFollowed:
         return True
 
     def _begin_to_hear(self, before: str) -> None:
-        previous = before.partition(" ")[2]
-        if previous not in ("", self.me):
+        self._owned = before.partition(" ")[2] in ("", self.me)
+        if not self._owned:
             self.all.detector.succeed()
         self._versions.clear()
         self._idle, self._problem = False, None
@@ -242,6 +241,9 @@ class HostFollowed:
         now = time.monotonic()
         if now - self._read_at > AGAIN:
             self.read_soon()
+        if not self._owned and self.all.detector.may_own():
+            self._owned = True
+            self._say("own")
         if line == b"t":
             if now - self._told > KEEP:
                 self._say("-")

@@ -204,6 +204,19 @@ class FailureDetector:
         clear = self._clear.get(node, set()) | {other for other, at in self._joined.items() if at <= long_ago}
         return self._is_enough(len(clear & (set(_voters(generation)) - generation.moved)), moves.voters)
 
+    def may_own(self) -> bool:
+        """Say whether hosts may keep our name in the place of another supervisor's, which may live and hear the others.
+
+        Only with more than half of them: a supervisor that finds its own name on hosts is content with half.
+        """
+        with self._lock:
+            generation = self.generation
+            return generation is not None and 2 * self._hosts_heard(generation) > len(_voters(generation))
+
+    def _hosts_heard(self, generation: Generation) -> int:
+        now = self.now()
+        return sum(now - self._hosts.get(host, -2 * SILENCE) <= SILENCE for host in _voters(generation).values())
+
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.
 
@@ -213,9 +226,7 @@ class FailureDetector:
             return True
         if now - self._counted[0] < COUNT:
             return self._counted[1]
-        voters = _voters(generation)
-        heard = [host for host in voters.values() if now - self._hosts.get(host, -2 * SILENCE) <= SILENCE]
-        self._counted = now, self._is_enough(len(heard), len(voters))
+        self._counted = now, self._is_enough(self._hosts_heard(generation), len(_voters(generation)))
         return self._counted[1]
 
     def _is_enough(self, count: int, of: int) -> bool:

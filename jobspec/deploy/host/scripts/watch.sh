@@ -2,7 +2,8 @@
 # Follows the job on a host for the supervisor that $4 names: what its launchers write into a pipe of ours, and a tick `t`
 # of the host's own every second, go out; lines that come in, `NODE ANSWER`, go into the nodes' files `answer`. It ends with
 # its input, or when nothing has come in for $6 seconds. $1-$3: as for find.sh; $5 names the machine and the state directory
-# of the supervisor.
+# of the supervisor. The host keeps that name; where another one is kept, only the line `own` replaces it: see `may_own` in
+# liveness.py.
 # Prints the work directory and the directory of what is the host's own, one a line; then `gone` where there is no job, or
 # what lock.sh prints; then `before` with the supervisor that was here before; then what launchers write, and ticks.
 # The signal tells the ticker that something has come in; nothing does before its first tick. As a rule that is an answer to
@@ -24,7 +25,7 @@ set -- "$own/supervisor.lock" "$4" stay
 # shellcheck source=lock.sh
 . ./lock.sh
 read -r before 2>/dev/null < "$own/supervisor" || before=
-printf '%s\n' "$me" > "$own/supervisor"
+case $before in ""|"$me") printf '%s\n' "$me" > "$own/supervisor" ;; esac
 printf 'before %s\n' "$before"
 umask 022; mkdir -p run/feeds
 for old in run/feeds/*; do [ -d "/proc/${old##*/}" ] || rm -f -- "$old"; done
@@ -49,6 +50,7 @@ ticker=$!
 trap leave HUP TERM INT
 while read -r node answer; do
   kill -USR1 "$ticker" 2>/dev/null || break
+  [ "$node" != own ] || printf '%s\n' "$me" > "$own/supervisor"
   [ ! -d "node-$node" ] || printf '%s\n' "$answer" > "node-$node/answer"
 done
 leave
