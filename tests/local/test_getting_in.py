@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 import pytest
@@ -77,7 +78,8 @@ def test_clients_and_shells_are_inside_of_a_node(jobs: Any, serving: list[int]) 
         (pytest.fail if os.environ.get("JOBCTL_TOOLS") == "required" else pytest.skip)("there is no ssh")
     config = jobs.directory / "config"
     config.write_text(jobs.ok("ssh-config", "counter"))
-    client = ["ssh", "-F", str(config), "-o", f"ControlPath={jobs.directory}/%h"]
+    control = tempfile.mkdtemp(prefix="jobctl-ssh-")  # pytest's own folders are too long for the name of a socket
+    client = ["ssh", "-F", str(config), "-o", f"ControlPath={control}/%h"]
     command = [*client, "-o", "ControlMaster=auto", "-o", "ControlPersist=60", "jobctl-counter-1"]
     try:
         told = subprocess.run([*command, "sh -s"], capture_output=True, check=False, **typed)
@@ -86,3 +88,4 @@ def test_clients_and_shells_are_inside_of_a_node(jobs: Any, serving: list[int]) 
         assert subprocess.run([*client, *port], env=jobs.environ, capture_output=True).stdout == b"node 1"
     finally:
         subprocess.run([*client, "-O", "exit", "jobctl-counter-1"], capture_output=True, check=False)
+        shutil.rmtree(control)

@@ -36,3 +36,11 @@ def test_a_change_that_was_completed_since_the_job_was_observed_does_not_end_it(
     handle: Any = SimpleNamespace(observe=lambda: next(looks), job=SimpleNamespace(lock=tmp_path / "lock"))
     assert not ended(handle, stopped)
     assert ended(handle, stopped)
+
+
+def test_a_job_that_the_next_command_changes_already_has_not_ended(tmp_path: Path) -> None:
+    first = seen(replace(RUNS, command="stop"), "exited")
+    looks = iter([seen(replace(RUNS, number=3, command="stop"), "exited"), first])
+    handle: Any = SimpleNamespace(observe=lambda: next(looks), job=SimpleNamespace(lock=tmp_path / "lock"))
+    assert not ended(handle, first)
+    assert ended(handle, first)

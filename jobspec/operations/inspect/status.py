@@ -69,8 +69,12 @@ def ended(handle: Handle, observed: Observed) -> bool:
     control = observed.control
     ordered = control.generation is not None and control.generation.command != "run"
     if now == "stopped" and ordered and control.ledger.result is None:
-        # The command may have completed the change, and left, since the job was observed: only a second look tells.
-        return not read_holder(handle.job.lock) and phase(observe(handle))[0] in SETTLED
+        # The command may have completed the change, and left, since the job was observed: only a second look tells. And
+        # the next command may be in the midst of a change then: of another generation.
+        if read_holder(handle.job.lock):
+            return False
+        again = observe(handle)
+        return again.control.generation == control.generation and phase(again)[0] in SETTLED
     return now in SETTLED
 
 
