@@ -118,3 +118,11 @@ def test_a_job_that_ends_before_the_blow_harms_it(tmp_path: Path, monkeypatch: p
     told = Told([BEFORE, look(*done)], tmp_path)
     with pytest.raises(Refused, match="ended well before the drill could harm it"):
         drilled(told, monkeypatch)
+
+
+def test_it_waits_for_a_process_to_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that has just begun runs, and has reported no process yet."""
+    told = Told([look(node(0, 71, 500), node(1, 71, 500, processes=())), *GENERATION], tmp_path)
+    monkeypatch.setattr(drill, "pause", lambda seconds: None)
+    fault = plan_drill(told, "process", "1")  # type: ignore[arg-type]
+    assert (fault.observed, told.looks) == (BEFORE, 2)

@@ -301,7 +301,7 @@ def test_through_a_jump_host(hosts: Fleet) -> None:
 
 
 LISTENER = "import socket; a = socket.create_server(('127.0.0.1', 0)); print(a.getsockname()[1], flush=True); \
-b, _ = a.accept(); b.sendall(b.recv(9)); b.close()"
+b, _ = a.accept(); a.close(); b.sendall(b.recv(9)); b.close()"
 
 
 def test_a_tcp_port(transport: Transport) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LOOK = 0.05  # seconds between two looks, at least
 REPORTED = 0.3  # seconds until a step that was made is reported
+BEGINS = 20.0  # seconds in which a node that runs has started its processes
 TOLD = 10.0  # seconds in which the supervisor writes down what it has done
 
 
@@ -71,6 +72,10 @@ def plan_drill(deployer: Deployer, victim: FaultTarget, node: str | None) -> Fau
     taking_part = [member.node for member in observed.members]
     number = _last_trainer(observed) if node is None else node_number(deployer.plan, node, taking_part)
     host = next(member.host for member in observed.members if member.node == number)
+    deadline = time.monotonic() + BEGINS
+    while victim == "process" and not _has_process(observed, number) and time.monotonic() < deadline:
+        pause(LOOK)
+        observed = _fit(deployer)
     if victim == "host" and deployer.where() == (host,):
         raise Refused("the job has only one host, and goes on where it is", "nobody can know that it is lost")
     return Fault(victim, number, host, observed)
@@ -98,6 +103,12 @@ def run_drill(deployer: Deployer, fault: Fault, seconds: float) -> Drill:
     )
     continued = _continued(before, back.step, rate * (back.gap + REPORTED))
     return Drill(fault.victim, node, fault.host, number, before, back.step, times, continued)
+
+
+def _has_process(observed: Observed, number: int) -> bool:
+    """Say whether a node has a process that could be killed: it runs a moment before it reports those that it starts."""
+    node = observed.node(number)
+    return node is not None and any(process.state == "running" and process.pid for process in node.processes)
 
 
 def _last_trainer(observed: Observed) -> int:
