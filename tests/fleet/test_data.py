@@ -204,6 +204,7 @@ def test_an_image_that_one_host_has_comes_to_the_others(jobs: Jobs) -> None:
     received = int(first.run("cat", "/sys/class/net/eth0/statistics/rx_bytes"))
     prepared = jobs.run("prepare", *jobs.where)
     assert (prepared.returncode, jobs.containers()) == (0, [[], []]), prepared.stderr
+    first.docker("image", "inspect", name)  # which fails if it is not there
     versions = [[path.name for path in (host.home / ".jobctl").glob("*/counter/code/*")] for host in (first, second)]
     assert versions[0] == versions[1] != []
     assert jobs.up().returncode == 0

@@ -111,20 +111,22 @@ class Preflight:
 
     def _image(self, seat: CheckedHost) -> None:
         if seat.nodes:
-            seat.image = self._can_be_had(seat, seat.nodes[0].container)
+            seat.image, seat.image_sources = self._can_be_had(seat, seat.nodes[0].container)
         for service in seat.services:
             self._can_be_had(seat, service.container)
 
-    def _can_be_had(self, seat: CheckedHost, container: Container) -> str | None:
-        """Return the id of the container's image on a host, None if it is not there yet. Raises HostError if it cannot be had."""
+    def _can_be_had(self, seat: CheckedHost, container: Container) -> tuple[str | None, Sequence[str]]:
+        """Return the id of the container's image on a host, None if it is not there yet, and who else has it then.
+
+        Raises HostError if it cannot be had.
+        """
         found = images.look(seat.host_job, container.image)
-        if found is None and container.pull != "always":
-            seat.image_sources = self.sources.have(container.image)
-        if container.pull == "never" and found is None and not seat.image_sources:
+        sources = self.sources.have(container.image) if found is None and container.pull != "always" else []
+        if container.pull == "never" and found is None and not sources:
             raise images.missing(seat.name, container.image)
-        if container.pull == "always" or (found is None and not seat.image_sources):
+        if container.pull == "always" or (found is None and not sources):
             images.can_be_pulled(seat.host_job, container.image)
-        return found.ids[0] if found else None
+        return found.ids[0] if found else None, sources
 
     def _in_use(self, seat: CheckedHost) -> None:
         seat.busy = devices_in_use(seat.host_job) if seat.nodes else {}

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = 60  # seconds for an answer of the engine
+SILENCE = (
+    600.0  # seconds without progress after which moving an image is given up: engines unpack layers without a word
+)
 API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know would cost a request
 
 
@@ -106,6 +109,16 @@ class Engine:
         argv = SCRIPTS.argv("socket", *self.command[2:])
         lines = self.transport.run(argv, timeout=FIRST_ANSWER).out.decode("utf-8", "replace").splitlines()
         return lines[-1] if lines and lines[-1].startswith("/") else ""
+
+
+@contextmanager
+def patient(client: Any) -> Iterator[None]:
+    """Let requests be silent for as long as moving an image may be."""
+    client.timeout = SILENCE
+    try:
+        yield
+    finally:
+        client.timeout = TIMEOUT  # not what it was: two copies may be under way
 
 
 def _on_the_way() -> tuple[type[Exception], ...]:

@@ -7,7 +7,6 @@ engine has that layer and all below it. An engine that stores compressed layers 
 
 from __future__ import annotations
 
-import contextlib
 import tarfile
 import threading
 import time
@@ -15,14 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.engine import Engine, patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 
-SILENCE = 600.0  # seconds without progress after which a copy is given up: engines unpack layers without a word
 PIECE = 1 << 20  # bytes that are sent at once
 COPIES = 2  # that one engine saves at the same time
 TOLD = 0.5  # seconds between two words on how far a copy is
@@ -175,7 +173,7 @@ def _load(name: str, source: Engine, host_job: HostJob, image: str, left_out: fr
                 told = time.monotonic()
                 host_job.tell(f"{host_job.host.name} gets {image} from {name}: {sent / 1e6:.0f} MB")
 
-    with host_job.engine.asked() as client, _patient(client):
+    with host_job.engine.asked() as client, patient(client):
         try:
             said = [line for line in client.load_image(pieces()) if isinstance(line, dict)]
         except tarfile.TarError as error:
@@ -190,7 +188,7 @@ def _saved(source: Engine, image: str) -> Iterator[bytes]:
     latest = f"{image}:latest"  # an engine saves all tags of a name that has none
     whole = image if parse_repository_tag(image)[1] or layers_of(source, latest) is None else latest
     try:
-        with source.asked() as client, _patient(client):
+        with source.asked() as client, patient(client):
             yield from client.get_image(whole, chunk_size=PIECE)
     except HostError as error:
         raise _NotSaved(image) from error
@@ -207,13 +205,3 @@ def _can_be_used(host_job: HostJob, image: str) -> bool:
             return False
         client.remove_container(made["Id"], force=True)
     return True
-
-
-@contextlib.contextmanager
-def _patient(client: Any) -> Iterator[None]:
-    """Let requests be silent for as long as a copy may be."""
-    timeout, client.timeout = client.timeout, SILENCE
-    try:
-        yield
-    finally:
-        client.timeout = timeout

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from jobctl.jobspec.deploy.host.engine import patient
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.untrusted import texts
 from jobctl.jobspec.plan.types import Container
-
-SILENCE = 600.0  # seconds without progress after which a pull is given up
 
 
 def ensure(host_job: HostJob, container: Container, sources: ImageSources) -> Image:
@@ -123,16 +122,12 @@ def _pull(host_job: HostJob, image: str) -> None:
     repository, tag = parse_repository_tag(image)
     credentials = _credentials(host_job, image)
     progress = PullProgress()
-    with host_job.engine.asked(partial(_refused, host_job, image)) as client:
-        timeout, client.timeout = client.timeout, SILENCE
-        try:
-            for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
-                if "error" in line:
-                    raise _refused(host_job, image, str(line["error"]))
-                if progress.add(line):
-                    host_job.tell(f"{host_job.host.name} pulls {image}: {progress}")
-        finally:
-            client.timeout = timeout
+    with host_job.engine.asked(partial(_refused, host_job, image)) as client, patient(client):
+        for line in client.pull(repository, tag=tag or "latest", stream=True, decode=True, auth_config=credentials):
+            if "error" in line:
+                raise _refused(host_job, image, str(line["error"]))
+            if progress.add(line):
+                host_job.tell(f"{host_job.host.name} pulls {image}: {progress}")
 
 
 class PullProgress:
