@@ -67,18 +67,29 @@ def fleet(seed: int, size: int, bad: float | None = None, noise: float = 0.02) -
 def accused(seed: int, size: int, bad: float | None = None, shared: bool = True) -> dict[str, str]:
     """Return the hosts that are not `ok` after a whole check, by what happens to windows on busy machines.
 
-    `shared`: all hosts are one machine. Otherwise other work takes up to half of every seventh window.
+    `shared`: all hosts are one machine, and a bad one has a quota. Otherwise other work takes up to half of every seventh
+    window.
     """
     hosts, speeds = fleet(seed, size, bad)
     dice = random.Random(seed + 1000)
+    cores = SharedCores()
 
     def measure(groups: Sequence[Sequence[str]], doubts: Doubts | None) -> Values:
+        drift = dice.uniform(0.5, 1.0)  # of all cores, in this round
+
+        def sample(host: str) -> Sample:
+            used = 2.0 * (bad or 1.0) if host == f"h{seed % size}" else 2.0
+            core = 3 * drift * (1 + dice.uniform(0, 0.12) * (dice.random() < 0.3)) * dice.gauss(1, 0.03)
+            busy = used * dice.uniform(0.1, 1.0)  # others have the rest
+            return Sample(core * busy, 1.0, busy, 0.0, 2, used)
+
         def window(host: str) -> float:
-            if shared:  # what others had is left out; a core whose sibling is idle is faster
-                return speeds[host] * (1 + dice.uniform(0, 0.12) * (dice.random() < 0.3)) * dice.gauss(1, 0.03)
             disturbed = dice.uniform(0.5, 0.9) if dice.random() < 0.15 else 1.0
             return speeds[host] * disturbed * (1 - abs(dice.gauss(0, 0.02)))
 
+        if shared:
+            weighed = cores.speeds({host: sample(host) for group in groups for host in group})
+            return {"all cores": {(host, ""): speed for host, speed in weighed.items()}}
         return {"all cores": {(host, ""): window(host) for group in groups for host in group}}
 
     machines = [hosts] if shared else [[host] for host in hosts]
@@ -148,9 +159,18 @@ def test_only_doubtful_hosts_are_measured_again() -> None:
         return {"all cores": {(host, ""): slow.get(host, 6.0) for group in groups for host in group}}
 
     values = measure_in_rounds([["a", "b", "c"], ["d"]], measure, {}, rounds=2, again=3)
-    assert rounds == [[["a", "b", "c"], ["d"]], [["c", "b", "a"], ["d"]], [["c"]], [["c"]], [["c"]]]
-    # c is the median of its values, since a and b have the same cores.
-    assert values["all cores"] == {("a", ""): 6.0, ("b", ""): 6.0, ("c", ""): 3.0, ("d", ""): 6.0}
+    assert rounds == [[["a", "b", "c"], ["d"]], [["c", "b", "a"], ["d"]], [["c"]], [["c"]]]
+    # The last value of c counts, since a and b have the same cores: it is weighed over all rounds.
+    assert values["all cores"] == {("a", ""): 6.0, ("b", ""): 6.0, ("c", ""): 6.0, ("d", ""): 6.0}
+
+
+def test_hosts_are_compared_by_what_a_core_did_in_all_rounds() -> None:
+    """Others are measured in two rounds, and a doubtful host in more, when the machine is faster."""
+    cores = SharedCores()
+    for rate in (1.0, 2.0):
+        cores.speeds({host: Sample(rate, 1.0, 1.0, 0.0, 2, 1.6 if host == "d" else 2.0) for host in "abcd"})
+    found = cores.speeds({"d": Sample(2.0, 1.0, 1.0, 0.0, 2, 1.6)})
+    assert found == {"a": 3.0, "b": 3.0, "c": 3.0, "d": pytest.approx(2.4)}
 
 
 # Recorded windows: two cores, of which other work had most (load 14). `cores` was added by hand: the probe tells it since.

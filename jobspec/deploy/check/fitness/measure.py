@@ -153,23 +153,28 @@ class FitnessCheck:
             return {host: measure_host(session, self._task(host, doubts)) for host, session in there}
 
         for measured in fan_out(map(tuple, groups), measure, max(1, len(groups))).done.values():
-            self._weigh(measured)
+            for metric, speeds in self._weigh(measured).items():
+                found.setdefault(metric, {}).update({(host, ""): speed for host, speed in speeds.items()})
             for host, values in measured.items():
                 self._take(host, values)
                 for metric, by_device in values.values.items():
                     found.setdefault(metric, {}).update({(host, device): v for device, v in by_device.items()})
         return found
 
-    def _weigh(self, measured: Mapping[str, HostValues]) -> None:
-        """Make speeds of the samples of hosts that were measured in turn: they are one machine, or one host alone."""
+    def _weigh(self, measured: Mapping[str, HostValues]) -> dict[str, dict[str, float]]:
+        """Return speeds by metric and host, of the samples of hosts that were measured in turn.
+
+        They are one machine, whose other hosts are weighed again, or one host alone.
+        """
+        weighed = {}
         for metric in dict.fromkeys(name for one in measured.values() for name in one.samples):
             samples = {host: one.samples[metric] for host, one in measured.items() if metric in one.samples}
             number = next(number for number, hosts in enumerate(self.machines) if next(iter(samples)) in hosts)
             speeds = {host: sample.speed for host, sample in samples.items()}
             if len(self.machines[number]) > 1:
                 speeds = self._cores.setdefault((number, metric), SharedCores()).speeds(samples)
-            for host, speed in speeds.items():
-                measured[host].values[metric] = {"": speed}
+            weighed[metric] = speeds
+        return weighed
 
     def _network(self) -> dict[Place, float]:
         """Measure the links between hosts, and have all hosts add up numbers; return the speed of each host's best link."""

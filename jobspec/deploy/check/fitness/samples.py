@@ -55,17 +55,22 @@ class Sample:
 class SharedCores:
     """What hosts of one machine have measured of one thing, so far."""
 
-    rates: dict[str, list[float]] = field(default_factory=dict)  # of one core, by host
+    seen: dict[str, list[Sample]] = field(default_factory=dict)  # by host
 
     def speeds(self, samples: Mapping[str, Sample]) -> dict[str, float]:
-        """Return the work in a second of each host, as if it had the machine for itself."""
+        """Add samples; return the work in a second of each host so far, as if it had the machine for itself.
+
+        All hosts are weighed again each time. How fast a core is changes from one moment to the next, and a host that was
+        measured in a good moment would look faster than the others, whose moment has passed.
+        """
         for host, sample in samples.items():
-            self.rates.setdefault(host, []).append(sample.by_core)
-        own = {host: median(rates) for host, rates in self.rates.items()}
+            self.seen.setdefault(host, []).append(sample)
+        own = {host: median(sample.by_core for sample in seen) for host, seen in self.seen.items()}
         usual = median(own.values())
         return {
-            host: sample.share * (usual if own[host] > usual * (1 - CORE_NOISE) else own[host])
-            for host, sample in samples.items()
+            host: median(sample.share for sample in seen)
+            * (usual if own[host] > usual * (1 - CORE_NOISE) else own[host])
+            for host, seen in self.seen.items()
         }
 
 

@@ -38,7 +38,7 @@ class Metric:
     tolerance: float
     code: str
     pairwise: bool = False  # two hosts have one value together, which says nothing of either
-    by_core: bool = False  # what hosts of one machine wait for its cores is left out of a value
+    by_core: bool = False  # what hosts of one machine wait for its cores is left out; their values are of all rounds
 
 
 METRICS = (
@@ -154,8 +154,8 @@ def measure_in_rounds(
     turn. Doubtful hosts get up to `again` more rounds, to be cleared by them.
 
     What else runs on a host makes a value smaller and never larger, so the best one is the nearest to the truth. Where hosts
-    share cores, what others had is left out already. Then a value errs to both sides (a core is faster while its sibling is
-    idle), and the median is nearer.
+    share cores, what others had is left out already, and a value errs to both sides. Such values are weighed over all rounds
+    by `measure`, and the last one counts.
     """
     crowded = {host for hosts in machines if len(hosts) > 1 for host in hosts}
     seen: dict[str, dict[Place, list[float]]] = {}
@@ -179,7 +179,7 @@ def _keep(seen: dict[str, dict[Place, list[float]]], found: Values) -> None:
 def _values(seen: Mapping[str, Mapping[Place, Sequence[float]]], crowded: Collection[str]) -> Values:
     return {
         name: {
-            place: median(tries) if METRIC[name].by_core and place[0] in crowded else max(tries)
+            place: tries[-1] if METRIC[name].by_core and place[0] in crowded else max(tries)
             for place, tries in places.items()
         }
         for name, places in seen.items()
