@@ -57,7 +57,7 @@ stop_grace_period: 5s
 """
 
 
-PATIENCE = 120.0  # seconds for what takes a few on an idle machine
+PATIENCE = 300.0  # seconds for what takes a few on an idle machine; what is niced takes hundreds beside four workers
 
 
 def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:

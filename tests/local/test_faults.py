@@ -242,12 +242,14 @@ def test_a_full_disk_is_waited_for(jobs: Any, eventually: Any) -> None:
         state = eventually(lambda: (s := jobs.status())["phase"] == "restarting" and s)
         assert (state["generation"], "exited with code 1" in state["reason"]) == (1, True)
         (jobs.state / "filler").unlink()
-        eventually(lambda: (s := jobs.status())["phase"] == "running" and s["generation"] == 2)
+        # Some bytes that jobctl gave back may have been enough for generations that failed before there was room.
+        eventually(lambda: (s := jobs.status())["phase"] == "running" and s["generation"] >= 2)
         fill(jobs.state / "filler")
         jobs.ok("down", "--timeout", "1s")
         assert jobs.processes() == {}
         assert not (jobs.state / "jobs" / "counter" / "host").exists()
     finally:
+        print(jobs.run("events").stdout)  # they are gone with the disk
         jobs.run("down", "--timeout", "1s")
         subprocess.run(["umount", "--lazy", str(jobs.state)], check=True)
 
