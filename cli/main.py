@@ -21,7 +21,7 @@ COMMANDS = (
     *("init", "import", "validate", "schema", "render"),
     *("plan", "prepare", "up", "scale", "drill", "supervise", "stop", "restart", "down", "prune"),
     *("check", "status", "top", "list", "wait", "events", "report", "metrics"),
-    *("logs", "exec", "ssh", "ssh-config", "forward", "run", "pull"),
+    *("logs", "exec", "ssh", "ssh-config", "forward", "run", "pull", "data"),
     "config",
 )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from jobctl.jobspec.plan.recovery import Recovery
+from jobctl.jobspec.plan.sent import Code, Dataset, Sent
 
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
@@ -261,26 +262,6 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
-
-    `outputs` are folders below `target` that are kept when the code changes, `results` files that are. `archive` is the
-    code itself where manifests carry it: a compressed tar file, in base64. `withheld` are files that are not sent, by
-    their absolute paths, each with the reason; `include` are patterns of files that are sent all the same.
-    """
-
-    source: str
-    target: str
-    exclude: tuple[str, ...]
-    outputs: tuple[str, ...] = ()
-    results: tuple[str, ...] = ()
-    version: str | None = None
-    archive: str | None = None
-    include: tuple[str, ...] = ()
-    withheld: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Toleration:
     """A taint that pods put up with; None for any."""
 
@@ -393,3 +374,9 @@ class Plan:
     needs: tuple[Need, ...] = ()
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
     fitness: Literal["off", "quick", "full"] = "off"  # how thoroughly hosts are measured before nodes start on them
+    data: tuple[Dataset, ...] = ()
+
+    @property
+    def sent(self) -> Sent:
+        """What the hosts of nodes get from this machine."""
+        return Sent(self.code, self.data)

@@ -1,12 +1,14 @@
-"""The code and the script of a job, as the spec says. Pure."""
+"""The code, the data and the script of a job, as the spec says. Pure."""
 
 from __future__ import annotations
 
 import os.path
+import re
+from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.plan import types
+from jobctl.jobspec.plan import sent
 from jobctl.jobspec.planner.context import Context
 
 if TYPE_CHECKING:
@@ -14,16 +16,27 @@ if TYPE_CHECKING:
     from jobctl.jobspec.spec.notify_part import Notify
 
 
-def code_of(spec: Spec, directory: str) -> types.Code:
+def code_of(spec: Spec, directory: str) -> sent.Code:
     """Return the code of a spec in `directory`, which has some."""
     assert spec.code is not None
     source = os.path.normpath(os.path.join(directory, spec.code.source))
     folders = tuple(path.rstrip("/") for path in spec.outputs if path.endswith("/") or not PurePosixPath(path).suffix)
     files = tuple(path for path in spec.outputs if path.rstrip("/") not in folders)
     withheld = _secret_files(spec, directory)
-    return types.Code(
+    return sent.Code(
         source, spec.code.target, spec.code.exclude, folders, files, include=spec.code.include, withheld=withheld
     )
+
+
+def data_of(spec: Spec, directory: str) -> tuple[sent.Dataset, ...]:
+    """Return the data of a spec in `directory`. Folders of one name in different places have different names on hosts."""
+    found = []
+    for one in spec.data:
+        source = os.path.normpath(os.path.join(directory, os.path.expanduser(one.source)))
+        place = sha256(os.fsencode(source)).hexdigest()[:8]
+        word = re.sub(r"[^A-Za-z0-9_]+", "-", os.path.basename(source)).strip("-")[:40] or "data"
+        found.append(sent.Dataset(source, one.target, f"{word}-{place}"))
+    return tuple(found)
 
 
 def _secret_files(spec: Spec, directory: str) -> tuple[tuple[str, str], ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.sent import Sent
 from jobctl.jobspec.plan.types import Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
 from jobctl.jobspec.render.environment import compose_template, shell_template
@@ -83,14 +84,14 @@ def service_hashes(plan: Plan) -> dict[str, str]:
     """Return the hash of what starts each service's container, by the service's name."""
     if plan.target == "ssh":
         return {service.name: ssh_hash(plan, service) for service in plan.services}
-    return {service.name: service_hash(None, service) for service in plan.services}
+    return {service.name: service_hash(Sent(), service) for service in plan.services}
 
 
 def hashes(plan: Plan) -> dict[int, str]:
     """Return the hash of what starts each node's container, as its label `jobctl.spec` has it."""
     if plan.target == "ssh":
         return {node.index: ssh_hash(plan, node) for node in plan.nodes}
-    return {node.index: service_hash(plan.code, node) for node in plan.nodes}
+    return {node.index: service_hash(plan.sent, node) for node in plan.nodes}
 
 
 def _manifests(plan: Plan, generation: Generation) -> Iterator[Artefact]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Pairs, Plan, Service
+from jobctl.jobspec.plan.sent import Sent
+from jobctl.jobspec.plan.types import Container, Mount, Node, Pairs, Plan, Service
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import compose_template
 from jobctl.jobspec.render.options import Keys, service_keys
@@ -25,20 +26,20 @@ def compose_file(plan: Plan, nodes: Iterable[Node], services: Iterable[Service] 
     mounts = {mount for node in nodes for mount in container.host_mounts(node.container)}
     text = compose_template("compose.yaml.j2").render(
         project=f"jobctl-{plan.job}",
-        services=[*map(_own_service, services), *(_service(plan.code, node) for node in nodes)],
+        services=[*map(_own_service, services), *(_service(plan.sent, node) for node in nodes)],
         volumes=sorted({mount.source for mount in mounts if _is_named(mount)}),
     )
     return text.encode()
 
 
-def service_hash(code: Code | None, node: Node | Service) -> str:
+def service_hash(sent: Sent, node: Node | Service) -> str:
     """Return the hash of what starts `node`."""
-    return container.hash_of((_own_service(node) if isinstance(node, Service) else _service(code, node))[1])
+    return container.hash_of((_own_service(node) if isinstance(node, Service) else _service(sent, node))[1])
 
 
 def _own_service(service: Service) -> tuple[Rendered, Pairs]:
     """Return what starts a service of the job, up to the labels that its hash does not cover, and those."""
-    values = _values(None, container.alike(service.container), None, secrets=False)
+    values = _values(Sent(), container.alike(service.container), None, secrets=False)
     alike = compose_template("service_alike.yaml.j2").render(
         {**values, "job_mounts": (), "command": service.command},
     )
@@ -59,7 +60,7 @@ def _is_named(mount: Mount) -> bool:
     return mount.kind == "volume" and bool(mount.source)
 
 
-def _service(code: Code | None, node: Node) -> tuple[Rendered, Pairs]:
+def _service(sent: Sent, node: Node) -> tuple[Rendered, Pairs]:
     """Return the service of `node`, up to the labels that its hash does not cover, and those."""
     extra_hosts = container.own_name(node) + _added(service_keys(node.container.options), "extra_hosts")
     text = compose_template("service.yaml.j2").render(
@@ -68,7 +69,7 @@ def _service(code: Code | None, node: Node) -> tuple[Rendered, Pairs]:
         pull=container.pull(node.container),
         extra_hosts=extra_hosts,
         own_mount=container.node_mount(node.index),
-        alike=_alike(code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
+        alike=_alike(sent, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
         launch=container.launch_variable(node.launch),
         labels=container.labels(node),
     )
@@ -76,17 +77,17 @@ def _service(code: Code | None, node: Node) -> tuple[Rendered, Pairs]:
 
 
 @lru_cache(maxsize=16)
-def _alike(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+def _alike(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> Rendered:
     """Return the part of a service that is the same on all nodes with containers like `given`."""
-    return Rendered(compose_template("service_alike.yaml.j2").render(_values(code, given, workdir, secrets)))
+    return Rendered(compose_template("service_alike.yaml.j2").render(_values(sent, given, workdir, secrets)))
 
 
-def _values(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> dict[str, Any]:
+def _values(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> dict[str, Any]:
     options = service_keys(given.options)
     user = container.user(given)
     return {
         "container": given,
-        "job_mounts": container.job_mounts(code, secrets),
+        "job_mounts": container.job_mounts(sent, secrets),
         "host_mounts": container.host_mounts(given),
         "command": container.command(given, secrets),
         "workdir": workdir,

@@ -10,13 +10,16 @@ import re
 from dataclasses import replace
 from hashlib import sha256
 
-from jobctl.jobspec.plan.types import Code, Container, Launch, Mount, Node, Pairs, Service, Ulimit
+from jobctl.jobspec.plan.sent import Code, Dataset, Sent
+from jobctl.jobspec.plan.types import Container, Launch, Mount, Node, Pairs, Service, Ulimit
 from jobctl.jobspec.render.devices import access
 from jobctl.jobspec.render.payload import launch_json
 from jobctl.jobspec.render.quote import Rendered
 
 # Labels beside the artefact's hash: the version of jobctl alone is no reason to replace a container.
 SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
+
+DATA = ".data"  # beside the work directories of a host's jobs; no job has such a name
 
 # Docker keeps a container's output for ever unless told otherwise; the logs of processes are files of their own.
 LOG_OPTIONS = (("max-file", "3"), ("max-size", "10m"))
@@ -57,14 +60,15 @@ def service_mount(service: Service) -> Mount:
     return Mount("bind", service.name, service.data)
 
 
-def job_mounts(code: Code | None, secrets: bool) -> tuple[Mount, ...]:
+def job_mounts(sent: Sent, secrets: bool) -> tuple[Mount, ...]:
     """Return the mounts that the job's nodes on a host share; their sources are relative to the work directory."""
     return (
         Mount("bind", "launcher.py", "/jobctl/launcher.py", read_only=True),
         Mount("bind", "run", "/jobctl/run", read_only=True),
         *((Mount("bind", "secrets", "/jobctl/secrets", read_only=True),) if secrets else ()),
-        *((Mount("bind", code_directory(code), code.target),) if code else ()),
-        *_output_mounts(code),
+        *((Mount("bind", code_directory(sent.code), sent.code.target),) if sent.code else ()),
+        *_output_mounts(sent.code),
+        *(Mount("bind", data_directory(one), one.target, read_only=True) for one in sent.data),
     )
 
 
@@ -75,6 +79,11 @@ def _output_mounts(code: Code | None) -> tuple[Mount, ...]:
 def code_directory(code: Code) -> str:
     """Return where a version of the code is below the work directory: what runs keeps the one it started with."""
     return f"code/{code.version}" if code.version else "code"
+
+
+def data_directory(data: Dataset) -> str:
+    """Return where a version of data is, relative to the work directory: beside those of jobs, which share it."""
+    return f"../{DATA}/{data.name}/{data.version or 'data'}"
 
 
 def host_mounts(container: Container) -> tuple[Mount, ...]:

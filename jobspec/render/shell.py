@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from jobctl.jobspec.plan.types import Code, Container, Mount, Node, Plan, Service
+from jobctl.jobspec.plan.sent import Sent
+from jobctl.jobspec.plan.types import Container, Mount, Node, Plan, Service
 from jobctl.jobspec.render import container
 from jobctl.jobspec.render.environment import shell_template
 from jobctl.jobspec.render.errors import RenderError
@@ -69,7 +70,7 @@ def _run(plan: Plan, node: Node | Service) -> str:
     return shell_template("ssh.sh.j2").render(
         options=list(_own_options(node)),
         own_mount=_below_work(container.node_mount(node.index)),
-        alike=_alike(plan.code, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
+        alike=_alike(plan.sent, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
         launch=container.launch_variable(node.launch),
         rdma=container.wants_rdma(node.container),
         image=node.container.image,
@@ -101,7 +102,7 @@ def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str
 
     `work` is the job's work directory on the host, where its code lies if it was sent.
     """
-    code = plan.code if look.code else None
+    sent = plan.sent if look.code else Sent()
     mounts = node.container.mounts if look.mounts else ()
     given = replace(container.alike(node.container), pull="never", mounts=mounts, restart="no")
     labels = (("jobctl.job", plan.job), ("jobctl.role", "look"), ("jobctl.owner", plan.owner))
@@ -116,7 +117,7 @@ def look_script(plan: Plan, node: Node, name: str, work: str, command: tuple[str
             *_each("--label", [f"{key}={value}" for key, value in labels]),
         ],
         alike=_looking(
-            code, given, node.launch.workdir if look.code else None, look.secrets and bool(node.launch.secrets)
+            sent, given, node.launch.workdir if look.code else None, look.secrets and bool(node.launch.secrets)
         ),
         image=node.container.image,
         command=command,
@@ -134,8 +135,8 @@ class Look:
     flags: tuple[str, ...] = ()
 
 
-def _looking(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> Rendered:
-    mounts = [mount for mount in container.job_mounts(code, secrets) if mount.source not in ("launcher.py", "run")]
+def _looking(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+    mounts = [mount for mount in container.job_mounts(sent, secrets) if mount.source not in ("launcher.py", "run")]
     text = shell_template("ssh_alike.sh.j2").render(
         job_mounts=[_below_work(mount) for mount in mounts],
         options=list(_options(given)),
@@ -154,10 +155,10 @@ def _own_options(node: Node | Service) -> Iterator[Option]:
 
 
 @lru_cache(maxsize=16)
-def _alike(code: Code | None, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+def _alike(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> Rendered:
     """Return the part of a script that is the same on all nodes with containers like `given`."""
     text = shell_template("ssh_alike.sh.j2").render(
-        job_mounts=[_below_work(mount) for mount in container.job_mounts(code, secrets)],
+        job_mounts=[_below_work(mount) for mount in container.job_mounts(sent, secrets)],
         options=list(_options(given)),
         user=container.user(given),
         workdir=workdir,

@@ -14,6 +14,7 @@ from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expecte
 __all__ = [
     "checkpoint",
     "code",
+    "dataset",
     "devices",
     "email",
     "hang_timeout",
@@ -60,6 +61,16 @@ def checkpoint(value: Any) -> Any:
 def code(value: Any) -> Any:
     """`.` → {source}."""
     return {"source": value} if isinstance(value, str) else value
+
+
+def dataset(value: Any) -> Any:
+    """`SOURCE:TARGET` → {source, target}."""
+    if not isinstance(value, str):
+        return value
+    source, _, target = value.rpartition(":")
+    if not source or not target:
+        raise expected("`SOURCE:TARGET`", value, "the folder on this machine, and its path in the container")
+    return {"source": source, "target": target}
 
 
 def words(value: Any) -> Any:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.data_part import Data
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
 from jobctl.jobspec.spec.frameworks import FrameworkName
@@ -228,6 +229,17 @@ class Spec(Part):
         Annotated[Code, BeforeValidator(short.code, json_schema_input_type=str | Code), Form("path, or mapping")] | None
     ) = Field(
         default=None, description="The code to send to every host, which is also the working directory.", examples=["."]
+    )
+    data: tuple[
+        Annotated[
+            Data, BeforeValidator(short.dataset, json_schema_input_type=str | Data), Form("`SOURCE:TARGET` or mapping")
+        ],
+        ...,
+    ] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="Folders of this machine to send to every host, which keeps them between jobs.",
+        examples=[["/data/imagenet:/data"]],
     )
     resources: Resources = Field(
         default={}, validate_default=True, description="Limits of each container.", examples=[{"shm_size": "16g"}]

@@ -95,7 +95,7 @@ def test_the_cause_of_a_restart_is_the_key_that_the_node_depends_on() -> None:
     assert causes(found, {0}) == "a: 1 → 2"
     assert causes(found, {0, 1}) == "a: 1 → 2; b: 1 → 2"
     assert causes(found, {2}) == (
-        "its container was made with other settings, by another version of jobctl or by an `up` that was interrupted"
+        "its container was made with other settings or data, by another version of jobctl or by an interrupted `up`"
     )
     assert causes(None, {0}) == "the spec changed"
     assert causes(tuple(Changed(str(n), 1, 2, (0,)) for n in range(5)), {0}).endswith("2: 1 → 2; and 2 more")

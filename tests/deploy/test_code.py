@@ -20,7 +20,8 @@ from jobctl.jobspec.deploy.store import code as code_module
 from jobctl.jobspec.deploy.store.code import GENERATOR, code_hash, note_pulled, select
 from jobctl.jobspec.deploy.store.ignore import Patterns
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.types import Code, Plan
+from jobctl.jobspec.plan.sent import Code
+from jobctl.jobspec.plan.types import Plan
 from tests.render.plans import plan as made_plan
 
 PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n"

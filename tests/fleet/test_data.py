@@ -271,3 +271,32 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
     finally:
         jobs.fleet.ssh_config.write_text(text)
         shutil.rmtree(jobs.checkpoints)
+
+
+def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
+    """A container reads it and cannot change it; what changes is sent again alone; what no job has is removed."""
+    data = jobs.directory / "images"
+    data.mkdir()
+    (data / "big.bin").write_bytes(b"x" * 3_000_000)
+    (data / "labels").write_text("1 2 3")
+    jobs.spec(SPEC + f"data: ['{data}:/data']\n")
+    jobs.ok("up", *jobs.where, "--target", "ssh")
+    look = (
+        "import os; print(open('/data/labels').read(), os.path.getsize('/data/big.bin'), os.access('/data', os.W_OK))"
+    )
+    read = ["exec", "--node", "1", "--", "python3", "-c", look]
+    assert jobs.ok(*read) == "1 2 3 3000000 False\n"
+    (data / "labels").write_text("4 5 6")
+    jobs.ok("up", *jobs.where, "--target", "compose")
+    assert jobs.ok(*read) == "4 5 6 3000000 False\n"
+    listed = json.loads(jobs.ok("data", *jobs.where, "-o", "json"))["hosts"]
+    assert [[one["jobs"] for one in host["data"] if one["jobs"]] for host in listed] == [[["counter"]], [["counter"]]]
+    assert [len(host["data"]) for host in listed] == [2, 2]
+    kept = list(jobs.fleet.hosts[1].home.rglob("big.bin"))
+    assert [path.stat().st_nlink for path in kept] == [2, 2]  # one file, which was sent once
+    in_use = jobs.run("data", "remove", listed[0]["data"][0]["name"], "--yes", *jobs.where)
+    assert (in_use.returncode, "job `counter` has data" in in_use.stderr) == (2, True), in_use.stderr
+    jobs.ok("down")
+    removed = json.loads(jobs.ok("data", "remove", "--yes", *jobs.where, "-o", "json"))["hosts"]
+    assert [len(host["data"]) for host in removed] == [2, 2]
+    assert jobs.run("data", *jobs.where).stderr == "these hosts keep no data\n"

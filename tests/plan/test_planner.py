@@ -24,6 +24,7 @@ from jobctl.jobspec.plan.types import HostRef, Plan, Slot, Standby
 from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.planner.placement import local_hosts
+from jobctl.jobspec.render.container import job_mounts
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -386,3 +387,13 @@ def test_trainers_of_torch_that_can_join_again() -> None:
         trainer, server = planner.plan(loaded.spec, (), Context("local", "/specs", "me@here", "1.0")).nodes
         assert (trainer.launch.after, trainer.launch.until, trainer.launch.rejoin) == ("server", "", rejoin)
         assert (server.launch.after, server.launch.until, server.launch.rejoin) == ("", "trainer", None)
+
+
+def test_data_is_named_by_its_folder_and_mounted_beside_the_work_directory() -> None:
+    plan = make("data: [sub/images:/data, /other/images:/more]\n", "gpu01\ngpu02\n")
+    first, second = plan.data
+    assert (first.source, first.target, second.target) == ("/specs/sub/images", "/data", "/more")
+    assert {one.name.partition("-")[0] for one in plan.data} == {"images"}
+    assert first.name != second.name
+    (mount,) = (mount for mount in job_mounts(plan.sent, secrets=False) if mount.target == "/data")
+    assert (mount.source, mount.read_only) == (f"../.data/{first.name}/data", True)

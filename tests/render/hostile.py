@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from plans import node, plan, with_container, with_launch
 
-from jobctl.jobspec.plan.types import Code, Mount, Plan
+from jobctl.jobspec.plan.sent import Code
+from jobctl.jobspec.plan.types import Mount, Plan
 
 VALUES = (
     "",

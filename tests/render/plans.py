@@ -8,9 +8,9 @@ from typing import Any
 
 from jobctl.jobspec import planner
 from jobctl.jobspec.plan.recovery import Recovery
+from jobctl.jobspec.plan.sent import Code
 from jobctl.jobspec.plan.types import (
     Checkpoint,
-    Code,
     Container,
     Devices,
     Etcd,

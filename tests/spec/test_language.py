@@ -116,6 +116,11 @@ BIND = {"kind": "bind", "read_only": False}
             {"source": "src", "target": "/w", "exclude": ("*.bin",)},
         ),
         (
+            "data: ['/d:/data', {source: sub, target: /t, hosts: all}]",
+            "data",
+            ({"source": "/d", "target": "/data"}, {"source": "sub", "target": "/t"}),
+        ),
+        (
             "volumes: ['/d:/d:ro', 'cache:/c', {type: tmpfs, target: /t}, {source: /s, target: /x}]",
             "volumes",
             (

@@ -16,7 +16,8 @@ from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
 from jobctl.jobspec.deploy.store.ignore import Patterns, at_any_depth
-from jobctl.jobspec.plan.types import Code, Plan
+from jobctl.jobspec.plan.sent import Code
+from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.write import LIST as RENDERED
 
 IGNORE = ".dockerignore"
@@ -129,10 +130,10 @@ def code_hash(plan: Plan) -> str | None:
     if plan.code is not None:
         files = code_of(plan, plan.code).files
         notes = plan.target != "kubernetes"  # there they are part of an object
-        return _hash((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
+        return hash_of((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
-        return _hash([File(script, script.name, script.stat())], read=plan.target != "local")
+        return hash_of([File(script, script.name, script.stat())], read=plan.target != "local")
     return None
 
 
@@ -259,7 +260,8 @@ def names_in(folder: Path) -> set[str]:
     return {entry.name for entry in _entries(folder)}
 
 
-def _hash(files: Iterable[File], *, read: bool) -> str:
+def hash_of(files: Iterable[File], *, read: bool) -> str:
+    """Return what identifies files by name, kind and content. Without `read`, large ones by size and time."""
     digest = sha256()
     for file in files:
         content = digest_of(file, read=read)

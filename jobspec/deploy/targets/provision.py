@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.host import images
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
+from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -22,14 +23,15 @@ from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
-from jobctl.jobspec.render.container import code_directory
+from jobctl.jobspec.render.container import code_directory, data_directory
 
 
 def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
     """Return for each spare host what identifies all that a node needs there: code, image and the names of secrets."""
     homes = {node.host.name for node in plan.nodes}
     node = plan.nodes[0]
-    needed = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
+    needed: list[object] = [plan.code.version if plan.code else None, node.container.image, sorted(node.launch.secrets)]
+    needed += [[one.name, one.version] for one in plan.data]
     version = sha256(json.dumps(needed).encode()).hexdigest()[:16]
     return {host.name: version for host in fleet.inventory.hosts if host.spare and host.name not in homes}
 
@@ -86,6 +88,7 @@ class Delivery:
     plan: Plan
     files: Mapping[str, list[Artefact]]
     code: Package | None
+    data: tuple[DataPackage, ...]
     secrets: Mapping[str, str]
     changing: bool
     spares: Mapping[str, str]
@@ -120,6 +123,8 @@ class Delivery:
         plan, container = self.plan, self.plan.nodes[0].container
         if self.code is not None:
             self.code.send(host_job)
+        for data in self.data:
+            data.send(host_job)
         host_job.send_secrets({**(host_job.secrets() or {}), **self.secrets} if self.changing else self.secrets)
         if plan.checkpoint:
             make_directory(host_job, plan.checkpoint.dir)
@@ -140,6 +145,7 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
         plan,
         artefacts(fleet, plan),
         pack_code(plan) if plan.code else None,
+        pack_data(plan.data),
         {name: start.secrets[name] for name in names},
         fleet.job.is_changing(),
         spares(fleet, plan),
@@ -153,7 +159,7 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
 
 def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
     """Bring code and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
-    code = pack_code(plan) if plan.code else None
+    code, packages = pack_code(plan) if plan.code else None, pack_data(plan.data)
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
     trains = {node.host.name for node in plan.nodes} | set(spares(fleet, plan))
 
@@ -165,6 +171,8 @@ def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
             images.ensure(host_job, plan.nodes[0].container, sources)
             if code is not None:
                 code.send(host_job)
+            for data in packages:
+                data.send(host_job)
 
     return fleet.failures(fleet.on(hosts, send))
 
@@ -178,6 +186,10 @@ def provision(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
         if plan.code and not host_job.has(code_directory(plan.code)):
             message = "the code that runs is not there: it did not answer when `up` sent it"
             raise HostError(host_job.host.name, "not-prepared", message, "`jobctl up` sends it")
+        for data in plan.data:
+            if not host_job.has(data_directory(data)):
+                message = f"the data `{data.name}` is not there: the host did not answer when `up` sent it"
+                raise HostError(host_job.host.name, "not-prepared", message, "`jobctl up` sends it")
         if plan.checkpoint:
             make_directory(host_job, plan.checkpoint.dir)
         host_job.give(plan.nodes[0].container)

@@ -105,6 +105,8 @@ def plan_of(
             hint = "are the driver and its device nodes there? `devices: cpu` asks for none"
             raise HostsFailed(f"{message} [devices-missing]", hint) from error
         raise Refused(f"{compiled.path}: {error.message} [{error.code}]", error.hint) from error
+    if plan.target in ("compose", "ssh"):
+        plan = _with_data(plan)
     if plan.code is None:
         return plan
     from jobctl.jobspec.operations.resolve.code import no_code
@@ -112,6 +114,19 @@ def plan_of(
     withheld = (*plan.code.withheld, *no_code(compiled.path, compiled.hosts_path))
     plan = replace(plan, code=replace(plan.code, withheld=withheld))
     return plan if plan.target == "local" else _packed(plan)
+
+
+def _with_data(plan: Plan) -> Plan:
+    """Return `plan` with the versions of its data. Raises Refused if it cannot be read."""
+    if not plan.data:
+        return plan
+    from jobctl.jobspec.deploy.model.errors import DeployError
+    from jobctl.jobspec.deploy.store.data import version_of
+
+    try:
+        return replace(plan, data=tuple(replace(one, version=version_of(one)) for one in plan.data))
+    except DeployError as error:
+        raise Refused(error.message, error.hint) from error
 
 
 def _packed(plan: Plan) -> Plan:

@@ -119,6 +119,8 @@ CODES: dict[str, tuple[str, str]] = {
     # Targets and hosts.
     "image-missing": ("error", "a target with containers and no `image`"),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
+    "data-on-host": ("error", "`data` from another host, which jobctl cannot send yet"),
+    "data-not-sent": ("error", "`data` on a target without hosts"),
     "relative-volume": ("error", "a bind source relative to the spec, on a target with hosts"),
     "outputs-not-kept": (
         "warning",
@@ -126,7 +128,7 @@ CODES: dict[str, tuple[str, str]] = {
     ),
     "large-code": ("warning", "code of more than 200 MB, which every host gets"),
     "script-not-sent": ("warning", "a script beside the spec that nothing sends to the hosts"),
-    "not-mounted": ("warning", "a volume or code target that `local` does not mount"),
+    "not-mounted": ("warning", "a volume, data or code target that `local` does not mount"),
     "fitness-not-measured": ("warning", "on `local`, `kubernetes` and `slurm`: `fitness`, which has no effect there"),
     "gloo-without-checkpoint": ("warning", "`ps.gloo` without a shared checkpoint directory, in which trainers meet"),
     "more-processes-than-cores": ("warning", "more processes on this machine than it has cores"),

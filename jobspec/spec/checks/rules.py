@@ -330,6 +330,7 @@ def mounts(spec: Spec) -> list[tuple[PurePosixPath, tuple[str | int, ...]]]:
     found: list[tuple[PurePosixPath, tuple[str | int, ...]]] = [
         (PurePosixPath(volume.target), ("volumes", number, "target")) for number, volume in enumerate(spec.volumes)
     ]
+    found += [(PurePosixPath(one.target), ("data", number, "target")) for number, one in enumerate(spec.data)]
     if spec.code is not None:
         found.append((PurePosixPath(spec.code.target), ("code", "target")))
     if spec.checkpoint is not None:

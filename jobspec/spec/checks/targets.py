@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
 from jobctl.jobspec.spec.checks.slurm import RULES as SLURM
@@ -32,8 +33,9 @@ def check_target(
     spec, source = loaded.draft, loaded.source
     if spec is None:
         return []
+    data = told(lambda: check_data(spec, source, loaded.directory, target))
     if target == "local":
-        return _all(
+        return data + _all(
             lambda: _processes(spec, source),
             lambda: _unmounted(spec, source, loaded.directory),
             lambda: _code_target(spec, source),
@@ -42,8 +44,8 @@ def check_target(
             lambda: _fitness(spec, source, target),
         )
     if target == "slurm":
-        return _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
-    found = _all(
+        return data + _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
+    found = data + _all(
         lambda: _image(spec, source),
         lambda: _relative_volumes(spec, source),
         lambda: _script_not_sent(spec, source, loaded.directory),
@@ -58,9 +60,11 @@ def check_target(
     if hosts_path is None:
         message = f"target `{target}` needs hosts"
         found.append(Diagnostic("error", "no-hosts", message, source.value_span(()), "name them: `--hosts hosts.txt`"))
-    if not hosts:
-        return found
-    return found + _all(
+    return found + (_with_hosts(spec, source, hosts) if hosts else [])
+
+
+def _with_hosts(spec: Spec, source: Source, hosts: Sequence[Host]) -> list[Diagnostic]:
+    return _all(
         lambda: _enough(spec, source, hosts),
         lambda: _slots(spec, source, hosts),
         lambda: _trainers(spec, source, hosts),

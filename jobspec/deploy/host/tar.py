@@ -1,0 +1,86 @@
+"""Files as an archive for a host, and what a host has of them already."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
+
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.store.code import File, digest_of, kind_of
+
+_CHUNK = 1 << 18  # bytes of a file that are in memory at a time, for each host
+SLOW = 10_000_000  # bytes that the slowest disk writes in a second
+
+
+def known_of(files: Iterable[File]) -> dict[bytes, tuple[int, str]]:
+    """Return kind and SHA-256 of each plain file, by its name; without those that nobody may read."""
+    plain = ((file, digest_of(file)) for file in files if not file.is_link)
+    return {os.fsencode(file.name): (file.kind, digest) for file, digest in plain if digest is not None}
+
+
+class Tar:
+    """Files as a tar file, made while it is read; `size` is how long it is going to be."""
+
+    def __init__(self, files: Sequence[File], *, timeless: bool = False) -> None:
+        made = ((file, _header(file, timeless)) for file in files)
+        self._members = [(file, header) for file, header in made if header is not None]
+        self.size = sum(len(header) + _padded(file.size) for file, header in self._members) + len(_END)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for file, header in self._members:
+            yield header
+            yield from _content(file)
+        yield _END
+
+
+_END = bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _padded(size: int) -> int:
+    return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+def _header(file: File, timeless: bool) -> bytes | None:
+    """Return what stands before a file in an archive, None if it cannot be read."""
+    member = tarfile.TarInfo(file.name)
+    member.mtime = 0 if timeless else int(file.info.st_mtime)
+    member.mode, member.size = file.kind if timeless else file.mode, file.size
+    try:
+        if file.is_link:
+            member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.readlink(file.path), 0o777
+        elif digest_of(file) is None:
+            return None
+    except OSError:
+        return None
+    return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+
+
+def _content(file: File) -> Iterator[bytes]:
+    """Yield as many bytes of a file as it had when it was looked at, padded. Raises DeployError if it has fewer now."""
+    left = file.size
+    if not left:
+        return
+    try:
+        with open(file.path, "rb", buffering=0) as opened:
+            while left and (chunk := opened.read(min(left, _CHUNK))):
+                left -= len(chunk)
+                yield chunk
+    except OSError as error:
+        raise DeployError(f"cannot read {file.path}: {error.strerror}", "`jobctl up` again sends it") from error
+    if left:
+        raise DeployError(f"{file.path} became shorter while it was sent", "`jobctl up` again sends it")
+    yield bytes(_padded(file.size) - file.size)
+
+
+def parse_listing(text: bytes) -> dict[bytes, tuple[int, str]]:
+    """Return path to kind and digest from what sha256sum and stat printed; names that they escape are left out."""
+    digests: dict[bytes, str] = {}
+    kinds: dict[bytes, int] = {}
+    for line in text.splitlines():
+        if len(line) > 68 and line[64:68] == b"  ./":
+            digests[line[68:]] = line[:64].decode("ascii", "replace")
+        mode, space, name = line.partition(b" ./")
+        if space and len(mode) <= 4 and mode.isdigit():
+            kinds[name] = kind_of(int(mode, 8))
+    return {name: (kinds[name], digest) for name, digest in digests.items() if name in kinds}

@@ -1,0 +1,45 @@
+"""The files of data that a job sends: all that are below a folder, whatever they are called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from stat import S_ISLNK, S_ISREG
+
+from jobctl.jobspec.deploy.model.errors import DeployError
+from jobctl.jobspec.deploy.store.code import File, hash_of
+from jobctl.jobspec.plan.sent import Dataset
+
+
+def files_of(data: Dataset) -> tuple[File, ...]:
+    """Return the files and links of data, sorted by name. Raises DeployError if the folder cannot be read."""
+    return tuple(sorted(_walk(Path(data.source), ""), key=lambda file: file.name.split("/")))
+
+
+def version_of(data: Dataset) -> str | None:
+    """Return what identifies the files of data, None where there is no such folder on this machine.
+
+    Large files are not read: another time makes another version, whose files hosts recognise as those that they have.
+    """
+    return hash_of(files_of(data), read=False) if os.path.isdir(data.source) else None
+
+
+def _walk(root: Path, folder: str) -> Iterator[File]:
+    try:
+        with os.scandir(root / folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        hint = "see `data` in the spec: jobctl sends a folder of this machine"
+        raise DeployError(f"cannot read {root / folder}: {error.strerror}", hint) from error
+    for entry in entries:
+        path = f"{folder}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(root, f"{path}/")
+            continue
+        try:
+            info = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # it has just gone
+        if S_ISLNK(info.st_mode) or S_ISREG(info.st_mode):
+            yield File(root / path, path, info)

@@ -1,0 +1,84 @@
+"""The data that hosts keep between jobs: which there is, and removing it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.operations.errors import Refused
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Failures
+    from jobctl.jobspec.deploy.host.host_job import HostJob
+    from jobctl.jobspec.deploy.host.kept_data import KeptData
+    from jobctl.jobspec.operations.resolve.job import Reached
+
+
+@dataclass(frozen=True, slots=True)
+class DataOnHosts:
+    """The data of each host that answered, and the hosts that did not."""
+
+    hosts: Mapping[str, Sequence[KeptData]]
+    failed: Failures
+
+
+class DataHosts:
+    """The hosts of a hosts file, whose data is listed and removed. Close it at the end."""
+
+    def __init__(self, hosts: Path, reached: Reached) -> None:
+        from jobctl.jobspec.deploy.model.inventory import Inventory
+        from jobctl.jobspec.deploy.targets.hosts import Hosts
+        from jobctl.jobspec.operations.resolve.job import Where, job_of_name, known_hosts
+        from jobctl.jobspec.operations.resolve.planning import ssh_options
+
+        reach = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(reached.ssh_config, reached.accept_new, None))
+        self.host_jobs = dict(Hosts(job_of_name("data"), "ssh", reach).host_jobs)
+
+    def list(self) -> DataOnHosts:
+        """Return the data on all hosts."""
+        from jobctl.jobspec.deploy.host.kept_data import kept_data
+
+        return self._on_all(kept_data, self.host_jobs)
+
+    def remove(self, chosen: Mapping[str, Sequence[KeptData]]) -> DataOnHosts:
+        """Remove the chosen data of hosts; return what is gone. Data that a job has got since is kept."""
+        from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
+
+        def remove(host_job: HostJob) -> Sequence[KeptData]:
+            wanted = {one.path for one in chosen[host_job.host.name]}
+            going = [one for one in kept_data(host_job) if one.path in wanted and not one.jobs]
+            if going:
+                remove_data(host_job, going)
+            return going
+
+        return self._on_all(remove, [host for host, data in chosen.items() if data])
+
+    def _on_all(
+        self, ask: Callable[[HostJob], Sequence[KeptData]], hosts: Sequence[str] | Mapping[str, HostJob]
+    ) -> DataOnHosts:
+        from jobctl.jobspec.deploy.transport.fanout import fan_out
+
+        outcome = fan_out([self.host_jobs[host] for host in hosts], ask)
+        done = {host_job.host.name: data for host_job, data in outcome.done.items()}
+        failed = {host_job.host.name: error for host_job, error in outcome.failed.items()}
+        return DataOnHosts({host: done[host] for host in self.host_jobs if host in done}, failed)
+
+
+def choose(found: DataOnHosts, names: Sequence[str]) -> dict[str, list[KeptData]]:
+    """Return the data that names mean, by host: NAME, or NAME/VERSION; without names all data that no job has.
+
+    Raises Refused for a name that no host has, and for data that a job has.
+    """
+    every = [one for data in found.hosts.values() for one in data]
+    for name in names:
+        meant = [one for one in every if name in (one.name, one.path)]
+        if not meant:
+            raise Refused(f"no data `{name}` is on these hosts", "`jobctl data list` shows what there is")
+        if jobs := sorted({job for one in meant for job in one.jobs}):
+            raise Refused(f"job `{jobs[0]}` has data `{name}`", f"`jobctl down {jobs[0]}` first")
+    return {
+        host: [one for one in data if not one.jobs and (not names or one.name in names or one.path in names)]
+        for host, data in found.hosts.items()
+    }

@@ -1,0 +1,46 @@
+"""What a job gets from the machine where it is planned: code and data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The user's code: sent from `source` (absolute) to `target`, less what matches `exclude`; `version` is its hash.
+
+    `outputs` are folders below `target` that are kept when the code changes, `results` files that are. `archive` is the
+    code itself where manifests carry it: a compressed tar file, in base64. `withheld` are files that are not sent, by
+    their absolute paths, each with the reason; `include` are patterns of files that are sent all the same.
+    """
+
+    source: str
+    target: str
+    exclude: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    version: str | None = None
+    archive: str | None = None
+    include: tuple[str, ...] = ()
+    withheld: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A folder of data: sent from `source` (absolute) to hosts, which keep it as `name` between jobs, and read at `target`.
+
+    `version` is a hash of its files.
+    """
+
+    source: str
+    target: str
+    name: str
+    version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the hosts of nodes get from this machine: the code, and data beside it."""
+
+    code: Code | None = None
+    data: tuple[Dataset, ...] = ()

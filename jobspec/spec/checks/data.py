@@ -1,0 +1,32 @@
+"""The rules of the key `data`, for each target."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from jobctl.jobspec.spec.diagnostics import Diagnostic
+from jobctl.jobspec.spec.model import Spec
+from jobctl.jobspec.spec.source import Source
+
+
+def check_data(
+    spec: Spec, source: Source, directory: Path, target: Literal["local", "compose", "ssh", "kubernetes", "slurm"]
+) -> Iterator[Diagnostic]:
+    """Yield what is wrong with the data of a spec on `target`."""
+    if spec.data and target in ("kubernetes", "slurm"):
+        message = f"jobctl sends no data on target `{target}`"
+        hint = "mount a claim with `volumes`" if target == "kubernetes" else "name paths that all nodes see"
+        yield Diagnostic("error", "data-not-sent", message, source.key_span(("data",)), hint)
+        return
+    for number, one in enumerate(spec.data):
+        span = source.value_span(("data", number, "source"))
+        path = os.path.normpath(directory / Path(one.source).expanduser())
+        if not os.path.isdir(path):
+            hint = "paths of `data` are relative to the spec"
+            yield Diagnostic("warning", "file-not-found", f"there is no directory `{one.source}`", span, hint)
+        if target == "local" and path != one.target:
+            message = f"target `local` mounts nothing: processes see `{one.source}`, not `{one.target}`"
+            yield Diagnostic("warning", "not-mounted", message, span)

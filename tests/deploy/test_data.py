@@ -1,0 +1,178 @@
+"""Data on a host: what is sent, what is kept, what is removed. The scripts run here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
+from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.store.data import version_of
+from jobctl.jobspec.deploy.transport.base import Result
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.operations.errors import Refused
+from jobctl.jobspec.operations.inspect.data import DataOnHosts, choose
+from jobctl.jobspec.plan.sent import Dataset
+
+
+class Counting(LocalTransport):
+    """Counts the bytes that are sent."""
+
+    def __init__(self) -> None:
+        super().__init__("h1")
+        self.sent = 0
+
+    def run(self, argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
+        data = b"".join([stdin] if isinstance(stdin, bytes) else stdin)
+        self.sent += len(data)
+        return super().run(argv, data, **how)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.bin").write_bytes(b"a" * 300_000)
+    (folder / "deep" / "-b\n\\.bin").write_bytes(b"b" * 10)
+    (folder / ".hidden").write_text("kept")
+    os.symlink("a.bin", folder / "link")
+    return folder
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Any:
+    """A host whose containers mount what `mounts` says."""
+    made = SimpleNamespace(work=tmp_path / "host" / "job", transport=Counting(), host=SimpleNamespace(name="h1"))
+    made.mounts = []
+    made.tell = lambda text: None
+    client = SimpleNamespace(containers=lambda **how: made.mounts)
+    made.engine = SimpleNamespace(asked=lambda: Opened(client), answer=lambda value, kind: value)
+    return made
+
+
+class Opened(SimpleNamespace):
+    def __init__(self, client: Any) -> None:
+        super().__init__(client=client)
+
+    def __enter__(self) -> Any:
+        return self.client
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def package(source: Path) -> DataPackage:
+    data = Dataset(str(source), "/data", "images-1")
+    (made,) = pack_data((Dataset(data.source, data.target, data.name, version_of(data)),))
+    return made
+
+
+def there(host: Any, made: DataPackage) -> Path:
+    return Path(host.work.parent / ".data" / "images-1" / str(made.data.version))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_files_are_there_whatever_they_are_called(source: Path, host: Any) -> None:
+    made = package(source)
+    made.send(host)
+    assert contents(there(host, made)) == contents(source)
+    assert os.readlink(there(host, made) / "link") == "a.bin"
+
+
+def test_data_that_a_host_has_is_not_sent(source: Path, host: Any) -> None:
+    package(source).send(host)
+    before = host.transport.sent
+    package(source).send(host)
+    assert host.transport.sent == before
+
+
+def test_of_changed_data_only_the_changed_file_is_sent_and_the_others_take_no_room(source: Path, host: Any) -> None:
+    first = package(source)
+    first.send(host)
+    before = host.transport.sent
+    (source / ".hidden").write_text("changed")
+    second = package(source)
+    second.send(host)
+    assert host.transport.sent - before < 20_000
+    assert contents(there(host, second)) == contents(source)
+    assert (there(host, first) / ".hidden").read_text() == "kept"
+    assert (there(host, first) / "a.bin").stat().st_ino == (there(host, second) / "a.bin").stat().st_ino
+
+
+def test_a_file_that_differs_on_arrival_is_an_error_and_nothing_is_kept(source: Path, host: Any) -> None:
+    made = package(source)
+    assert made.known
+    (source / "a.bin").write_bytes(b"c" * 300_000)
+    with pytest.raises(HostError, match="what has arrived differs from what was sent"):
+        made.send(host)
+    assert contents(there(host, made).parent) == {".lock": b""}
+
+
+def test_data_that_finds_no_room_is_not_sent(source: Path, host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = package(source)
+    run = host.transport.run
+
+    def full(argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
+        assert not stdin
+        return Result(0, b"100\n" + run(argv, stdin, **how).out.partition(b"\n")[2], b"")
+
+    monkeypatch.setattr(host.transport, "run", full)
+    with pytest.raises(HostError, match="there is no room for 0 MB of data") as caught:
+        made.send(host)
+    assert caught.value.code == "disk-full"
+
+
+def test_what_an_interrupted_transfer_has_left_goes_with_the_next_one(source: Path, host: Any) -> None:
+    made = package(source)
+    left = there(host, made).parent / ".new.abc"
+    left.mkdir(parents=True)
+    made.send(host)
+    assert sorted(path.name for path in left.parent.iterdir()) == [".lock", str(made.data.version)]
+
+
+def test_a_folder_that_is_not_there_is_told_with_its_remedy(tmp_path: Path) -> None:
+    with pytest.raises(DeployError, match=r"cannot read .*/gone: No such file") as caught:
+        pack_data((Dataset(str(tmp_path / "gone"), "/data", "gone-1"),))
+    assert "`data` in the spec" in (caught.value.hint or "")
+
+
+def test_kept_data_is_listed_with_the_jobs_that_mount_it(source: Path, host: Any) -> None:
+    assert kept_data(host) == []
+    made = package(source)
+    made.send(host)
+    path = there(host, made)
+    host.mounts = [{"Labels": {"jobctl.job": "bert"}, "Mounts": [{"Source": str(path)}]}]
+    (one,) = kept_data(host)
+    assert (one.name, one.version, one.jobs) == ("images-1", made.data.version, ("bert",))
+    assert 300_000 < one.size < 400_000
+
+
+def test_removed_data_leaves_nothing(source: Path, host: Any) -> None:
+    package(source).send(host)
+    (source / ".hidden").write_text("changed")
+    package(source).send(host)
+    remove_data(host, kept_data(host)[:1])
+    (left,) = kept_data(host)
+    remove_data(host, [left])
+    assert not host.work.parent.exists()
+
+
+def test_data_of_a_job_is_not_removed(source: Path, host: Any) -> None:
+    made = package(source)
+    made.send(host)
+    host.mounts = [{"Labels": {"jobctl.job": "bert"}, "Mounts": [{"Source": str(there(host, made))}]}]
+    found = DataOnHosts({"h1": kept_data(host)}, {})
+    assert choose(found, []) == {"h1": []}
+    with pytest.raises(Refused, match="job `bert` has data `images-1`"):
+        choose(found, ["images-1"])
+    with pytest.raises(Refused, match="no data `other` is on these hosts"):
+        choose(found, ["other"])
