@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.operations.errors import failures_json
 from jobctl.jobspec.operations.inspect.status import ended, observe, restarts, tail_of
 from jobctl.jobspec.operations.resolve.names import SERVICES
@@ -96,6 +97,7 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "progress": node.progress,
         "reason": node.reason,
         "standby": _standby(node),
+        "straggler": _straggler(node, observed),
         "processes": [_process(process) for process in node.processes],
     }
 
@@ -115,6 +117,7 @@ def _service(service: ObservedService) -> dict[str, Any]:
         "progress": None,
         "reason": service.reason,
         "standby": {"state": "off", "reason": "a service has none"},
+        "straggler": None,
         "processes": [],
     }
 
@@ -123,6 +126,12 @@ def _standby(node: ObservedNode) -> dict[str, Any]:
     if node.standby is None:
         return {"state": "off", "reason": "no launcher has told"}
     return {"state": node.standby.state, "reason": node.standby.reason}
+
+
+def _straggler(node: ObservedNode, observed: Observed) -> dict[str, Any] | None:
+    """Return what makes the others wait for a node, None where nothing does."""
+    found = next((one for one in stragglers(observed.members) if one.node == node.node), None)
+    return {"rank": found.rank, "seconds": found.seconds, "median": found.median} if found else None
 
 
 def _process(process: ObservedProcess) -> dict[str, Any]:
@@ -156,6 +165,8 @@ def status_text(handle: Handle, observed: Observed, wide: bool) -> str:
     lines = head_lines(data, observed)
     if data["nodes"]:
         lines += ["", _processes_table(data) if wide else _nodes_table(data)]
+    if slow := stragglers(observed.members):
+        lines += ["", *(f"node {one.node} on {one.host} makes the others wait: {one}" for one in slow)]
     if data["phase"] == "failed":
         tail = tail_of(observed)
         lines += ["", *tail] if tail else []

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Iterator, List, Optional
+    from typing import Any, Dict, Iterator, List, Optional, Tuple
 
     Json = Dict[str, Any]
 TAIL_LINES, TAIL_BYTES = 20, 64 * 1024
@@ -122,13 +122,22 @@ def files_in(folder: str) -> Iterator[str]:
         yield os.path.join(folder, name)
 
 
-def read_step(path: str) -> Optional[int]:
-    """Return the step number in a progress file, None for anything else (a script may be writing it just now)."""
+def read_progress(path: str) -> Optional[Tuple[int, Optional[float]]]:
+    """Return the step number in a progress file, and the seconds behind it, None for those if there are none.
+
+    None for anything else: a script may be writing it just now.
+    """
     try:
         with open(path, "rb") as file:
-            return int(file.read(32).split()[0])
+            words = file.read(64).split()
+        step = int(words[0])
     except (OSError, ValueError, IndexError):
         return None
+    try:
+        seconds = float(words[1])
+    except (ValueError, IndexError):
+        return step, None
+    return step, seconds if 0 < seconds < float("inf") else None
 
 
 def size_of(path: str) -> int:

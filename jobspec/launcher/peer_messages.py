@@ -79,6 +79,7 @@ class Heartbeat:
     clear: Optional[List[int]] = (
         None  # moved nodes that this launcher keeps alive nowhere else; None where none has moved
     )
+    paces: Optional[Dict[int, float]] = None  # see Run.paces
 
     def to_json(self) -> Json:
         """Return its JSON form, which jobctl reads (deploy/model/liveness.py)."""
@@ -87,4 +88,6 @@ class Heartbeat:
         data = {**vars(self), "unheard": unheard}
         if self.clear is None:
             data.pop("clear", None)
+        if not self.paces:
+            data.pop("paces", None)
         return data

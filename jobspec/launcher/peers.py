@@ -220,6 +220,7 @@ class PeerLinks:
             echo=self.echo,
             unheard=self.lease.unheard(now),
             clear=self.orders.places.clear_of(now) if self.orders is not None else None,
+            paces=self.launcher.run_.paces() if self.launcher.run_ is not None else None,
         )
         data = one_line(line.to_json())
         if len(data) > select_pipe_size():

@@ -46,6 +46,7 @@ class ProcessRecord:
     guard_why: Optional[str] = None  # why it could not be started
     device: Optional[str] = None  # from here on: what the launcher adds for its report
     step: Optional[int] = None
+    own_seconds: Optional[float] = None  # that it needs by itself in each step, at least
     where: Optional[str] = None  # the function in which it hangs
     stack: Sequence[str] = ()
 
@@ -65,6 +66,8 @@ class ProcessRecord:
         data = {name: value for name, value in vars(self).items() if not name.startswith("guard")}
         if not self.starts:
             del data["starts"]
+        if self.own_seconds is None:
+            del data["own_seconds"]
         return data
 
     def ending(self) -> Ending:

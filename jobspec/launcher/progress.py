@@ -5,11 +5,36 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import files_in, read_step
+from jobctl.jobspec.launcher.files import files_in, read_progress
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List, Optional, Tuple
+STEADY = 20  # steps that a process has told of, after which its own time counts
 HANG_LEAST, HANG_FACTOR, HANG_SAMPLES = 30.0, 5.0, 20  # `hang_timeout: auto`
+
+
+class Pace:
+    """How long a process needs by itself in each step, before it waits for others: the last steps that it told of."""
+
+    def __init__(self) -> None:
+        self.last: Optional[int] = None
+        self.seconds: List[float] = []
+
+    def take(self, told: Tuple[int, Optional[float]]) -> None:
+        """Take note of a step and its seconds, once for each step."""
+        step, seconds = told
+        if step == self.last:
+            return
+        if self.last is not None and step < self.last:
+            self.seconds = []  # it has begun again
+        self.last = step
+        if seconds is not None:
+            self.seconds = [*self.seconds[-STEADY + 1 :], seconds]
+
+    @property
+    def least(self) -> Optional[float]:
+        """The seconds of the fastest of the last steps, None while there are too few: each of them took as long, or longer."""
+        return min(self.seconds) if len(self.seconds) == STEADY else None
 
 
 class Hang:
@@ -21,13 +46,18 @@ class Hang:
         self.at: Optional[float] = None  # by a clock that nobody sets
         self.steps: List[float] = []  # seconds per step, as seen
         self.steps_of: Dict[int, int] = {}  # by local rank
+        self.paces: Dict[int, Pace] = {}  # by local rank
         self.told = float("inf")  # the limit by which another node has called this generation hung
 
     def look(self, folder: str, now: float) -> bool:
         """Read the progress files; say whether there was progress."""
-        found = {os.path.basename(path): read_step(path) for path in files_in(folder)}
-        self.steps_of = {int(name): step for name, step in found.items() if step is not None and name.isdigit()}
-        newest = max((step for step in found.values() if step is not None), default=None)
+        files = {os.path.basename(path): read_progress(path) for path in files_in(folder)}
+        found = {name: told for name, told in files.items() if told is not None}
+        self.steps_of = {int(name): step for name, (step, _) in found.items() if name.isdigit()}
+        for name, told in found.items():
+            if name.isdigit():
+                self.paces.setdefault(int(name), Pace()).take(told)
+        newest = max((step for step, _ in found.values()), default=None)
         if newest is None or newest == self.progress:
             return False
         if self.progress is not None and self.at is not None and newest > self.progress:

@@ -150,6 +150,7 @@ class Run:
             self.hang.at = self.progress_at = None
         for process in processes:
             process.step = self.hang.steps_of.get(process.local_rank)
+            process.own_seconds = self.paces().get(process.local_rank)
         return progress or changed
 
     def process(self, local: int) -> ProcessRecord:
@@ -158,7 +159,10 @@ class Run:
         if process.rank is None:
             process.rank = self.environment.first_rank + local
         process.device = self.launch["devices"][local] if local < len(self.launch["devices"]) else None
-        process.step = self.hang.steps_of.get(local)  # as of the last look
+        process.step, process.own_seconds = (
+            self.hang.steps_of.get(local),
+            self.paces().get(local),
+        )  # as of the last look
         stack = self.stacks.get(local, "")
         process.where, process.stack = innermost(stack), frames(stack)
         if process.state == "running" and not process.is_alive() and not process.has_guard():
@@ -186,6 +190,11 @@ class Run:
     def records(self) -> List[Json]:
         """Return the processes for the report."""
         return [process.for_report() for process in self.processes]
+
+    def paces(self) -> Dict[int, float]:
+        """Return how long processes need by themselves in each step, at least, by local rank, where that is known."""
+        known = {local: pace.least for local, pace in self.hang.paces.items()}
+        return {local: least for local, least in known.items() if least is not None}
 
     def progress_fields(self) -> Json:
         """Return progress for the report."""

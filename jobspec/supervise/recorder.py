@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.observed import Observed, failure_words
+from jobctl.jobspec.deploy.model.stragglers import stragglers
 from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Generation
@@ -24,6 +25,9 @@ class Recorder:
         self._told: object = None  # what was said last of something that goes on
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
+        self._stragglers: set[tuple[float, int, int]] = (
+            set()
+        )  # that were told: when their generation began, its number, node
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def record(self, kind: str, message: str, /, **details: object) -> None:
@@ -52,6 +56,7 @@ class Recorder:
         for kind, message, details in changes(self.seen, observed):
             self.record(kind, message, **details)
         self.seen = observed
+        self._tell_stragglers(observed)
         self._keep_progress(observed)
 
     def failure(self, decision: Restart, observed: Observed) -> None:
@@ -133,6 +138,21 @@ class Recorder:
             standby=cold is None,
             cold_because=because,
         )
+
+    def _tell_stragglers(self, observed: Observed) -> None:
+        """Record which nodes make the others wait, once in a generation for each."""
+        generation = observed.control.generation
+        if generation is None:
+            return
+        mine = [node for node in observed.members if node.generation == generation.number]
+        for one in stragglers(mine):
+            told = generation.began, generation.number, one.node
+            if told not in self._stragglers:
+                self._stragglers.add(told)
+                about = {"node": one.node, "rank": one.rank, "host": one.host}
+                times = {"seconds": round(one.seconds, 6), "median": round(one.median, 6)}
+                message = f"node {one.node} on {one.host} is a straggler: {one}"
+                self.record("straggler", message, generation=generation.number, **about, **times)
 
     def _keep_progress(self, observed: Observed) -> None:
         """Record how far the job is: now and then, and whenever a generation has made its first step."""

@@ -14,7 +14,7 @@ import pytest
 
 from jobctl.jobspec.launcher.environment import Folders
 from jobctl.jobspec.launcher.process_record import ProcessRecord
-from jobctl.jobspec.launcher.progress import Hang
+from jobctl.jobspec.launcher.progress import STEADY, Hang
 from jobctl.jobspec.launcher.run import Run
 
 from .conftest import PATIENCE, STALL, eventually
@@ -105,6 +105,28 @@ def test_progress_begins_anew_with_a_generation(node: Any) -> None:
         time.sleep(0.01)
     node.order(2)
     assert node.until("running", 2)["progress"] is None
+
+
+def test_a_process_is_as_slow_as_in_the_fastest_of_its_last_steps(tmp_path: Path) -> None:
+    hang = Hang(None)
+    for step in range(1, STEADY + 1):
+        assert hang.paces.get(0) is None or hang.paces[0].least is None
+        (tmp_path / "0").write_text(f"{step} {0.5 if step == 7 else 0.8}")
+        hang.look(str(tmp_path), float(step))
+        hang.look(str(tmp_path), step + 0.5)  # the same step again does not count
+    assert (hang.progress, hang.paces[0].least) == (STEADY, 0.5)
+    for step in range(STEADY + 1, STEADY + 8):
+        (tmp_path / "0").write_text(f"{step} 0.9")
+        hang.look(str(tmp_path), float(step))
+    assert hang.paces[0].least == 0.8
+
+
+@pytest.mark.parametrize("seconds", ["", "x", "-1", "nan", "inf", "0"])
+def test_seconds_that_are_none_do_not_keep_the_step_from_counting(tmp_path: Path, seconds: str) -> None:
+    (tmp_path / "0").write_text(f"3 {seconds}")
+    hang = Hang(None)
+    assert hang.look(str(tmp_path), 1.0)
+    assert (hang.steps_of, hang.paces[0].seconds) == ({0: 3}, [])
 
 
 @pytest.mark.parametrize("text", ["", "x", "step 3", "\n", "3.5"])

@@ -16,6 +16,22 @@ FOUR = replace(THREE, members=(*THREE.members, replace(THREE.members[0], node=3,
 PAIR = replace(THREE, members=THREE.members[:2])
 
 
+def test_ticks_tell_how_long_processes_need_since_the_report() -> None:
+    supervisor = Supervisor()
+    supervisor.tick(0, paces={"0": 0.25, "1": "x"}, progress=7)
+    report = {"progress": 3, "processes": [{"local_rank": 0, "rank": 4}, {"local_rank": 1, "rank": 5}]}
+    assert supervisor.detector.refreshed(0, report) == {
+        "progress": 7,
+        "processes": [
+            {"local_rank": 0, "rank": 4, "own_seconds": 0.25},
+            {"local_rank": 1, "rank": 5, "own_seconds": None},
+        ],
+    }
+    assert supervisor.detector.refreshed(1, report) == report
+    supervisor.detector.expect(replace(THREE, number=5, rendezvous=replace(THREE.rendezvous, id="job-5")))
+    assert supervisor.detector.refreshed(0, report)["processes"] == report["processes"]
+
+
 class Supervisor:
     """Vitals with a clock that is set by hand, and launchers that say whom they have not answered since when."""
 

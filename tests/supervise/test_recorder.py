@@ -10,7 +10,7 @@ import pytest
 
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.model.control import JobResult
-from jobctl.jobspec.deploy.model.observed import Observed, StartWay
+from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess, StartWay
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -61,6 +61,39 @@ def at(step: int) -> Observed:
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
     return Told(tmp_path)
+
+
+def with_paces(*seconds: float | None) -> Observed:
+    processes = [
+        ObservedProcess(rank, 0, "running", 7, None, "cpu:0", own_seconds=own) for rank, own in enumerate(seconds)
+    ]
+    return job(*(node(rank, host=f"h{rank}", processes=(process,)) for rank, process in enumerate(processes)))
+
+
+def test_a_node_that_makes_the_others_wait_is_told_once(told: Told) -> None:
+    told.recorder.notice(with_paces(0.10, 0.11, 0.13))
+    told.recorder.notice(with_paces(0.10, 0.11, 0.14))
+    told.recorder.notice(with_paces(0.10, 0.11, 0.15))
+    found = [json.loads(line) for line in told.job.events.read_text().splitlines()]
+    (event,) = (event for event in found if event["event"] == "straggler")
+    assert {key: event[key] for key in ("node", "rank", "host", "seconds", "median", "generation")} == {
+        "node": 2,
+        "rank": 2,
+        "host": "h2",
+        "seconds": 0.14,
+        "median": 0.11,
+        "generation": 4,
+    }
+    assert event["message"] == (
+        "node 2 on h2 is a straggler: rank 2 needs 0.14 s for its part of each step, 1.3 times the median (0.11 s)"
+    )
+
+
+def test_nobody_is_slow_before_all_nodes_tell(told: Told) -> None:
+    told.recorder.notice(with_paces(0.5, None, None))
+    told.recorder.notice(with_paces(0.1, 0.5, None))  # the third has not made enough steps
+    told.recorder.notice(with_paces(0.1, 0.1, 0.12))
+    assert not [message for message in told.messages if "straggler" in message]
 
 
 def test_progress_is_written_down_at_times(told: Told) -> None:

@@ -106,7 +106,9 @@ def causes(found: Sequence[Changed] | None, nodes: set[int]) -> str:
         return "the spec changed"
     named = [str(one) for one in found if nodes & set(one.nodes)]
     if not named:
-        return "its container was made with other settings or data, by another version of jobctl or by an interrupted `up`"
+        return (
+            "its container was made with other settings or data, by another version of jobctl or by an interrupted `up`"
+        )
     return "; ".join(named[:3]) + (f"; and {len(named) - 3} more" if len(named) > 3 else "")
 
 

@@ -369,14 +369,9 @@ class HostFeed:
         other = self.following.outranked()
         if other is not None:
             raise other
-        progress = self.detector.progress
         fresh = {
             host: replace(
-                one,
-                reports={
-                    node: {**report, "progress": progress.get(node, report.get("progress"))}
-                    for node, report in one.reports.items()
-                },
+                one, reports={node: self.detector.refreshed(node, report) for node, report in one.reports.items()}
             )
             for host, one in seen.items()
         }

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.model.control import age
-from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, parse_object
+from jobctl.jobspec.deploy.model.untrusted import Json, as_moment, as_number, as_text, number_in, objects, parse_object
 from jobctl.jobspec.plan.generation import Generation
 
 EXPIRY = 15  # seconds after which a lock is free whose holder is not heard of any more
@@ -63,6 +63,7 @@ class Tick:
     echo: tuple[str, float] | None
     unheard: Mapping[int, float] | None
     clear: frozenset[int] | None = None
+    paces: Mapping[int, float] = field(default_factory=dict)  # own seconds in each step, by local rank
 
 
 def parse_tick(line: bytes | str) -> Tick | None:
@@ -88,7 +89,13 @@ def tick_of(said: Json) -> Tick | None:
         None if at is None else (token, at),
         None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
         _nodes(said.get("clear")),
+        _paces(said.get("paces")),
     )
+
+
+def _paces(said: object) -> dict[int, float]:
+    told = {number_in(local): as_moment(pace) for local, pace in said.items()} if isinstance(said, dict) else {}
+    return {local: pace for local, pace in told.items() if local is not None and pace is not None}
 
 
 def _nodes(said: object) -> frozenset[int] | None:
@@ -112,6 +119,7 @@ class FailureDetector:
     generation: Generation | None = None
     previous: Generation | None = None  # the one before
     progress: dict[int, int | None] = field(default_factory=dict)  # by node, as last heard
+    paces: dict[int, Mapping[int, float]] = field(default_factory=dict)  # by node, as last heard
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -125,6 +133,17 @@ class FailureDetector:
         self._hosts: dict[str, float] = {}
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
+    def refreshed(self, node: int, report: Json) -> Json:
+        """Return a launcher's report with what its ticks have told since."""
+        paces = self.paces.get(node, {})
+        fresh = {**report, "progress": self.progress.get(node, report.get("progress"))}
+        if paces:
+            processes = objects(report.get("processes"))
+            fresh["processes"] = [
+                {**p, "own_seconds": paces.get(as_number(p.get("local_rank")) or 0)} for p in processes
+            ]
+        return fresh
+
     def expect(self, generation: Generation | None) -> None:
         """Take `generation` for the current one, unless a later one is known; nobody has spoken in it yet."""
         with self._lock:
@@ -137,7 +156,7 @@ class FailureDetector:
             if generation is None or before is None or before.lease != generation.lease:
                 self._began = max(self._began, self.now())
                 self._heard, self._said, self._missed = {}, {}, {}
-                self._joined, self._clear = {}, {}
+                self._joined, self._clear, self.paces = {}, {}, {}
 
     def miss(self, looked: Mapping[int, float]) -> None:
         """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
@@ -177,7 +196,7 @@ class FailureDetector:
                 return None
             if not any(member.node == node and member.host == host for member in generation.members):
                 return None
-            self.progress[node] = tick.progress
+            self.progress[node], self.paces[node] = tick.progress, tick.paces
             self._heard[node] = now
             if tick.echo is not None and tick.echo[0] == self.token and tick.unheard is not None:
                 self._said[node] = Said(now, tick.echo[1], tick.unheard)

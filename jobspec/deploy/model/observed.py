@@ -39,6 +39,7 @@ class ObservedProcess:
     step: int | None = None
     where: str | None = None
     stack: tuple[str, ...] = ()
+    own_seconds: float | None = None  # that it needs in each step before it waits for others, at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,8 @@ class StartWay:
 class ObservedNode:
     """One node: its launcher, and what that last reported.
 
-    `artefact` is the hash of the artefact that its launcher was started from, None if that cannot be told.
-    `host` is empty where none was found yet. `generation` is the last one that its launcher began, 0 for none, `port` where it hears other launchers. Times are
-    seconds since the epoch.
+    `artefact` is the hash of what its launcher was started from, None if that cannot be told. `host` is empty where none was
+    found yet. `generation` is the last one that it began, 0 for none, `port` where it hears others. Times are Unix times.
     """
 
     node: int
@@ -224,7 +224,7 @@ def parse_node(
 
 
 def _standby(said: object) -> StandbyState | None:
-    state = as_text(said.get("state")) if isinstance(said, dict) else None
+    state = isinstance(said, dict) and as_text(said.get("state"))
     return StandbyState(state, as_text(said.get("reason"))) if isinstance(said, dict) and state else None
 
 
@@ -251,6 +251,7 @@ def _processes(report: Json, *, dead: bool) -> Iterator[ObservedProcess]:
             as_number(p.get("step")),
             as_text(p.get("where")),
             texts(p.get("stack")),
+            as_moment(p.get("own_seconds")),
         )
 
 
@@ -395,6 +396,5 @@ def waits_for(nodes: Sequence[ObservedNode], grace: float) -> str:
     """Say for which nodes it waits until they have ended, and how long their processes still get."""
     named = [f"node {node.node} on {node.host}" for node in nodes[:SHOWN]]
     more = f" and {len(nodes) - SHOWN} more" if len(nodes) > SHOWN else ""
-    return f"waiting for {', '.join(named)}{more} to end; " + (
-        f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
-    )
+    then = f"SIGKILL in {grace:.0f} s" if grace > 0 else "SIGKILL was sent"
+    return f"waiting for {', '.join(named)}{more} to end; {then}"

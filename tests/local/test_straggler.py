@@ -1,0 +1,30 @@
+"""A node that makes the others wait, from its progress file to `status` and `events`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SCRIPT = """\
+import os, time
+step, own = 0, {"1": 0.02}.get(os.environ["JOBCTL_NODE"], 0.01)
+while not os.path.exists("end"):
+    time.sleep(0.05)
+    step += 1
+    with open(os.environ["JOBCTL_PROGRESS_FILE"] + ".new", "w") as file:
+        file.write(f"{step} {own}")
+    os.replace(file.name, os.environ["JOBCTL_PROGRESS_FILE"])
+"""
+
+
+def test_a_slow_node_is_named_with_its_time_and_the_median(jobs: Any, eventually: Any) -> None:
+    (jobs.directory / "counter.py").write_text(SCRIPT)
+    jobs.ok("up", "--set", "nodes=3")
+    state = eventually(lambda: (state := jobs.status())["nodes"][1]["straggler"] and state)
+    assert [node["straggler"] for node in state["nodes"]] == [None, {"rank": 1, "seconds": 0.02, "median": 0.01}, None]
+    (event,) = eventually(lambda: [event for event in jobs.events() if event["event"] == "straggler"])
+    assert (event["node"], event["rank"], event["seconds"], event["median"]) == (1, 1, 0.02, 0.01)
+    assert "node 1 on localhost makes the others wait: rank 1 needs 0.02 s for its part of each step" in jobs.ok(
+        "status"
+    )
+    (jobs.directory / "end").touch()
+    assert jobs.run("wait").returncode == 0
