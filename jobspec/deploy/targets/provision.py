@@ -82,18 +82,45 @@ def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
 
 
 @dataclass(frozen=True)
+class Transfer:
+    """What hosts of a plan get and may already have: code, data and images."""
+
+    plan: Plan
+    code: Package | None
+    data: tuple[DataPackage, ...]
+    images: ImageSources
+
+    def to_node(self, host_job: HostJob) -> Image:
+        """Bring a host what its nodes need; return what their image means there."""
+        if self.code is not None:
+            self.code.send(host_job)
+        for data in self.data:
+            data.send(host_job)
+        return images.ensure(host_job, self.plan.nodes[0].container, self.images)
+
+    def to_services(self, host_job: HostJob) -> None:
+        """Bring a host the images of its services."""
+        for service in self.plan.services:
+            if service.host.name == host_job.host.name:
+                images.ensure(host_job, service.container, self.images)
+
+
+def _transfer(fleet: Fleet, plan: Plan) -> Transfer:
+    sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
+    return Transfer(plan, pack_code(plan), pack_data(plan.data), sources)
+
+
+@dataclass(frozen=True)
 class Delivery:
-    """What a plan's hosts get: `files` and `code`, and `secrets`, beside those that run until a change is made."""
+    """What a plan's hosts get: `files`, what is transferred, and `secrets`, beside those that run until a change is made."""
 
     plan: Plan
     files: Mapping[str, list[Artefact]]
-    code: Package | None
-    data: tuple[DataPackage, ...]
+    transfer: Transfer
     secrets: Mapping[str, str]
     changing: bool
     spares: Mapping[str, str]
     idle: frozenset[str]
-    images: ImageSources
 
     def send(self, host_job: HostJob) -> Image | None:
         """Put on a host what it needs; return what the image means there, None where no node trains."""
@@ -114,22 +141,16 @@ class Delivery:
         """Put artefacts on a host, and the images of its services."""
         secrets = bool(self.secrets) or self.changing
         host_job.send(self.files[host_job.host.name], _directories(self.plan, host_job), secrets=secrets)
-        for service in self.plan.services:
-            if service.host.name == host_job.host.name:
-                images.ensure(host_job, service.container, self.images)
+        self.transfer.to_services(host_job)
 
     def _equip(self, host_job: HostJob) -> Image:
         """Put on a host what a node needs beside its artefact."""
-        plan, container = self.plan, self.plan.nodes[0].container
-        if self.code is not None:
-            self.code.send(host_job)
-        for data in self.data:
-            data.send(host_job)
+        plan = self.plan
         host_job.send_secrets({**(host_job.secrets() or {}), **self.secrets} if self.changing else self.secrets)
         if plan.checkpoint:
             make_directory(host_job, plan.checkpoint.dir)
-        image = images.ensure(host_job, container, self.images)
-        host_job.give(container)
+        image = self.transfer.to_node(host_job)
+        host_job.give(plan.nodes[0].container)
         if host_job.host.name in self.spares:
             host_job.note_prepared(self.spares[host_job.host.name])
         return image
@@ -144,13 +165,11 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
     delivery = Delivery(
         plan,
         artefacts(fleet, plan),
-        pack_code(plan) if plan.code else None,
-        pack_data(plan.data),
+        _transfer(fleet, plan),
         {name: start.secrets[name] for name in names},
         fleet.job.is_changing(),
         spares(fleet, plan),
         idle_hosts(fleet, plan),
-        ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down),
     )
     outcome = fleet.on(set(delivery.files) - set(fleet.down), delivery.send)
     image = images.common_image(image for image in outcome.done.values() if image is not None)
@@ -158,21 +177,14 @@ def prepare(fleet: Fleet, plan: Plan, start: RuntimeInputs) -> tuple[Image | Non
 
 
 def stage(fleet: Fleet, plan: Plan, hosts: Iterable[str]) -> Failures:
-    """Bring code and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
-    code, packages = pack_code(plan) if plan.code else None, pack_data(plan.data)
-    sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
+    """Bring code, data and images to `hosts`, those of nodes and services and the spares; what runs there goes on untouched."""
+    transfer = _transfer(fleet, plan)
     trains = {node.host.name for node in plan.nodes} | set(spares(fleet, plan))
 
     def send(host_job: HostJob) -> None:
-        name = host_job.host.name
-        for container in [service.container for service in plan.services if service.host.name == name]:
-            images.ensure(host_job, container, sources)
-        if name in trains:
-            images.ensure(host_job, plan.nodes[0].container, sources)
-            if code is not None:
-                code.send(host_job)
-            for data in packages:
-                data.send(host_job)
+        transfer.to_services(host_job)
+        if host_job.host.name in trains:
+            transfer.to_node(host_job)
 
     return fleet.failures(fleet.on(hosts, send))
 
