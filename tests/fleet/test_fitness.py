@@ -78,4 +78,5 @@ def test_up_goes_on_with_a_spare_in_the_place_of_a_slow_host(four_hosts: Fleet, 
     done = jobs.up("--target", "ssh", check=True)
     assert (done.returncode, "node 1 runs on spare h4: h3: all cores" in done.stderr) == (0, True), done.stderr
     assert [member["host"] for member in jobs.order()["members"]] == ["h1", "h4"]
+    assert [event["host"] for event in jobs.happened("host-failed")] == ["h3"]
     jobs.ok("down")

@@ -151,15 +151,15 @@ class BringUp:
                 failures=left,
             )
         unfit = measured_unfit(findings)
-        return left if not unfit or has_enough(plan, left) else self._on_spares(unfit, left)
+        self.unfit = {**self.unfit, **unfit}
+        return left if not unfit or has_enough(plan, left) else self._on_spares(left)
 
-    def _on_spares(self, unfit: Failures, left: Failures) -> Failures:
+    def _on_spares(self, left: Failures) -> Failures:
         """Have spares take the place of hosts that are not fit, and check those; return which hosts are left out.
 
         Raises HostsFailed if there are not enough of them.
         """
         plan = self.plan
-        self.unfit = {**self.unfit, **unfit}
         moved = plan_on_spares(self.compiled, plan, left, self.unfit)
         if moved is None:
             fit = sum(1 for node in plan.nodes if node.host.name not in left)
@@ -224,7 +224,7 @@ class BringUp:
         fresh = fresh_run(plan, generation, deployer.exists) if self.options.fresh else None
         if fresh:
             self._keep_channels(fresh.run_id)
-        tell_up(deployer, plan, fresh=self.options.fresh)
+        tell_up(deployer, plan, fresh=self.options.fresh, unfit=self.unfit)
         try:
             with self.reporter.waiting() as waiting:
                 deployer.tell = waiting.show

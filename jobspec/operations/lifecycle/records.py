@@ -14,20 +14,22 @@ from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.planning import context_of
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
     from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
 
 
-def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False) -> None:
-    """Record what is brought up: `report` tells it even when the job is down."""
+def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False, unfit: Failures | None = None) -> None:
+    """Record what is brought up, and without which hosts: `report` tells it even when the job is down."""
     from jobctl.jobspec.deploy.store import events
 
     nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
     message = f"up: {plan.framework} on {nodes}, target {plan.target}"
     told = {"framework": plan.framework, "target": plan.target, "fresh": fresh}
     events.record(deployer.job.events, time.time(), "up", message, **told)
+    for host, error in (unfit or {}).items():
+        events.record(deployer.job.events, time.time(), "host-failed", error.message, host=host)
 
 
 def about(
