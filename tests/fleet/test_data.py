@@ -300,3 +300,7 @@ def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
     removed = json.loads(jobs.ok("data", "remove", "--yes", *jobs.where, "-o", "json"))["hosts"]
     assert [len(host["data"]) for host in removed] == [2, 2]
     assert jobs.run("data", *jobs.where).stderr == "these hosts keep no data\n"
+    shutil.rmtree(data)
+    gone = jobs.run("up", *jobs.where)
+    assert (gone.returncode, f"there is no directory {data} to send: nothing was changed" in gone.stderr) == (2, True)
+    assert jobs.happened("up")[-1] == jobs.happened("up")[1]

@@ -130,10 +130,10 @@ def code_hash(plan: Plan) -> str | None:
     if plan.code is not None:
         files = code_of(plan, plan.code).files
         notes = plan.target != "kubernetes"  # there they are part of an object
-        return hash_of((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
+        return _hash((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
-        return hash_of([File(script, script.name, script.stat())], read=plan.target != "local")
+        return _hash([File(script, script.name, script.stat())], read=plan.target != "local")
     return None
 
 
@@ -260,7 +260,7 @@ def names_in(folder: Path) -> set[str]:
     return {entry.name for entry in _entries(folder)}
 
 
-def hash_of(files: Iterable[File], *, read: bool) -> str:
+def _hash(files: Iterable[File], *, read: bool) -> str:
     """Return what identifies files by name, kind and content. Without `read`, large ones by size and time."""
     digest = sha256()
     for file in files:

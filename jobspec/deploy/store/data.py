@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
 
 from jobctl.jobspec.deploy.model.errors import DeployError
-from jobctl.jobspec.deploy.store.code import File, hash_of
+from jobctl.jobspec.deploy.store.code import File
 from jobctl.jobspec.plan.sent import Dataset
 
 
@@ -20,9 +21,17 @@ def files_of(data: Dataset) -> tuple[File, ...]:
 def version_of(data: Dataset) -> str | None:
     """Return what identifies the files of data, None where there is no such folder on this machine.
 
-    Large files are not read: another time makes another version, whose files hosts recognise as those that they have.
+    No file is read: that may take hours. Another time makes another version, whose files hosts recognise as those that
+    they have.
     """
-    return hash_of(files_of(data), read=False) if os.path.isdir(data.source) else None
+    if not os.path.isdir(data.source):
+        return None
+    digest = sha256()
+    for file in files_of(data):
+        name = os.fsencode(file.name)
+        about = f"{file.kind:o} {file.size} {file.info.st_mtime_ns}"
+        digest.update(b"%d %s\0%s\0" % (len(name), name, about.encode()))
+    return digest.hexdigest()[:16]
 
 
 def _walk(root: Path, folder: str) -> Iterator[File]:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.operations.errors import HostsFailed, failures_json
 from jobctl.jobspec.operations.lifecycle.applying import locked, step_teller
 from jobctl.jobspec.operations.lifecycle.base import Applied, UpOptions
-from jobctl.jobspec.operations.lifecycle.records import about, secret_names, secrets_of, source_of, tell_up
+from jobctl.jobspec.operations.lifecycle.records import (
+    about,
+    refuse_missing_data,
+    secret_names,
+    secrets_of,
+    source_of,
+    tell_up,
+)
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
 from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
@@ -112,6 +119,7 @@ class BringUp:
         should have to wait for it. And again with the lock, since another command may have changed the job meanwhile: what
         is done follows from that look only.
         """
+        refuse_missing_data(self.plan)
         self._refuse_others(self.reporter)
         left = self._left_out() if self.options.check else {}
         with locked(self.deployer, "up", self.options.break_lock):

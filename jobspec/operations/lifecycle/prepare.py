@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import HostsFailed
 from jobctl.jobspec.operations.lifecycle.applying import locked
-from jobctl.jobspec.operations.lifecycle.records import secrets_of
+from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Prepared:
 
 
 def prepare(planned: Planned, request: JobRequest, reporter: Reporter, *, check: bool) -> Prepared:
-    """Bring code and images to all hosts of a job and its spares, and see that its secrets can be read.
+    """Bring code, data and images to all hosts of a job and its spares, and see that its secrets can be read.
 
     A job that runs goes on as it is. Raises Refused, NotYours and HostsFailed.
     """
@@ -38,6 +38,7 @@ def prepare(planned: Planned, request: JobRequest, reporter: Reporter, *, check:
     from jobctl.jobspec.deploy.model.unfit import failures_of
 
     plan, deployer = planned.plan, planned.job.deployer("prepare")
+    refuse_missing_data(plan)
     secrets_of(planned.compiled)
     observed = deployer.observe()
     refuse_owner(deployer, observed, request.take_over)

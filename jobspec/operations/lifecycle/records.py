@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from jobctl.jobspec.plan.types import Plan
 
 
+def refuse_missing_data(plan: Plan) -> None:
+    """Raise Refused if this machine lacks data that hosts are to get."""
+    for one in plan.data:
+        if one.version is None and plan.target in ("compose", "ssh"):
+            hint = "see `data` in the spec: jobctl sends folders of this machine"
+            raise Refused(f"there is no directory {one.source} to send: nothing was changed", hint)
+
+
 def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False, unfit: Failures | None = None) -> None:
     """Record what is brought up, and without which hosts: `report` tells it even when the job is down."""
     from jobctl.jobspec.deploy.store import events
