@@ -97,7 +97,7 @@ def _node(node: ObservedNode, observed: Observed) -> dict[str, Any]:
         "progress": node.progress,
         "reason": node.reason,
         "standby": _standby(node),
-        "straggler": _straggler(node, observed),
+        **_straggler(node, observed),
         "processes": [_process(process) for process in node.processes],
     }
 
@@ -117,7 +117,6 @@ def _service(service: ObservedService) -> dict[str, Any]:
         "progress": None,
         "reason": service.reason,
         "standby": {"state": "off", "reason": "a service has none"},
-        "straggler": None,
         "processes": [],
     }
 
@@ -128,10 +127,10 @@ def _standby(node: ObservedNode) -> dict[str, Any]:
     return {"state": node.standby.state, "reason": node.standby.reason}
 
 
-def _straggler(node: ObservedNode, observed: Observed) -> dict[str, Any] | None:
-    """Return what makes the others wait for a node, None where nothing does."""
+def _straggler(node: ObservedNode, observed: Observed) -> dict[str, Any]:
+    """Return what makes the others wait for a node, nothing where nothing does: most jobs do not tell."""
     found = next((one for one in stragglers(observed.members) if one.node == node.node), None)
-    return {"rank": found.rank, "seconds": found.seconds, "median": found.median} if found else None
+    return {"straggler": {"rank": found.rank, "seconds": found.seconds, "median": found.median}} if found else {}
 
 
 def _process(process: ObservedProcess) -> dict[str, Any]:
