@@ -149,10 +149,20 @@ class Recorder:
             told = generation.began, generation.number, one.node
             if told not in self._stragglers:
                 self._stragglers.add(told)
+                if self._has_recorded_straggler(generation, one.node):
+                    continue  # by the supervisor before this one
                 about = {"node": one.node, "rank": one.rank, "host": one.host}
                 times = {"seconds": round(one.seconds, 6), "median": round(one.median, 6)}
                 message = f"node {one.node} on {one.host} is a straggler: {one}"
                 self.record("straggler", message, generation=generation.number, **about, **times)
+
+    def _has_recorded_straggler(self, generation: Generation, node: int) -> bool:
+        """Say whether the events name a node as a straggler of this generation."""
+        return any(
+            (event["event"], event.get("generation"), event.get("node")) == ("straggler", generation.number, node)
+            for event in events.read(self.job.events)[0]
+            if event["time"] >= generation.began
+        )
 
     def _keep_progress(self, observed: Observed) -> None:
         """Record how far the job is: now and then, and whenever a generation has made its first step."""

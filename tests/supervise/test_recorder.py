@@ -89,6 +89,15 @@ def test_a_node_that_makes_the_others_wait_is_told_once(told: Told) -> None:
     )
 
 
+def test_a_later_supervisor_does_not_tell_a_straggler_again(told: Told) -> None:
+    for _ in range(2):
+        told.recorder.notice(with_paces(0.10, 0.11, 0.14))
+        told.recorder = Recorder(told.job, told.clock, lambda text: None)
+    told.recorder.notice(with_paces(0.14, 0.11, 0.10))  # another node is slow now
+    named = [message.split(" is ")[0] for message in told.messages if "straggler" in message]
+    assert named == ["node 2 on h2", "node 0 on h0"]
+
+
 def test_nobody_is_slow_before_all_nodes_tell(told: Told) -> None:
     told.recorder.notice(with_paces(0.5, None, None))
     told.recorder.notice(with_paces(0.1, 0.5, None))  # the third has not made enough steps
