@@ -63,6 +63,15 @@ def runs_on_nodes(spec: Spec, context: Context) -> bool:
 
 
 def tasks_in_allocation(request: Request) -> list[Task]:
-    """Return one node for each node of the allocation. Which machine that is, is known when the allocation begins."""
-    names = [f"node-{number}" for number in range(request.most)]
-    return [Task(role.name, Place(HostRef(name, name), None, None)) for role in request.roles for name in names]
+    """Return one node for each node of the allocation. Which machine that is, is known when the allocation begins.
+
+    A role with a number of processes (MindSpore's scheduler) has machines of its own: a machine runs one launcher.
+    """
+    tasks: list[Task] = []
+    for role in request.roles:
+        count = request.most if role.total is None else min(role.total, request.most)
+        for turn in range(count):
+            name = f"node-{len(tasks)}"
+            share = None if role.total is None else len(range(turn, role.total, count))
+            tasks.append(Task(role.name, Place(HostRef(name, name), None, None), share))
+    return tasks

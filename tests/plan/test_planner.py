@@ -397,3 +397,15 @@ def test_data_is_named_by_its_folder_and_mounted_beside_the_work_directory() -> 
     assert first.name != second.name
     (mount,) = (mount for mount in job_mounts(plan.sent, secrets=False) if mount.target == "/data")
     assert (mount.source, mount.read_only) == (f"../.data/{first.name}/data", True)
+
+
+def test_in_an_allocation_a_scheduler_has_a_machine_of_its_own() -> None:
+    text = BASE.replace("torch", "mindspore") + "nodes: 2\ndevices: npu:8\n"
+    loaded = load_text(Path("/specs/job.yaml"), text, environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    plan = planner.plan(loaded.spec, (), Context("slurm", "/specs", "me@here", "1.0"))
+    assert [(node.launch.role, node.host.name, node.launch.nproc) for node in plan.nodes] == [
+        ("trainer", "node-0", 8),
+        ("trainer", "node-1", 8),
+        ("scheduler", "node-2", 1),
+    ]
