@@ -41,6 +41,8 @@ def stragglers(nodes: Sequence[ObservedNode]) -> list[Straggler]:
         if len(every) < FEWEST or not all(told):
             continue  # the median of the first nodes that tell would be another
         usual = median(every)
+        if usual <= 0:
+            continue  # no launcher says so, but anything in a container can write reports
         for node, known in zip(mine, told, strict=True):
             seconds, rank = max(known)
             if seconds > SLOWER * usual:
