@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from dataclasses import replace
 
 from jobctl.jobspec.importers import values
 from jobctl.jobspec.importers.draft import HostLine, ImportProblem
@@ -15,40 +13,11 @@ from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.docker import DockerRun
 from jobctl.jobspec.importers.shell.expand import Read, settled_or_empty
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+from jobctl.jobspec.importers.slurm.wrappers import apptainer, srun
+from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
 DEEPEST = 8
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class StartCommand:
-    """A command without what stood around it, and what that said. A variable without a value is the environment's."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str | None] = field(default_factory=dict)
-    line: int | None = None
-    source: str = ""
-    maybe: str = ""
-    folder: str = "."
-    hosts: tuple[HostLine, ...] = ()
-    remote: bool = False
-    container: DockerRun | None = None
-    processes: int | None = None  # as mpirun says it
-    per_node: int | None = None
-    logged: bool = False
-    notes: tuple[str, ...] = ()
-
-    @property
-    def head(self) -> str:
-        """The command's name, without its folder."""
-        return posixpath.basename(self.argv[0]) if self.argv else ""
-
-    def noting(self, what: str, why: str) -> StartCommand:
-        """Return the launch with one more note on what is not carried over."""
-        return replace(self, notes=(*self.notes, f"not carried over: {shown(what)} ({why})"))
-
-
-Inside: TypeAlias = tuple[StartCommand, ...]
 
 
 def unwrap(command: Command, read: Read) -> Inside:
@@ -325,7 +294,9 @@ _WRAPPERS: Mapping[str, Callable[[StartCommand, Read], Inside | None]] = {
     "ionice": _prefix("-c -n"),
     "timeout": _prefix("-k -s --signal --kill-after", 1, "say it as `recovery.max_duration`"),
     "numactl": _prefix("-N -m -C -i -p -l", 0, "processes are not bound to cores or memory"),
-    "srun": _prefix("-N -n -c -p -w -x -t -J -o -e -G -A -D -C", 0, "jobctl starts the nodes: name them in hosts.txt"),
+    "srun": srun,
+    "apptainer": apptainer,
+    "singularity": apptainer,
     "taskset": _taskset,
     "env": _env,
     "conda": _run,

@@ -6,13 +6,13 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-from jobctl.jobspec.importers.command import StartCommand
 from jobctl.jobspec.importers.devices import Seats, seat
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine
 from jobctl.jobspec.importers.escaping import known
 from jobctl.jobspec.importers.launchers import docker
 from jobctl.jobspec.importers.launchers.python import interpreter
 from jobctl.jobspec.importers.names import is_secret, looks_secret
+from jobctl.jobspec.importers.start_command import StartCommand
 
 # Variables.
 

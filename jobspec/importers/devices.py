@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobctl.jobspec.importers import values
-from jobctl.jobspec.importers.command import StartCommand
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.launchers import docker
+from jobctl.jobspec.importers.start_command import StartCommand
 
 
 @dataclass(frozen=True, slots=True)

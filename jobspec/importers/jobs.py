@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jobctl.jobspec.importers import roles
-from jobctl.jobspec.importers.command import StartCommand, unwrap
+from jobctl.jobspec.importers.command import unwrap
 from jobctl.jobspec.importers.common import finish
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft, Found, HostLine, ImportProblem
@@ -19,6 +19,8 @@ from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.names import is_secret, job_name, looks_secret
 from jobctl.jobspec.importers.shell.expand import Read
 from jobctl.jobspec.importers.shell.interpreter import Command, read_script
+from jobctl.jobspec.importers.slurm import batch as slurm
+from jobctl.jobspec.importers.start_command import StartCommand
 from jobctl.jobspec.spec.frameworks import NAMES
 
 
@@ -84,11 +86,17 @@ def import_text(text: str, context: ImportContext) -> Found:
     if listed is not None:
         return _job((), listed, context)
     beside = context.read
-    script = read_script(text, beside)
+    batch = slurm.read(text)
+    script = read_script(text, beside, batch.variables() if batch else None)
     context = replace(context, read=lambda name: script.files.get(name) or beside(name))
     launches = tuple(launch for command in script.commands for launch in unwrap(command, context.read))
-    job = _job(launches, script.env, context)
-    return replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
+    env = script.env
+    if batch:
+        launches = tuple(replace(launch, env=slurm.without_told(launch.env)) for launch in launches)
+        env, context = slurm.without_told(env), replace(context, name=context.name or batch.name)
+    job = _job(launches, env, context)
+    job = replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
+    return batch.completed(job) if batch else job
 
 
 def _by_manifest(found: manifest.ManifestJob, context: ImportContext) -> Found:
@@ -252,6 +260,11 @@ def _by_variables(env: Mapping[str, str], context: ImportContext) -> Found:
 _SETUP = {"pip", "pip3", "conda", "mamba", "apt-get", "apt", "yum", "dnf", "apk", "uv"}
 
 
+# What changes the shell that it is called in, and so no other process.
+_MODULES = {"module", "ml", "conda", "mamba", "micromamba", "spack"}
+_ENVIRONMENTS = "name the Python of that environment in `container.python`, variables that it sets in `env`"
+
+
 def _installs(launch: StartCommand) -> bool:
     told = python(launch.argv)
     if told is not None:
@@ -272,7 +285,8 @@ def _with_rest(job: Found, rest: Iterable[StartCommand]) -> Found:
         if _installs(launch) and not launch.maybe and not looks_secret(launch.source):
             setup.append(literal(launch.source))
         elif launch.argv:
-            notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` (do it before `up`, or in `setup`)")
+            why = _ENVIRONMENTS if launch.head in _MODULES else "do it before `up`, or in `setup`"
+            notes.append(f"not carried over: {_line(launch)}`{_source(launch)}` ({why})")
     fields = {**job.fields, "setup": tuple(setup)} if setup else job.fields
     asked = sorted(set(references(fields)))
     if asked:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jobctl.jobspec.importers import values
-from jobctl.jobspec.importers.command import StartCommand
 from jobctl.jobspec.importers.common import runs
 from jobctl.jobspec.importers.devices import Seats
 from jobctl.jobspec.importers.draft import Draft
 from jobctl.jobspec.importers.launchers import msrun, paddle
 from jobctl.jobspec.importers.launchers.python import python
 from jobctl.jobspec.importers.shell.expand import Read
+from jobctl.jobspec.importers.start_command import StartCommand
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS
 
 _BACKWARDS = tuple(FRAMEWORKS.items())[::-1]  # the most general ones last

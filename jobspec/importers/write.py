@@ -20,6 +20,7 @@ _GROUPS = (
     ("checkpoint", "recovery", "stop_grace_period"),
     ("volumes", "env", "env_file", "secrets", "resources", "network", "container", *FRAMEWORKS),
     ("kubernetes",),
+    ("slurm",),
 )
 
 _HEAD = """\
@@ -30,12 +31,22 @@ _WIDEST = 100
 _LONGEST_NOTE = 300
 
 
+_SLURM_HEAD = """\
+# Made by `jobctl import` from {source}. `jobctl check --target slurm` asks Slurm whether it takes the
+# job, `jobctl up --target slurm` submits it. All keys: `jobctl schema`.
+"""
+
+
 def spec_text(job: Found, source: str) -> str:
     """Return job.yaml; `source` says what it was made from."""
     groups = [list(_group(job, keys)) for keys in _GROUPS]
     body = "\n".join("".join(f"{line}\n" for line in lines) for lines in groups if lines)
     notes = "".join(f"# {comment(note)}\n" for note in job.notes)
-    return _HEAD.format(source=comment(source)) + body + (f"\n{notes}" if notes else "")
+    return (
+        (_SLURM_HEAD if "slurm" in job.fields else _HEAD).format(source=comment(source))
+        + body
+        + (f"\n{notes}" if notes else "")
+    )
 
 
 def _group(job: Found, keys: tuple[str, ...]) -> Iterator[str]:
@@ -94,7 +105,7 @@ def _lines(key: str, value: Any, indent: str) -> Iterator[str]:
 
 
 # Mappings that are written line by line, as people do.
-_TALL = ("env", "recovery")
+_TALL = ("env", "recovery", "slurm")
 
 
 def _flow(value: Any) -> str:

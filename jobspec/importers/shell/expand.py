@@ -15,6 +15,7 @@ from jobctl.jobspec.importers.escaping import known, literal, settled, shown
 from jobctl.jobspec.importers.names import is_secret
 from jobctl.jobspec.importers.shell import arithmetic
 from jobctl.jobspec.importers.shell.lexer import Lexer, Token, WordPart
+from jobctl.jobspec.importers.slurm import recipes
 
 Read: TypeAlias = Callable[[str], str | None]
 
@@ -118,6 +119,8 @@ class Expander:
         try:
             return str(arithmetic.value(text, self.numbers()))
         except ValueError:
+            if recipes.NODE_LIST in self.values and recipes.of_job(text):
+                return "0"  # a port made of the job's number: jobctl chooses one
             return self._lost(f"$(({text}))")[0]
 
     def _output(self, text: str) -> str:
@@ -127,6 +130,8 @@ class Expander:
             return ""
         if _HERE.fullmatch(command):
             return self._here()
+        if (told := self._by_slurm(command)) is not None:
+            return told
         words = _split(command)
         if words[:1] == ["seq"] and (numbers := self._sequence(words[1:])):
             return numbers
@@ -135,6 +140,13 @@ class Expander:
         if words[:1] == ["echo"] and not re.search(r"[|;&<>`]", command):
             return " ".join(item for token in Lexer(command).tokens()[1:] for item in self.expand(token))
         return self._lost(f"$({command})")[0]
+
+    def _by_slurm(self, command: str) -> str | None:
+        """Return what a command prints that asks Slurm; None outside of a batch script."""
+        nodes = self.values.get("SLURM_NNODES")
+        if recipes.NODE_LIST not in self.values or not isinstance(nodes, str) or not nodes.isdigit():
+            return None
+        return recipes.printed(command, int(nodes))
 
     def _here(self) -> str:
         """Return the folder that commands run in: where the job's processes run, unless it is elsewhere altogether."""

@@ -1,0 +1,273 @@
+"""`#SBATCH` lines: how many nodes a batch script asks for, and what of the rest the spec has a place for."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jobctl.jobspec.importers.draft import Draft, Found
+from jobctl.jobspec.importers.escaping import literal
+from jobctl.jobspec.importers.names import says_something
+from jobctl.jobspec.importers.slurm import recipes
+from jobctl.jobspec.importers.slurm.options import split
+
+_LINE = re.compile(r"#SBATCH(?=\s)(.*)")
+_TOLD = "SLURM_"
+_JOBCTL = "jobctl sets it itself"
+_LOGS = "logs are kept by jobctl: `jobctl logs`"
+# Options that become keys of `slurm` as they are.
+_KEYS = {"--partition": "partition", "--account": "account", "--qos": "qos", "--constraint": "constraint",
+         "--reservation": "reservation", "--mail-user": "mail"}  # fmt: skip
+_DROPPED = {
+    "--output": _LOGS,
+    "--error": _LOGS,
+    "--open-mode": _LOGS,
+    "--array": "a spec is one job: import it once, and call `jobctl up --name` for each task",
+    "--dependency": "jobctl does not wait for other jobs: call `jobctl wait` before `up`",
+    "--signal": "jobctl tells processes before the time limit: `stop_grace_period`",
+    "--no-kill": _JOBCTL,
+    "--mail-type": "Slurm writes when the job ends or fails",
+    "--chdir": "the job runs in the folder of `code`",
+    "--comment": _JOBCTL,
+    "--wait": "`jobctl wait` does",
+    "--parsable": _JOBCTL,
+    "--hold": "call `jobctl up` when the job may start",
+    "--test-only": "`jobctl check --target slurm` does",
+    "--wrap": "a script is imported",
+    "--export": "variables go to `env`",
+}
+# Read where nodes, processes and devices are counted.
+_COUNTED = {"--job-name", "--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-task", "--gpus", "--gpus-per-node",
+            "--gres", "--exclusive", "--requeue", "--no-requeue", "--time", "--cpus-per-task", "--mem"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What `#SBATCH` lines say. Options are those of the last line that names them; `lines` says which that is."""
+
+    options: Mapping[str, str]
+    lines: Mapping[str, int]
+    late: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str | None:
+        name = self.options.get("--job-name")
+        return name if says_something(name) else None
+
+    @property
+    def nodes(self) -> int:
+        first = _number(self.options.get("--nodes", "").partition("-")[0])
+        if first:
+            return first
+        tasks, each = _number(self.options.get("--ntasks")), _number(self.options.get("--ntasks-per-node"))
+        return -(-tasks // each) if tasks and each else 1
+
+    @property
+    def per_node(self) -> int:
+        each, tasks = _number(self.options.get("--ntasks-per-node")), _number(self.options.get("--ntasks"))
+        return each or (max(1, tasks // self.nodes) if tasks else 1)
+
+    @property
+    def gres(self) -> str | None:
+        """The devices of a node, as `--gres` names them."""
+        if gres := self.options.get("--gres"):
+            return gres.removeprefix("gres/")
+        of_all = self.options.get("--gpus", ""), max(1, self.nodes), 1
+        for told, divided, times in (
+            (self.options.get("--gpus-per-node", ""), 1, 1),
+            of_all,
+            (self.options.get("--gpus-per-task", ""), 1, self.per_node),
+        ):
+            kind, _, count = told.rpartition(":")
+            if number := _number(count):
+                each = max(1, number // divided) * times
+                return f"gpu:{kind}:{each}" if kind else f"gpu:{each}"
+        return None
+
+    @property
+    def devices(self) -> int | None:
+        """How many devices a node has."""
+        match = re.fullmatch(r"(?:gpu|npu|dcu|xpu)(?::[A-Za-z][\w.-]*)?(?::(\d+))?(?:\(.*\))?", self.gres or "")
+        return int(match[1] or 1) if match else None
+
+    def variables(self) -> dict[str, str]:
+        """Return what Slurm tells the script; the number of the job, and of a process, nobody knows yet."""
+        tasks = self.nodes * self.per_node
+        told = {
+            **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(self.nodes)),
+            **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS"), str(tasks)),
+            **dict.fromkeys(("SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"), str(self.per_node)),
+            **dict.fromkeys((recipes.NODE_LIST, "SLURM_NODELIST", "SLURM_STEP_NODELIST"), recipes.node(0)),
+            **dict.fromkeys(("SLURM_LAUNCH_NODE_IPADDR", "SLURMD_NODENAME"), recipes.node(0)),
+        }
+        if self.devices:
+            told |= dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"), str(self.devices))
+        for option, name in (("--cpus-per-task", "SLURM_CPUS_PER_TASK"), ("--job-name", "SLURM_JOB_NAME")):
+            if option in self.options:
+                told[name] = literal(self.options[option])
+        return told
+
+    def completed(self, job: Found) -> Found:
+        """Return the job with `slurm`, and with notes on what has no place."""
+        draft = Draft(fields={**job.fields}, remarks={**job.remarks})
+        slurm: dict[str, Any] = dict(_slurm(self, draft))
+        _devices(self, draft, slurm)
+        draft.fields["slurm"] = slurm
+        _resources(self, draft)
+        least, most = draft.get("nodes") or (1, 1)
+        if not least <= self.nodes <= most:
+            draft.check(
+                f"`#SBATCH` asks for {self.nodes} nodes, and the command starts {most}: `nodes` is the command's"
+            )
+        _names_left(draft)
+        if "image" in draft.fields:
+            draft.check("on target slurm processes run on the nodes, without `image`: see `container.python`")
+        for line in self.late:
+            draft.drop(f"line {line}: #SBATCH", "Slurm reads such lines above the first command only")
+        hosts = tuple(host for host in job.hosts if not host.name.startswith(recipes.NODE))
+        missing = job.missing if hosts else 0
+        notes = tuple(note for note in job.notes if not _of_placeholders(note))
+        return replace(job, fields=draft.fields, remarks=draft.remarks, hosts=hosts, missing=missing,
+                       notes=tuple(dict.fromkeys((*notes, *draft.notes))))  # fmt: skip
+
+    def where(self, name: str) -> str:
+        value = self.options[name]
+        return f"line {self.lines[name]}: #SBATCH {name}{'=' if value else ''}{value}"
+
+
+def _of_placeholders(note: str) -> bool:
+    return re.match(r"check: \d+ hosts? are named", note) is not None
+
+
+def read(text: str) -> Batch | None:
+    """Return what the `#SBATCH` lines of a script say; None if it has none."""
+    options: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    late: list[int] = []
+    begun = False
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _LINE.match(line)
+        begun = begun or (bool(line.strip()) and not line.startswith("#"))
+        if match and begun:
+            late.append(number)
+        elif match:
+            said, rest = split(_words(match[1]), batch=True)
+            said += [(word, "") for word in rest]
+            options.update(said)
+            lines.update({name: number for name, _ in said})
+    return Batch(options, lines, tuple(late)) if options or late else None
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError:
+        return text.split()
+
+
+def without_told(env: Mapping[str, Any]) -> dict[str, Any]:
+    """Return variables without those that Slurm sets."""
+    return {name: value for name, value in env.items() if not name.startswith((_TOLD, "SLURMD_"))}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"[1-9]\d{0,5}", text) else None
+
+
+def _slurm(batch: Batch, draft: Draft) -> Iterator[tuple[str, Any]]:
+    """Yield keys of the block; note what has none."""
+    for name, value in batch.options.items():
+        if name in _KEYS and value:
+            yield _KEYS[name], literal(value)
+    if "--time" in batch.options:
+        seconds = _seconds(batch.options["--time"])
+        if seconds:
+            yield "time", _duration(seconds)
+        else:
+            draft.drop(batch.where("--time"), "it is not a time that ends")
+    if batch.options.get("--exclusive"):
+        draft.drop(batch.where("--exclusive"), "`exclusive: false` and `options` say it")
+    if batch.options.get("--exclusive") != "":
+        yield "exclusive", False
+    if "--no-requeue" in batch.options:
+        yield "requeue", "off"
+    elif "--requeue" in batch.options:
+        yield "requeue", "requeue"
+    further = tuple(_further(batch, draft))
+    if further:
+        yield "options", further
+
+
+def _further(batch: Batch, draft: Draft) -> Iterator[str]:
+    for name, value in batch.options.items():
+        if name in _DROPPED:
+            draft.drop(batch.where(name), _DROPPED[name])
+        elif not name.startswith("--"):
+            draft.drop(batch.where(name), "sbatch does not know it")
+        elif name not in _COUNTED and name not in _KEYS:
+            yield literal(f"{name}={value}" if value else name)
+    nodes = batch.options.get("--nodes", "")
+    if nodes and not nodes.isdigit():
+        draft.drop(batch.where("--nodes"), f"an allocation of jobctl has a fixed number of nodes: {batch.nodes}")
+
+
+def _seconds(text: str) -> int | None:
+    """Return a time limit: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M`, `D-H:M:S`; None for anything else."""
+    match = re.fullmatch(r"(?:(\d{1,5})-)?(\d{1,6})(?::(\d{1,6}))?(?::(\d{1,6}))?", text)
+    if match is None:
+        return None
+    parts = [int(part) for part in match.groups()[1:] if part is not None]
+    if match[1] is None and len(parts) < 3:
+        minutes, seconds = (*parts, 0)[:2]
+        return minutes * 60 + seconds
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return int(match[1] or 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def _duration(seconds: int) -> str:
+    unit, size = next((unit, size) for unit, size in (("h", 3600), ("m", 60), ("s", 1)) if not seconds % size)
+    return f"{seconds // size}{unit}"
+
+
+def _devices(batch: Batch, draft: Draft, slurm: dict[str, Any]) -> None:
+    """Put the devices of a node where the command does not count them, and `gres` where that says more."""
+    devices, count, gres = draft.get("devices"), batch.devices, batch.gres
+    if isinstance(devices, str) and devices != "cpu" and ":" not in devices:
+        if count:
+            draft.fields["devices"] = devices = f"{devices}:{count}"
+        else:
+            draft.check("nothing says how many devices a node has: target slurm needs `devices: gpu:N`")
+    if isinstance(devices, Mapping) and count and devices["ids"] in ("0", f"0-{count - 1}"):
+        draft.fields["devices"] = devices = f"{devices['kind']}:{count}"  # Slurm chooses which
+    if gres and str(devices).partition(":")[0] == gres.partition(":")[0]:
+        draft.remarks.pop("devices", None)
+    if gres and gres != devices:
+        slurm["gres"] = literal(gres)
+
+
+def _resources(batch: Batch, draft: Draft) -> None:
+    """One launcher runs on a node: it gets the cores of all processes there."""
+    if cores := _number(batch.options.get("--cpus-per-task")):
+        draft.fields["resources"] = {**(draft.get("resources") or {}), "cpus": cores * batch.per_node}
+    memory = batch.options.get("--mem")
+    if memory is None:
+        return
+    if match := re.fullmatch(r"([1-9]\d{0,9})([KMGT]?)B?", memory, re.IGNORECASE):
+        size = f"{match[1]}{match[2].lower() or 'm'}"
+        draft.fields["resources"] = {**(draft.get("resources") or {}), "memory": size}
+    elif memory == "0" and batch.options.get("--exclusive") != "":
+        draft.fields["slurm"]["options"] = (*draft.fields["slurm"].get("options", ()), "--mem=0")
+    elif memory != "0":
+        draft.drop(batch.where("--mem"), "it is not an amount of memory")
+
+
+def _names_left(draft: Draft) -> None:
+    """Say where the name of a node would have to stand, which nobody knows yet."""
+    for key, value in draft.fields.items():
+        if recipes.NODE in str(value):
+            draft.check(
+                f"`{key}` holds the name of a node, here {recipes.NODE}…: let the script read MASTER_ADDR instead"
+            )

@@ -1,0 +1,37 @@
+"""What batch scripts ask Slurm for while they run: the names of their nodes, and a port that is theirs."""
+
+from __future__ import annotations
+
+import re
+
+# Stands for a node of the allocation while a script is read. It never becomes a host: jobctl knows the nodes itself.
+NODE = "slurm-allocated-node-"
+NODE_LIST = "SLURM_JOB_NODELIST"
+
+_NAMES = re.compile(r"\bscontrol\s+(show|getaddrs)\b")
+_ONE = re.compile(r"\bhead\b|\bsed\b|\bawk\b|\btail\b|\bcut\b|\bhostname\b|\bgetent\b")
+_HOST = re.compile(rf"\bhostname\b|\bgetent\b.*{NODE}|\bnslookup\b|\bhost\b")
+_JOB = re.compile(r"\$\{?SLURM_JOB_?ID\b|\bSLURM_JOB_?ID\b")
+
+
+def node(number: int) -> str:
+    return f"{NODE}{number}"
+
+
+def printed(command: str, nodes: int) -> str | None:
+    """Return what a command in `$(…)` stands for in a job of Slurm; None if it is not one of the usual ones.
+
+    A port made of the job's number is 0, which leaves the choice to jobctl.
+    """
+    if _NAMES.search(command):
+        return node(0) if _ONE.search(command) else " ".join(map(node, range(nodes)))
+    if _HOST.search(command):
+        return node(0)
+    if _JOB.search(command) and re.search(r"\bexpr\b|\btail\b|%|\bcut\b", command):
+        return "0"
+    return None
+
+
+def of_job(text: str) -> bool:
+    """Say whether a sum is made of the job's number, as ports are."""
+    return _JOB.search(text) is not None

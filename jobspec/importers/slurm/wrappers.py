@@ -1,0 +1,75 @@
+"""What stands around a command in batch scripts: `srun`, and the containers of apptainer and singularity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobctl.jobspec.importers.shell.expand import Read
+from jobctl.jobspec.importers.slurm import containers
+from jobctl.jobspec.importers.slurm.options import split
+from jobctl.jobspec.importers.start_command import Inside, StartCommand
+
+
+def srun(launch: StartCommand, read: Read) -> Inside | None:
+    """Return the command that `srun` starts, with what its options say; None without one."""
+    said, rest = split(launch.argv[1:])
+    if not rest:
+        return None
+    options = dict(said)
+    env, exported = dict(launch.env), options.get("--export", "").split(",")
+    env |= {name: value for name, equals, value in (one.partition("=") for one in exported) if equals}
+    tasks = options.get("--ntasks") or str(env.get("SLURM_NTASKS") or "")
+    each = options.get("--ntasks-per-node") or str(env.get("SLURM_NTASKS_PER_NODE") or "")
+    inner = replace(
+        launch,
+        argv=tuple(rest),
+        env=env,
+        processes=int(tasks) if tasks.isdigit() else None,
+        per_node=int(each) if each.isdigit() else None,
+    )
+    for name, value in options.items():
+        if name in _COUNTED and value.rpartition(":")[2] != str(env.get(_COUNTED[name])):
+            inner = inner.noting(f"srun {name}={value}", "each node has what `#SBATCH` lines ask for")
+        elif name not in _KNOWN and name not in _COUNTED:
+            inner = inner.noting(f"srun {name}{'=' if value else ''}{value}", "jobctl starts the processes itself")
+    image = options.get("--container-image")
+    if image is None:
+        return (inner,)
+    container = containers.pyxis(options, rest)
+    if container is None:
+        return (inner.noting(f"srun --container-image={image}", _NO_IMAGE),)
+    return (replace(inner, container=container, folder="."),)
+
+
+# What is carried over, and what has no meaning for the job: jobctl keeps logs by itself, and starts one step.
+_KNOWN = {
+    "--nodes", "--ntasks", "--ntasks-per-node", "--export", "--container-image", "--container-mounts",
+    "--container-workdir", "--container-name", "--no-container-mount-home", "--label", "--unbuffered", "--output",
+    "--error", "--job-name", "--kill-on-bad-exit", "--wait", "--overlap", "--nodelist", "--verbose", "--quiet",
+    "--exclusive", "--jobid", "--relative",
+}  # fmt: skip
+# What `#SBATCH` lines count too, and the variable that says how many it is there.
+_COUNTED = {
+    "--cpus-per-task": "SLURM_CPUS_PER_TASK",
+    "--gres": "SLURM_GPUS_ON_NODE",
+    "--gpus-per-node": "SLURM_GPUS_ON_NODE",
+    "--gpus": "SLURM_GPUS_ON_NODE",
+    "--gpus-per-task": "SLURM_GPUS_ON_NODE",
+}
+_NO_IMAGE = "a file is not an image that jobctl can pull: name one in `image`, or the Python in `container.python`"
+
+
+def apptainer(launch: StartCommand, read: Read) -> Inside | None:
+    """Return the command that `apptainer exec` starts in a container; None for its other commands."""
+    found = containers.apptainer(launch.argv[1:])
+    if found is None or launch.container is not None:
+        return None
+    name, container, lost = found
+    inner = replace(launch, argv=container.argv, env={**launch.env, **container.env})
+    for option in lost:
+        inner = inner.noting(f"{launch.head} {option}", "it has no place in the spec")
+    if container.image:
+        return (replace(inner, container=container, folder="."),)
+    for option, value in container.options:
+        inner = inner if option == "--env" else inner.noting(f"{launch.head} {option} {value}", "there is no container")
+    return (inner.noting(f"{launch.head} exec {name}", _NO_IMAGE),)

@@ -1,0 +1,43 @@
+"""A command that starts processes, as the importers hand it on."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from jobctl.jobspec.importers.draft import HostLine
+from jobctl.jobspec.importers.escaping import shown
+from jobctl.jobspec.importers.launchers.docker import DockerRun
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommand:
+    """A command without what stood around it, and what that said. A variable without a value is the environment's."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    line: int | None = None
+    source: str = ""
+    maybe: str = ""
+    folder: str = "."
+    hosts: tuple[HostLine, ...] = ()
+    remote: bool = False
+    container: DockerRun | None = None
+    processes: int | None = None  # as mpirun says it
+    per_node: int | None = None
+    logged: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> str:
+        """The command's name, without its folder."""
+        return posixpath.basename(self.argv[0]) if self.argv else ""
+
+    def noting(self, what: str, why: str) -> StartCommand:
+        """Return the launch with one more note on what is not carried over."""
+        return replace(self, notes=(*self.notes, f"not carried over: {shown(what)} ({why})"))
+
+
+Inside: TypeAlias = tuple[StartCommand, ...]
