@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
@@ -116,13 +116,16 @@ def _writer(line: Line) -> str:
 
 
 def _show_json(line: Line) -> None:
-    console.out_json_line(
-        {
-            "time": iso(line.time),
-            "node": line.node,
-            "rank": line.rank,
-            "generation": line.generation,
-            "log": line.log,
-            "line": line.text.decode(errors="replace"),
-        }
-    )
+    console.out_json_line(line_json(line))
+
+
+def line_json(line: Line) -> dict[str, Any]:
+    """Return a line as `logs -o json` has it."""
+    return {
+        "time": iso(line.time),
+        "node": line.node,
+        "rank": line.rank,
+        "generation": line.generation,
+        "log": line.log,
+        "line": line.text.decode(errors="replace"),
+    }

@@ -67,7 +67,7 @@ def test_the_wheel_holds_every_module_and_template(built: Path) -> None:
     wanted = {"jobctl/py.typed"}
     for package, directory in SETUPTOOLS["package-dir"].items():
         for path in (ROOT / directory).rglob("*"):
-            if path.suffix in (".py", ".j2", ".sh") and "__pycache__" not in path.parts:
+            if path.suffix in (".py", ".j2", ".sh", ".html", ".css", ".js") and "__pycache__" not in path.parts:
                 wanted.add(f"{package.replace('.', '/')}/{path.relative_to(ROOT / directory).as_posix()}")
     assert names == wanted
 

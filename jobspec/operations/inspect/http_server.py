@@ -1,0 +1,62 @@
+"""What the servers of jobctl share: an address to listen on, and a server of HTTP that asks no DNS."""
+
+from __future__ import annotations
+
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET6, SO_REUSEADDR, SOL_SOCKET
+from typing import Any
+
+from jobctl.jobspec.operations.errors import Refused
+
+LOOPBACK = "127.0.0.1"
+SLOW = 20.0  # seconds after which a client that says nothing is left
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return address and port of `ADDR:PORT`, `:PORT` or `PORT`; without an address, that of loopback. Raises Refused."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise Refused(f"`{text}` is not an address to listen on", "write `127.0.0.1:9185`, or a port alone")
+    return host or LOOPBACK, int(port)
+
+
+class PlainServer(ThreadingHTTPServer):
+    """Serves HTTP with a thread for each connection."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = AF_INET6 if ":" in address[0] else self.address_family
+        try:
+            super().__init__(address, handler)
+        except OSError as error:
+            where = f"{address[0]}:{address[1]}"
+            hint = "choose another port, or an address of this machine: `--listen 127.0.0.1:9186`"
+            raise Refused(f"cannot listen on {where}: {error.strerror}", hint) from error
+
+    @property
+    def origin(self) -> str:
+        """The scheme, address and port."""
+        host, port = self.server_address[:2]
+        name = str(host)
+        return f"http://{f'[{name}]' if ':' in name else name}:{port}"
+
+    def server_bind(self) -> None:
+        """Bind, without asking DNS for this machine's name as the base class does: that may take long."""
+        self.socket.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing: a client has gone."""
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """Answers without a word on stderr, and leaves a client that says nothing."""
+
+    timeout = SLOW
+    server_version, sys_version = "jobctl", ""
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing of each request."""
