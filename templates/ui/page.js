@@ -20,6 +20,13 @@ function cell(value, kind) {
   return made;
 }
 
+function moment(text) {
+  const made = document.createElement("time");
+  made.dateTime = made.title = text;
+  made.textContent = new Date(text).toLocaleString(undefined, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  return made;
+}
+
 function fill(id, rows) {
   at(id).replaceChildren(...rows.map((cells) => {
     const row = document.createElement("tr");
@@ -43,7 +50,7 @@ function showJobs(jobs) {
   const name = focus && focus.textContent;
   if (!chosen && names.length) chosen = names[0];
   fill("jobs", jobs.map((job) => [cell(button(job.job)), cell(job.phase, job.phase), cell(job.replicas), cell(job.step),
-    cell(job.generation), cell(job.reason)]));
+    cell(job.generation), cell(job.reason, "words")]));
   if (name) [...document.querySelectorAll("#jobs button")].filter((one) => one.textContent === name).forEach((one) => one.focus());
 }
 
@@ -74,8 +81,8 @@ function showJob(job) {
   showRate(job.points);
   fill("nodes", job.nodes.map((node) => [cell(node.name ?? node.node), cell(node.host), cell(node.state, node.state),
     cell(node.progress), cell(node.restarts), cell(node.processes.map((one) => one.rank).join(" "))]));
-  fill("failures", story.failures.map((one) => [cell(one.time), cell(one.node), cell(one.cause), cell(`${Math.round(one.lost)} s`)]));
-  fill("events", story.events.slice().reverse().map((one) => [cell(one.time), cell(one.kind), cell(one.message)]));
+  fill("failures", story.failures.map((one) => [cell(moment(one.time)), cell(one.node), cell(one.cause, "words"), cell(`${Math.round(one.lost)} s`)]));
+  fill("events", story.events.slice().reverse().map((one) => [cell(moment(one.time)), cell(one.kind), cell(one.message, "words")]));
   const state = `${job.job} ${job.phase} ${job.generation} ${story.events.length} ${story.failures.length}`;
   if (at("report").open && state !== told) {
     told = state;

@@ -2,43 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
+from tests.tools.browser import browse
 
-import pytest
-
-# A profile of its own each time, and nothing that it would like to fetch meanwhile.
-OPTIONS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--enable-logging=stderr",
-)
-
-Browse = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="session")
-def browse(tmp_path_factory: pytest.TempPathFactory) -> Browse:
-    """Open a file in Chromium, and return the document as it is then, with what was logged on stderr."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        why = "chromium is not installed (apt-get install chromium)"
-        if os.environ.get("JOBCTL_TOOLS") == "required":
-            pytest.fail(why)
-        pytest.skip(why)
-
-    def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-        profile = tmp_path_factory.mktemp("profile")
-        argv = [found, *OPTIONS, f"--user-data-dir={profile}", *options, "--dump-dom", path.as_uri()]
-        return subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
-
-    return dump
+__all__ = ["browse"]  # a fixture

@@ -18,6 +18,9 @@ import pytest
 
 from jobctl.jobspec.deploy.store.processes import start_ticks
 from tests.tools import commands
+from tests.tools.browser import browse
+
+__all__ = ["browse"]  # a fixture
 
 T = TypeVar("T")
 

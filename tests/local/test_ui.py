@@ -76,3 +76,23 @@ def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> Non
     done = jobs.run("ui", "--listen", "0.0.0.0:0")
     assert (done.returncode, "on loopback only" in done.stderr) == (2, True)
     jobs.ok("down")
+
+
+def test_a_browser_shows_what_a_job_prints_as_text(
+    jobs: Jobs, browse: Callable[..., Any], eventually: Callable[..., Any]
+) -> None:
+    """The page's script fills the page, and nothing that a job prints becomes part of the page."""
+    code = "import time\nprint('<img src=x onerror=document.title=1><script>document.title=2</script>', flush=True)\n"
+    (jobs.directory / "counter.py").write_text(code + "time.sleep(600)\n")
+    jobs.ok("up")
+    eventually(lambda: "<img src=x" in jobs.ok("logs"))
+    with jobs.popen("ui") as server:
+        try:
+            assert server.stderr is not None
+            done = browse(server.stderr.readline().split()[-1], "--virtual-time-budget=15000")
+        finally:
+            server.terminate()
+    assert "<title>jobctl</title>" in done.stdout
+    assert "node0 rank0 | &lt;img src=x onerror=document.title=1&gt;&lt;script&gt;" in done.stdout
+    assert ">node 0 on localhost runs generation 1</td>" in done.stdout
+    assert [line for line in done.stderr.splitlines() if "Uncaught" in line or "Refused to" in line] == []
