@@ -42,7 +42,7 @@ def down(
 ) -> None:
     """Stop and remove everything of jobs.
 
-    Logs, outputs and checkpoints stay. Safe to repeat. Of several jobs, a failure of one does not keep the others up.
+    Logs, outputs, checkpoints and `data` stay. Safe to repeat. Of several jobs, a failure of one does not keep the others up.
 
     Example: jobctl down my-job my-other-job
     """

@@ -1,4 +1,4 @@
-"""`jobctl prepare`: bring images and code to hosts, start nothing."""
+"""`jobctl prepare`: bring images, code and data to hosts, start nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def prepare(
     accept_new: AcceptNew = False,
     output: Output = Format.text,
 ) -> None:
-    """Bring image and code to all hosts, start nothing.
+    """Bring image, code and data to all hosts, start nothing.
 
     Then `up` begins training at once. Checks the hosts, and whether secrets can be read. A job that runs goes on.
 
@@ -67,5 +67,5 @@ def prepare(
         name = planned.plan.job
         console.out_json({"job": name, "prepared": list(done.hosts), "failed_hosts": failures_json(done.failed)})
     elif done.hosts:
-        console.say(f"{', '.join(done.hosts)}: image and code are there; `jobctl up` starts the job")
+        console.say(f"{', '.join(done.hosts)}: what the job needs is there; `jobctl up` starts the job")
     raise_code(done.code)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.parts import absolute_target
 from jobctl.jobspec.spec.scalars import Form, Text, bad
 
 
@@ -18,19 +19,13 @@ def _on_this_machine(value: str) -> str:
     return value
 
 
-def _absolute(value: str) -> str:
-    if not value.startswith("/"):
-        raise bad("relative-target", f"`{value}` is not an absolute path in the container")
-    return value
-
-
 class Data(Part):
     """A folder of data to send to every host. Hosts keep it between jobs, and containers may only read it."""
 
     source: Annotated[Text, AfterValidator(_on_this_machine)] = Field(
         description="The folder on this machine, relative to the spec.", examples=["/data/imagenet"]
     )
-    target: Annotated[Text, AfterValidator(_absolute), Form("absolute path")] = Field(
+    target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         description="The path in the container.", examples=["/data"]
     )
     hosts: Literal["all"] = Field(

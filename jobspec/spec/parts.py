@@ -176,7 +176,7 @@ class Checkpoint(Part):
     per_job: Bool = Field(default=False, description="Use a subdirectory that is named after the job.", examples=[True])
 
 
-def _absolute(value: str) -> str:
+def absolute_target(value: str) -> str:
     if not value.startswith("/"):
         raise bad("relative-target", f"`{value}` is not an absolute path in the container")
     return value
@@ -196,7 +196,7 @@ class Volume(Part):
         description="A path on the host, or the name of a volume. A `tmpfs` has none.",
         examples=["/data/imagenet"],
     )
-    target: Annotated[Text, AfterValidator(_absolute), Form("absolute path")] = Field(
+    target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         description="The path in the container.", examples=["/data"]
     )
     read_only: Bool = Field(default=False, description="Whether the container may only read it.", examples=[True])
@@ -233,7 +233,7 @@ class Code(Part):
     """The code to send to every host, which is also the working directory."""
 
     source: Text = Field(description="The directory to send, relative to the spec.", examples=["src"])
-    target: Annotated[Text, AfterValidator(_absolute), Form("absolute path")] = Field(
+    target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         default="/workspace", description="Where it is mounted in the container, as a writable copy.", examples=["/app"]
     )
     exclude: Texts = Field(

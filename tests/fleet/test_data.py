@@ -274,12 +274,14 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
 
 
 def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
-    """A container reads it and cannot change it; what changes is sent again alone; what no job has is removed."""
+    """`prepare` sends it. A container reads it and cannot change it; what changes is sent again alone; what no job has is removed."""
     data = jobs.directory / "images"
     data.mkdir()
     (data / "big.bin").write_bytes(b"x" * 3_000_000)
     (data / "labels").write_text("1 2 3")
     jobs.spec(SPEC + f"data: ['{data}:/data']\n")
+    jobs.ok("prepare", *jobs.where, "--target", "ssh")
+    assert [len(list(host.home.rglob("big.bin"))) for host in jobs.fleet.hosts] == [1, 1]
     jobs.ok("up", *jobs.where, "--target", "ssh")
     look = (
         "import os; print(open('/data/labels').read(), os.path.getsize('/data/big.bin'), os.access('/data', os.W_OK))"

@@ -62,7 +62,7 @@ def _containers(host_job: HostJob) -> list[Mapping[str, object]]:
 
 
 def _jobs_by_path(containers: Iterable[Mapping[str, object]]) -> dict[str, set[str]]:
-    """Return the jobs that mount data, by its path; paths of one host differ by what is above its folder for data only."""
+    """Return the jobs that mount data, by NAME/VERSION of it."""
     found: dict[str, set[str]] = {}
     for one in containers:
         labels, mounts = one.get("Labels"), one.get("Mounts")

@@ -75,10 +75,9 @@ class Batch:
         """The devices of a node, as `--gres` names them."""
         if gres := self.options.get("--gres"):
             return gres.removeprefix("gres/")
-        of_all = self.options.get("--gpus", ""), max(1, self.nodes), 1
         for told, divided, times in (
             (self.options.get("--gpus-per-node", ""), 1, 1),
-            of_all,
+            (self.options.get("--gpus", ""), self.nodes, 1),
             (self.options.get("--gpus-per-task", ""), 1, self.per_node),
         ):
             kind, _, count = told.rpartition(":")

@@ -25,16 +25,12 @@ class DataOnHosts:
 
 
 class DataHosts:
-    """The hosts of a hosts file, whose data is listed and removed. Close it at the end."""
+    """The hosts of a hosts file, whose data is listed and removed."""
 
     def __init__(self, hosts: Path, reached: Reached) -> None:
-        from jobctl.jobspec.deploy.model.inventory import Inventory
-        from jobctl.jobspec.deploy.targets.hosts import Hosts
-        from jobctl.jobspec.operations.resolve.job import Where, job_of_name, known_hosts
-        from jobctl.jobspec.operations.resolve.planning import ssh_options
+        from jobctl.jobspec.operations.inspect.listing import hosts_of_file
 
-        reach = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(reached.ssh_config, reached.accept_new, None))
-        self.host_jobs = dict(Hosts(job_of_name("data"), "ssh", reach).host_jobs)
+        self.host_jobs = hosts_of_file(hosts, reached)
 
     def list(self) -> DataOnHosts:
         """Return the data on all hosts."""

@@ -62,16 +62,22 @@ class HostJobs:
     free: Sequence[str]
 
 
-def jobs_on_hosts(hosts: Path, reached: Reached) -> tuple[list[HostJobs], Failures]:
-    """Return the jobs on hosts with their owners and devices, and the hosts that do not answer."""
+def hosts_of_file(hosts: Path, reached: Reached) -> dict[str, HostJob]:
+    """Return the hosts of a hosts file by name, to look at them without a job. Raises Refused."""
     from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.deploy.targets.hosts import Hosts
-    from jobctl.jobspec.deploy.transport.fanout import fan_out
     from jobctl.jobspec.operations.resolve.job import Where, job_of_name, known_hosts
     from jobctl.jobspec.operations.resolve.planning import ssh_options
 
     reach = Inventory(known_hosts(Where(hosts=hosts)), ssh_options(reached.ssh_config, reached.accept_new, None))
-    host_jobs = list(Hosts(job_of_name("list"), "ssh", reach).host_jobs.values())
+    return dict(Hosts(job_of_name("list"), "ssh", reach).host_jobs)
+
+
+def jobs_on_hosts(hosts: Path, reached: Reached) -> tuple[list[HostJobs], Failures]:
+    """Return the jobs on hosts with their owners and devices, and the hosts that do not answer."""
+    from jobctl.jobspec.deploy.transport.fanout import fan_out
+
+    host_jobs = list(hosts_of_file(hosts, reached).values())
     outcome = fan_out(host_jobs, _on_host)
     failures = {host_job.host.name: error for host_job, error in outcome.failed.items()}
     return [outcome.done[host_job] for host_job in host_jobs if host_job in outcome.done], failures
