@@ -121,7 +121,8 @@ def newest(controls: Iterable[Control]) -> Control:
 def age(generation: Generation) -> tuple[Any, ...]:
     """Return what grows with every order, as launchers have it."""
     base = None if generation.base is None else (generation.base.number, generation.base.id)
-    return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command)
+    moved = generation.alone.moved.times if generation.alone and generation.alone.moved else 0
+    return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command, moved)
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:
