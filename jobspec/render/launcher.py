@@ -53,9 +53,11 @@ ORDER = (
     "report",
     "control_file",
     "autonomy",
+    "replacement",
     "run_watcher",
     "self_recovery",
     "agent",
+    "idle",
     "node_guard",
     "main",
 )

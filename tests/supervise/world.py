@@ -158,6 +158,11 @@ class Host:
     def acts(self) -> bool:
         return self.on and not self.paused
 
+    @property
+    def receivers(self) -> list[Launcher]:
+        """All that hears what launchers send there."""
+        return self.launchers
+
     def generations(self) -> list[Generation]:
         """What can be read there."""
         return [self.control] if self.control else []
@@ -555,7 +560,7 @@ class Sim:
                 host.turn()
             for _, sender, to, deliver in due:
                 if self.is_whole(sender.name, to.name):
-                    for launcher in to.launchers:
+                    for launcher in to.receivers:
                         deliver(launcher)
             for supervisor in list(self.supervisors):
                 supervisor.turn()

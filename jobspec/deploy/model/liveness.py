@@ -52,7 +52,8 @@ class Tick:
     """One line of a launcher's: the `name` of the tick, and which `report` it has written last.
 
     `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
-    seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so.
+    seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so. `kept` are nodes that
+    it may keep alive where launchers have moved them, although the order does not say so.
     """
 
     node: int
@@ -64,6 +65,7 @@ class Tick:
     unheard: Mapping[int, float] | None
     clear: frozenset[int] | None = None
     paces: Mapping[int, float] = field(default_factory=dict)  # own seconds in each step, by local rank
+    kept: frozenset[int] = frozenset()
 
 
 def parse_tick(line: bytes | str) -> Tick | None:
@@ -90,6 +92,7 @@ def tick_of(said: Json) -> Tick | None:
         None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
         _nodes(said.get("clear")),
         _paces(said.get("paces")),
+        _nodes(said.get("kept")) or frozenset(),
     )
 
 
@@ -130,6 +133,7 @@ class FailureDetector:
         self._missed: dict[int, tuple[float, float]] = {}  # since when no launcher was there, and up to when
         self._joined: dict[int, float] = {}  # when each launcher was heard first in the generation
         self._clear: dict[int, set[int]] = {}  # launchers that keep a moved node alive nowhere else, by that node
+        self._kept: dict[int, frozenset[int]] = {}  # nodes that a launcher may keep alive elsewhere, as it last said
         self._hosts: dict[str, float] = {}
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
@@ -156,7 +160,7 @@ class FailureDetector:
             if generation is None or before is None or before.lease != generation.lease:
                 self._began = max(self._began, self.now())
                 self._heard, self._said, self._missed = {}, {}, {}
-                self._joined, self._clear, self.paces = {}, {}, {}
+                self._joined, self._clear, self._kept, self.paces = {}, {}, {}, {}
 
     def miss(self, looked: Mapping[int, float]) -> None:
         """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
@@ -207,6 +211,7 @@ class FailureDetector:
     def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:
         """Take note of the moved nodes that a launcher keeps alive nowhere else."""
         self._joined.setdefault(tick.node, now)
+        self._kept[tick.node] = tick.kept
         for node in generation.moved & (tick.clear or frozenset()):
             self._clear.setdefault(node, set()).add(tick.node)
 
@@ -218,10 +223,22 @@ class FailureDetector:
         """
         moves = generation.moves
         if moves is None or node not in generation.moved:
-            return True
+            return self._may_stay(node, generation)
         long_ago = self.now() - generation.host_timeout - MARGIN
         clear = self._clear.get(node, set()) | {other for other, at in self._joined.items() if at <= long_ago}
         return self._is_enough(len(clear & (set(_voters(generation)) - generation.moved)), moves.voters)
+
+    def _may_stay(self, node: int, generation: Generation) -> bool:
+        """Say whether a node may run that has not moved, as far as this supervisor knows: launchers may have moved it.
+
+        Then one of each half of the launchers keeps it alive elsewhere.
+        """
+        before = self.previous
+        if not _may_move(generation) and not (before is not None and _may_move(before)):
+            return True
+        free = {other for other in self._joined if node not in self._kept.get(other, ())}
+        voters = set(_voters(generation))
+        return self._is_enough(len(free & voters), len(voters))
 
     def may_own(self) -> bool:
         """Say whether hosts may keep our name in the place of another supervisor's, which may live and hear the others.
@@ -315,6 +332,11 @@ def _follows(before: Generation, generation: Generation) -> bool:
     """Say whether a node may still hold a lease of the generation before; one of launchers may have any number."""
     later = before.number < generation.number or (before.base is not None and before.base.id != before.rendezvous.id)
     return later and before.lease != generation.lease
+
+
+def _may_move(generation: Generation) -> bool:
+    """Say whether launchers may move nodes by themselves, or have done so."""
+    return generation.alone is not None and (bool(generation.alone.spares) or generation.alone.moved is not None)
 
 
 def _voters(generation: Generation) -> dict[int, str]:
