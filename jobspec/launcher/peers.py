@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.launcher.order import Order
 LARGEST = 65536  # bytes of a datagram
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
+FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
 
 
 class PeerLinks:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.network import free_port
+from jobctl.jobspec.launcher.old_places import MARGIN
 from jobctl.jobspec.launcher.order import Rendezvous
 from jobctl.jobspec.launcher.records import changed
 
@@ -26,6 +27,8 @@ class Replacement:
     def __init__(self, orders: PeerOrders) -> None:
         self.orders = orders
         self.since: Optional[float] = None  # when it was first possible
+        self.lease: Optional[str] = None
+        self.began = 0.0  # when this launcher has entered that lease: a node that has just moved is yet to be heard
 
     def look(self, report: Json, done: Collection[int], now: float) -> Optional[str]:
         """Do what is due now; return what a node that is not heard waits for, None if none does.
@@ -33,6 +36,8 @@ class Replacement:
         `report` is this launcher's; `done` are nodes whose processes have ended well.
         """
         order = self.orders.order
+        if order is not None and order.lease != self.lease:
+            self.lease, self.began = order.lease, now
         lost = self.lost(order, done, now) if order is not None else []
         if order is None or not lost:
             self.since = None
@@ -54,6 +59,8 @@ class Replacement:
         if terms is None or order.base is None or order.command != "run" or not terms.spares:
             return []
         if orders.lease.supervised(now) or not orders.has_lease(now) or order.member(orders.lease.me) is None:
+            return []
+        if now - self.began < order.host_timeout + MARGIN:
             return []
         gone = [node for node in orders.gone if node not in done]
         return sorted(gone) if all(orders.places.is_quiet(node, now) for node in gone) else []

@@ -174,6 +174,19 @@ class Actions:
             said = f"node {node} {words.format(before.get(node), host)}"
             self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
 
+    def follow_moves(self, now: Observed) -> None:
+        """Plan nodes where launchers have moved them while no supervisor was there."""
+        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
+        generation = now.control.generation
+        if generation is None or not generation.alone or generation.alone.moved is None or self.pending is not None:
+            return
+        if plan is None or source is None or inventory is None:
+            return
+        homes = {node.index: node.host.name for node in plan.nodes}
+        moves = {node: host for node, host in now.control.placement.items() if homes.get(node, host) != host}
+        if moves:
+            self._keep_moves(with_moves(plan, source, inventory, moves), moves, "was moved from {} to {} by launchers")
+
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
         plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()

@@ -107,6 +107,8 @@ class Supervisor:
         if self._is_behind(observed, feed):
             return None
         self.recorder.notice(observed)
+        if self._plan() is not None:
+            self.actions.follow_moves(observed)
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
