@@ -193,7 +193,7 @@ class PeerLinks:
                 self.send(self.message(tick=self.last), sender)
 
     def hear_of_another(self, message: PeerMessage, sender: Any) -> bool:
-        """Take over what a launcher of another lease says, or an idle one; return whether it is of such a one.
+        """Take over what a launcher of another lease says, or an idle one; return whether it is of one of these.
 
         Launchers that move a node begin another lease. The others learn of it as their ticks arrive; these are not answered.
         """

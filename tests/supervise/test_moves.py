@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.plan.generation import Alone, Base, LastMove
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
@@ -91,6 +92,20 @@ def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
     supervisor.actions._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}))
     assert homes(supervisor) == ({0: "s2", 1: "h1"},) * 2
     assert [("node 0 moves from h0 to s2" in line) for line in told(supervisor)] == [True]
+
+
+def test_a_node_is_planned_where_launchers_have_moved_it(supervisor: Supervisor) -> None:
+    generation = RUNNING.control.generation
+    assert generation is not None
+    members = tuple(replace(m, host="s1") if m.node == 1 else m for m in generation.members)
+    alone = Alone(3, (), (1, 9), base=Base(4, "job-4"), moved=LastMove(5, "job-5", 1))
+    moved = replace(RUNNING, control=replace(RUNNING.control, generation=replace(generation, members=members)))
+    supervisor.actions.follow_moves(moved)  # a supervisor's own order: it has planned that already, or will
+    assert homes(supervisor) == ({0: "h0", 1: "h1"},) * 2
+    by_launchers = replace(generation, members=members, alone=alone)
+    supervisor.actions.follow_moves(replace(RUNNING, control=replace(RUNNING.control, generation=by_launchers)))
+    assert homes(supervisor) == ({0: "h0", 1: "s1"},) * 2
+    assert "node 1 was moved from h1 to s1 by launchers" in told(supervisor)[-1]
 
 
 def test_a_node_whose_start_failed_elsewhere_stays_where_it_is(supervisor: Supervisor) -> None:

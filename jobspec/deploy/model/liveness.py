@@ -134,6 +134,10 @@ class FailureDetector:
         self._joined: dict[int, float] = {}  # when each launcher was heard first in the generation
         self._clear: dict[int, set[int]] = {}  # launchers that keep a moved node alive nowhere else, by that node
         self._kept: dict[int, frozenset[int]] = {}  # nodes that a launcher may keep alive elsewhere, as it last said
+        self._leases = {
+            one.lease for one in (self.generation, self.previous) if one is not None
+        }  # that were ever known
+        self._ahead: set[str] = set()  # hosts whose launchers are in a lease that this supervisor does not know
         self._hosts: dict[str, float] = {}
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
@@ -155,6 +159,9 @@ class FailureDetector:
             if before is not None and (generation is None or age(generation) < age(before)):
                 return
             self.generation, self._counted = generation, (float("-inf"), False)
+            if generation is not None:
+                self._leases.add(generation.lease)
+                self._ahead.clear()
             if before is not None and generation is not None and _follows(before, generation):
                 self.previous = before
             if generation is None or before is None or before.lease != generation.lease:
@@ -196,6 +203,10 @@ class FailureDetector:
             now, node = self.now(), tick.node
             self._missed.pop(node, None)
             generation = self.generation
+            if tick.generation is None or tick.generation in self._leases:
+                self._ahead.discard(host)
+            else:
+                self._ahead.add(host)
             if generation is None or tick.generation != generation.lease:
                 return None
             if not any(member.node == node and member.host == host for member in generation.members):
@@ -250,8 +261,10 @@ class FailureDetector:
             return generation is not None and 2 * self._hosts_heard(generation) > len(_voters(generation))
 
     def _hosts_heard(self, generation: Generation) -> int:
+        """Return how many hosts of voters are heard. Those do not count that others have given a later order."""
         now = self.now()
-        return sum(now - self._hosts.get(host, -2 * SILENCE) <= SILENCE for host in _voters(generation).values())
+        hosts = [host for host in _voters(generation).values() if host not in self._ahead]
+        return sum(now - self._hosts.get(host, -2 * SILENCE) <= SILENCE for host in hosts)
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.
