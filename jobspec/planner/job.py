@@ -22,6 +22,7 @@ from jobctl.jobspec.planner.kubernetes import cluster_of, tasks_in_pods
 from jobctl.jobspec.planner.nodes import NodeBuilder
 from jobctl.jobspec.planner.placement import Task, tasks_on_hosts, tasks_on_this_machine
 from jobctl.jobspec.planner.slurm import slurm_of, tasks_in_allocation
+from jobctl.jobspec.planner.spares import spares_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -92,6 +93,7 @@ def _planned(request: Request) -> types.Plan:
         fitness=spec.fitness if context.target in ("compose", "ssh") else "off",
         needs=request.framework.needs(spec),
         counted=() if context.target == "local" else tuple(sorted(request.devices.items())),
+        spares=spares_of(request, build, nodes),
     )
 
 

@@ -74,7 +74,7 @@ def _run(plan: Plan, node: Node | Service) -> str:
         launch=container.launch_variable(node.launch),
         rdma=container.wants_rdma(node.container),
         image=node.container.image,
-        command=container.command(node.container, bool(node.launch.secrets)),
+        command=container.command(node.container, bool(node.launch.secrets), node.launch.spare),
     )
 
 
