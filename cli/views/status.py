@@ -164,6 +164,8 @@ def status_text(handle: Handle, observed: Observed, wide: bool) -> str:
     lines = head_lines(data, observed)
     if data["nodes"]:
         lines += ["", _processes_table(data) if wide else _nodes_table(data)]
+    if observed.spares:
+        lines += ["", f"spares: {', '.join(f'{spare.host} {spare.state}' for spare in observed.spares)}"]
     if slow := stragglers(observed.members):
         lines += ["", *(f"node {one.node} on {one.host} makes the others wait: {one}" for one in slow)]
     if data["phase"] == "failed":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
-from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
+from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -21,7 +21,7 @@ from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.pauses import Unfit
 from jobctl.jobspec.supervise.recorder import Recorder
-from jobctl.jobspec.supervise.replan import with_moves
+from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
 
 UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 NOBODY: Failures = {}
@@ -63,7 +63,7 @@ class Actions:
                     self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self.end("failed", decision.reason)
             case Restart():
-                return self._execute(now, decision, self._move(decision))
+                return self._execute(now, decision, self._move(decision, now))
             case Rejoin():
                 if not self.repeats:  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
@@ -148,7 +148,7 @@ class Actions:
         message = f"{decision.cause}; it is started again while the others go on"
         self.recorder.record("failure", message, **failure_details(decision.failure, now), alone=True)
 
-    def _move(self, decision: Restart) -> Failures:
+    def _move(self, decision: Restart, now: Observed) -> Failures:
         """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.
 
         Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
@@ -157,7 +157,8 @@ class Actions:
         if not decision.moves or plan is None or source is None or inventory is None:
             return {}
         moved = with_moves(plan, source, inventory, decision.moves)
-        failed = self._provision(moved, frozenset(decision.moves.values()))
+        waits = self.deployer.spare_hashes(plan)  # where a launcher waits, nothing has to be sent or started
+        failed = self._provision(moved, frozenset(h for h in decision.moves.values() if not takes_over(waits, now, h)))
         failed = {**failed, **self._measure(moved, set(decision.moves.values()) - set(failed))}
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
         if moves:
@@ -175,17 +176,12 @@ class Actions:
             self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
 
     def follow_moves(self, now: Observed) -> None:
-        """Plan nodes where launchers have moved them while no supervisor was there."""
+        """Plan nodes where their launchers have moved them. Raises DeployError, PlanError."""
         plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
-        generation = now.control.generation
-        if generation is None or not generation.alone or generation.alone.moved is None or self.pending is not None:
+        moves = moved_by_launchers(plan, now.control.generation)
+        if plan is None or source is None or inventory is None or not moves:
             return
-        if plan is None or source is None or inventory is None:
-            return
-        homes = {node.index: node.host.name for node in plan.nodes}
-        moves = {node: host for node, host in now.control.placement.items() if homes.get(node, host) != host}
-        if moves:
-            self._keep_moves(with_moves(plan, source, inventory, moves), moves, "was moved from {} to {} by launchers")
+        self._keep_moves(with_moves(plan, source, inventory, moves), moves, "was moved from {} to {} by launchers")
 
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""

@@ -47,6 +47,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
     deployer: Any = SimpleNamespace(job=job, plan=TWO, inventory=inventory)
     deployer.provision = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
+    deployer.spare_hashes = lambda plan: {}
     return Supervisor(deployer, Now(), lambda text: None)
 
 
@@ -65,7 +66,7 @@ def told(supervisor: Supervisor) -> list[str]:
 
 
 def test_a_node_stays_planned_where_it_is_if_the_other_host_cannot_take_it(supervisor: Supervisor) -> None:
-    failed = supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}))
+    failed = supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}), RUNNING)
     assert (failed, homes(supervisor), told(supervisor)) == ({"s1": NO_CODE}, ({0: "h0", 1: "h1"},) * 2, [])
     assert [supervisor.actions.unfit.hosts(now) for now in (604.0, 606.0)] == [{"s1"}, set()]
 
@@ -89,7 +90,7 @@ def test_hosts_that_come_while_the_supervisor_begins_are_not_missed(
 
 
 def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
-    supervisor.actions._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}))
+    supervisor.actions._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}), RUNNING)
     assert homes(supervisor) == ({0: "s2", 1: "h1"},) * 2
     assert [("node 0 moves from h0 to s2" in line) for line in told(supervisor)] == [True]
 
@@ -109,7 +110,7 @@ def test_a_node_is_planned_where_launchers_have_moved_it(supervisor: Supervisor)
 
 
 def test_a_node_whose_start_failed_elsewhere_stays_where_it_is(supervisor: Supervisor) -> None:
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "h1"},) * 2
@@ -122,7 +123,7 @@ def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
     def taken(*given: object) -> Plan:
         raise PlanError("no-room", "no room")
 
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     monkeypatch.setattr(actions, "with_moves", taken)
     supervisor.actions.return_moved(RUNNING, Repair(""))
@@ -132,7 +133,7 @@ def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
 def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_more(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     supervisor.actions.return_moved(replace(RUNNING, unreachable={"h1": "not heard"}), Repair(""))
     monkeypatch.setattr(JobDir, "inventory", lambda self: Inventory((Host("h0"), Host("h1")), left=("h1",)))
@@ -141,7 +142,7 @@ def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_mo
 
 
 def test_a_node_is_not_sent_back_to_a_host_that_cannot_take_it_either(supervisor: Supervisor) -> None:
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     for host in ("s2", "h1"):
         supervisor.actions._tell_failed({host: HostError(host, "cannot-start", "no")})
     supervisor.actions.return_moved(RUNNING, Repair(""))
@@ -161,8 +162,8 @@ def test_a_host_that_is_measured_and_slow_takes_a_node_only_if_there_is_no_other
     deployer.preflight = preflight
     deployer.plan = replace(TWO, fitness="quick")
     loss = Restart("h1 is lost", LOST, 0.0, moves={1: "s2"})
-    assert [str(error) for error in supervisor.actions._move(loss).values()] == ["s2: 21 % below the median"]
+    assert [str(error) for error in supervisor.actions._move(loss, RUNNING).values()] == ["s2: 21 % below the median"]
     assert homes(supervisor)[0] == {0: "h0", 1: "h1"}
-    assert supervisor.actions._move(loss) == {}
+    assert supervisor.actions._move(loss, RUNNING) == {}
     assert homes(supervisor)[0] == {0: "h0", 1: "s2"}
     assert measured == [(frozenset({"s2"}), "quick")]

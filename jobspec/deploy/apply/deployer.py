@@ -6,7 +6,7 @@ are each a `Deployer`. tests/contract holds both to it. In a `Cluster` somebody 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
@@ -180,6 +180,16 @@ class Deployer(Handle, Protocol):
 
     def service_hashes(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies each service's artefact, by the service's name."""
+
+    def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies the artefact of each hot spare, by the name of its host."""
+
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
+
+    @property
+    def cold(self) -> Failures:
+        """Why launchers of spares could not be started, the last time: that is no failure of the job."""
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies the files that each spare host needs, so that a node can move there."""

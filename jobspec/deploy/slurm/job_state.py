@@ -15,7 +15,8 @@ from jobctl.jobspec.deploy.model.observed import (
     describe_failure,
     parse_node,
 )
-from jobctl.jobspec.deploy.model.slurm_state import SlurmState, SpareState
+from jobctl.jobspec.deploy.model.slurm_state import SlurmState
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_number, as_text, number_in, objects
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.plan.types import Plan

@@ -23,6 +23,7 @@ from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.transport.base import Transport
@@ -112,11 +113,28 @@ class Fleet:
         services = {service.name: service.host.name for service in self.plan.services} if self.plan else {}
         observed = merge(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self.known = observed.control
-        return replace(observed, changing=self.job.is_changing())
+        return replace(observed, changing=self.job.is_changing(), spares=self._spares(seen, observed, planned))
+
+    def _spares(
+        self, seen: Mapping[str, HostState], observed: Observed, planned: Mapping[int, str]
+    ) -> tuple[SpareState, ...]:
+        """Return how the spare hosts are that have no node."""
+        homes = {*planned.values(), *observed.control.placement.values(), *self.inventory.left}
+        spare = [host.name for host in self.inventory.hosts if host.spare and host.name not in homes]
+        return tuple(
+            idle_spare(host, one.containers, one.spare)
+            if (one := seen.get(host)) is not None and host not in observed.unreachable
+            else SpareState(host, "unreachable")
+            for host in spare
+        )
 
     def hosts_with_nodes(self) -> list[str]:
         """Return the hosts that have a directory of a node, as last observed."""
         return [host for host, seen in self.seen.items() if seen.directories]
+
+    def hosts_with_launchers(self) -> list[str]:
+        """Return the hosts whose launchers get orders, those of spares too, as last observed."""
+        return [host for host, seen in self.seen.items() if seen.directories or seen.spare is not None]
 
     # Whose turn it is.
 

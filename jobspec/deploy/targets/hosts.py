@@ -7,7 +7,7 @@ file: what hosts need (provision.py), launchers and generations (launchers.py), 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,14 +24,14 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
+from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision, spare_launchers
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
+from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes, spare_hashes
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
@@ -145,6 +145,19 @@ class Hosts:
     def service_hashes(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies each service's artefact."""
         return service_hashes(plan)
+
+    def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies the artefact of each hot spare, by the name of its host."""
+        return spare_hashes(plan)
+
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
+        return spare_launchers.idle_spares(self.fleet, artefacts, homes)
+
+    @property
+    def cold(self) -> Failures:
+        """Why launchers of spares could not be started, the last time."""
+        return self._launchers.cold
 
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return for each spare host what identifies all that a node needs there."""

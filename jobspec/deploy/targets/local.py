@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,7 @@ from jobctl.jobspec.deploy.targets.local_services import HOST, LocalServices, sc
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
-from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
@@ -120,6 +120,21 @@ class Local:
         """Return the hash of each service's script."""
         found = {artefact.path: artefact.content for artefact in self.artefacts(plan)}
         return {service.name: script_hash(found[f"{service.name}.sh"]) for service in plan.services}
+
+    def spare_hashes(self, plan: Plan) -> dict[str, str]:
+        """Return nothing: this machine has no spares."""
+        del plan
+        return {}
+
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        """Return nothing, likewise."""
+        del artefacts, homes
+        return ()
+
+    @property
+    def cold(self) -> Failures:
+        """Nothing, likewise."""
+        return {}
 
     def spares(self, plan: Plan) -> dict[str, str]:
         """Return nothing: this machine is the only one."""

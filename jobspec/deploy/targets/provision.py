@@ -18,12 +18,15 @@ from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.spare_state import SPARE
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.transport.base import checked
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
+
+IN_ADVANCE = 1000  # nodes whose folders are made on the host of a hot spare, so that the command stays short
 
 
 def spares(fleet: Fleet, plan: Plan) -> dict[str, str]:
@@ -52,7 +55,10 @@ def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
 
 
 def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
-    """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
+    """Return the hosts with room for a node that has to move: those where a launcher waits, then other spares.
+
+    A host with room for two is there twice.
+    """
     at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
     at |= observed.control.placement
     taken = Counter(at.values())
@@ -60,14 +66,14 @@ def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
     ready = [host for host in trains if (seen := fleet.seen.get(host.name)) is not None and seen.there]
     return tuple(
         host.name
-        for host in sorted(ready, key=lambda host: not host.spare)
+        for host in sorted(ready, key=lambda host: (not fleet.seen[host.name].waits, not host.spare))
         for _ in range(host.nodes - taken[host.name])
     )
 
 
 def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
     """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
-    spare = [host.name for host in fleet.inventory.hosts if host.spare]
+    spare = [host.name for host in fleet.inventory.hosts if host.spare] + [node.host.name for node in plan.spares]
     homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
     found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spare, *sorted(idle_hosts(fleet, plan)))}
     folders = {folder(host): host for host in found}
@@ -230,4 +236,7 @@ def _directories(plan: Plan, host_job: HostJob) -> list[str]:
     """Return the directories that a host needs for its nodes and services of the job."""
     nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == host_job.host.name]
     services = [service.name for service in plan.services if service.host.name == host_job.host.name]
+    if any(spare.host.name == host_job.host.name for spare in plan.spares):
+        # Made in advance, as the user who answers launchers there, and not as that of the container.
+        nodes = [SPARE, *(f"node-{node.index}" for node in plan.nodes[:IN_ADVANCE])]
     return ["run/feeds", *nodes, *services, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]

@@ -19,7 +19,7 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_up,
 )
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
-from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on_spares
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
 from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
@@ -103,6 +103,7 @@ class BringUp:
         from jobctl.jobspec.deploy.apply.executor import wanted
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
 
+        self._follow(observed)
         options, plan = self.options, self.plan
         anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
         anew = anew or another_secret(self.changed)
@@ -111,6 +112,16 @@ class BringUp:
         how = {"supervise": options.supervise, "spares": spares, "changed": self.changed}
         want = wanted(self.deployer, plan, anew=anew, replace=every, **how)
         return HostsChange(observed, want, reconcile(want, observed))
+
+    def _follow(self, observed: Observed) -> None:
+        """Plan nodes where their launchers have moved them while nobody watched."""
+        from jobctl.jobspec.supervise.replan import moved_by_launchers
+
+        moves = moved_by_launchers(self.plan, observed.control.generation)
+        known = {host.name for host in self.compiled.hosts}
+        if moves and known >= set(moves.values()):
+            self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)
+            self.changed = changed_keys(self.compiled, self.plan, self.deployer, secrets=self.options.start is None)
 
     def run(self) -> Applied:
         """Bring the job up.
@@ -242,6 +253,8 @@ class BringUp:
             prepared = {node.host.name for node in plan.nodes} - set(failed)
             deployer.job.mark_prepared(prepared)
             done = self._execute(change, fresh, failed)
+            for error in deployer.cold.values():
+                self.reporter.warn(f"spare {error.message}; it stays cold")
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
                 deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
         except DeployError as error:
