@@ -95,7 +95,7 @@ class Recovery(Part):
         Form("`auto`, `off` or mapping"),
     ] = Field(
         default_factory=StandbyPart,
-        description="Whether processes that have imported the framework wait beside those that train, so that a restart need not import it. Default: `auto`.",
+        description="Whether processes that have imported the framework wait beside those that train, so that a restart need not import it. `off` also keeps spare hosts cold. Default: `auto`.",
         examples=["off"],
     )
     wait_timeout: Annotated[Duration, AfterValidator(positive("`recovery.wait_timeout`"))] | None = Field(
