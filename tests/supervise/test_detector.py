@@ -32,6 +32,12 @@ def test_ticks_tell_how_long_processes_need_since_the_report() -> None:
     assert supervisor.detector.refreshed(0, report)["processes"] == report["processes"]
 
 
+def test_a_launcher_without_a_node_gets_no_answer_and_has_no_voice() -> None:
+    supervisor = Supervisor()
+    assert supervisor.tick(-1, "h1", unheard={0: 99.0}) is None
+    assert -1 not in supervisor.detector.progress
+
+
 class Supervisor:
     """Vitals with a clock that is set by hand, and launchers that say whom they have not answered since when."""
 

@@ -13,6 +13,7 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Alone, Base, LastMove
 from jobctl.jobspec.plan.recovery import Failure
@@ -22,6 +23,7 @@ from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
+from jobctl.jobspec.supervise.replan import moved_by_launchers
 from tests.deploy.test_executor import RUNNING, TWO, Now
 
 LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
@@ -167,3 +169,31 @@ def test_a_host_that_is_measured_and_slow_takes_a_node_only_if_there_is_no_other
     assert supervisor.actions._move(loss, RUNNING) == {}
     assert homes(supervisor)[0] == {0: "h0", 1: "s2"}
     assert measured == [(frozenset({"s2"}), "quick")]
+
+
+def test_nothing_is_sent_to_a_host_where_a_launcher_waits(supervisor: Supervisor) -> None:
+    deployer: Any = supervisor.deployer
+    sent: list[frozenset[str]] = []
+    deployer.provision = lambda plan, hosts: sent.append(hosts) or {}
+    deployer.spare_hashes = lambda plan: {"s1": "h", "s2": "new"}
+    waits = replace(RUNNING, spares=tuple(SpareState(host, "ready", "h", 4000) for host in ("s1", "s2")))
+    supervisor.actions._move(Restart("both are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}), waits)
+    assert (sent, homes(supervisor)[0]) == ([frozenset({"s2"})], {0: "s2", 1: "s1"})
+
+
+def test_nodes_are_planned_where_launchers_have_moved_them(supervisor: Supervisor) -> None:
+    """Else they would be sent back to the hosts that they have left."""
+    assert RUNNING.control.generation is not None
+    members = tuple(replace(m, host="s1" if m.node else m.host) for m in RUNNING.control.generation.members)
+    alone = Alone(1, (), (1, 2), moved=LastMove(2, "id", 1))
+    first = RUNNING.control.generation
+    moved_there = replace(first, members=members, alone=alone)
+    assert moved_by_launchers(TWO, moved_there) == {1: "s1"}
+    for other in (replace(moved_there, alone=replace(alone, moved=None)), replace(first, alone=alone), first, None):
+        assert moved_by_launchers(TWO, other) == {}
+    now = replace(RUNNING, control=replace(RUNNING.control, generation=moved_there))
+    supervisor.actions.follow_moves(now)
+    assert homes(supervisor) == ({0: "h0", 1: "s1"},) * 2
+    assert ["node 1 was moved from h1 to s1 by launchers" in line for line in told(supervisor)] == [True]
+    supervisor.actions.follow_moves(now)
+    assert len(told(supervisor)) == 1

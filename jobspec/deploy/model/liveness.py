@@ -49,7 +49,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One line of a launcher's: the `name` of the tick, and which `report` it has written last.
+    """One line of a launcher's: the `name` of the tick, and which `report` it has written last. That of a spare is of node -1.
 
     `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
     seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so. `kept` are nodes that
@@ -76,6 +76,7 @@ def parse_tick(line: bytes | str) -> Tick | None:
 def tick_of(said: Json) -> Tick | None:
     """Return the tick that a line holds, None for other lines."""
     node, name = as_number(said.get("node")), as_text(said.get("tick"))
+    node = -1 if said.get("node") == -1 else node
     if node is None or name is None or "\n" in name:
         return None
     token, _, stamp = (as_text(said.get("echo")) or "").partition(":")

@@ -1,0 +1,69 @@
+"""Hot spares on hosts: a node that has lost its host becomes what already waits on a spare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fleet import Fleet
+from .jobs import eventually
+from .test_recovery import Run
+
+
+@pytest.fixture(params=["compose", "ssh"])
+def job(request: pytest.FixtureRequest, tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Run]:
+    """A job on h1 and h2 that trains, with h3 to spare."""
+    made = Run(tmp_path, hosts_of(3))
+    (made.checkpoints / "hold").touch()
+    up = made.up("--target", request.param)
+    assert up.returncode == 0, up.stderr
+    yield made
+    if "sshd" not in made.fleet[1].processes:
+        made.fleet[1].power_on()
+    print(made.run("events").stdout)
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
+
+
+def spares(job: Run) -> list[dict[str, Any]] | None:
+    """What `status` tells of hosts without a node."""
+    found: list[dict[str, Any]] | None = job.status().get("spares")
+    return found
+
+
+def unchanged(job: Run) -> bool:
+    """Say whether `up` has nothing to do."""
+    return job.run("plan").returncode == 0
+
+
+def container(job: Run) -> str:
+    """The container on the spare's host."""
+    name: str = job.fleet[2].docker("ps", "--no-trunc", "--format", "{{.Names}} {{.ID}}").strip()
+    return name
+
+
+def test_a_node_moves_into_the_container_that_waits_on_a_spare(job: Run) -> None:
+    assert spares(job) == [{"host": "h3", "state": "ready"}]
+    waits = container(job)
+    assert waits.startswith("jobctl-counter-spare ")
+    assert unchanged(job)
+    eventually(lambda: job.step() > 20)
+    job.fleet[1].power_off()
+    eventually(lambda: job.happened("moved"))
+    eventually(lambda: job.status()["phase"] == "running")
+    state = job.status()
+    assert [(node["host"], node["state"]) for node in state["nodes"]] == [("h1", "running"), ("h3", "running")]
+    assert (container(job), state["nodes"][1]["container"]) == (waits, waits.split()[1])
+    assert (state["generation"], spares(job)) == (2, None)
+    assert not [e for e in job.events() if e["event"] == "step" and e.get("host") == "h3" and e.get("node") == 1]
+    job.fleet[1].power_on()
+    assert job.run("exec", "--node", "1", "--", "sh", "-c", "echo $JOBCTL_LAUNCH").stdout.count('"spare":true') == 1
+    eventually(lambda: unchanged(job))  # the host that is back has nothing left of the node
+    job.fleet[2].docker("kill", "jobctl-counter-spare")  # which tells its engine to leave it so
+    eventually(lambda: job.all_train(generation=3))
+    assert job.fleet[2].containers() == ["jobctl-counter-1"]
+    state = job.ends_well()
+    assert (state["nodes"][1]["host"], job.resumed()[-1] >= 20) == ("h3", True)
