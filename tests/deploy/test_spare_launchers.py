@@ -181,6 +181,8 @@ def test_generations_are_handed_to_spares_and_meet_them_at_their_port(hosts: Hos
     look(hosts, IDLE)
     moved = replace(PLAN, nodes=(PLAN.nodes[0], replace(PLAN.nodes[1], host=SPARE.host)))
     assert spare_launchers.ports(hosts.fleet, moved.nodes) == {1: 4000}
+    second = hosts.next_generation(moved, first_generation(PLAN), 0.0, moved.nodes)
+    assert [(member.host, member.port) for member in second.members] == [("h0", None), ("s0", 4000)]
     with hosts.lock("up"):
         hosts.begin(first_generation(PLAN), Ledger(1.0))
     assert hosts.host_jobs["s0"].control().generation is not None
