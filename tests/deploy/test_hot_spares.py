@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,7 @@ from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Repair
+from jobctl.views.status import state_json, status_text
 
 from .test_spares import MOVES
 
@@ -145,10 +148,13 @@ def test_each_spare_host_without_a_node_is_told_of(tmp_path: Path) -> None:
     seen["hot"] = HostState((BOX,), Control(), {}, spare=WAITS)
     used = generation("used")
     seen["used"] = replace(seen["used"], control=used)
+    assert len(made.fleet.merge(seen, {}).spares) == 3
+    seen["left"] = replace(seen["hot"], containers=(replace(BOX, id="other"),))
     assert made.fleet.merge(seen, {"gone": HostError("gone", "unreachable", "not heard")}).spares == (
         SpareState("hot", "ready", "hash", 4000),
         SpareState("cold", "cold"),
         SpareState("gone", "unreachable"),
+        SpareState("left", "ready", "hash", 4000),  # `up` removes it
     )
 
 
@@ -168,3 +174,11 @@ def test_the_files_of_a_spare_are_read(tmp_path: Path) -> None:
     (tmp_path / "spare" / "report.json").unlink()
     (tmp_path / "spare").rmdir()
     assert (made.observe(()).spare, made.observe(()).directories) == (None, frozenset({0, 1}))
+
+
+def test_status_shows_spares() -> None:
+    told = replace(look(HostState((), MOVED, {})), spares=(SpareState("s", "ready", "h", 1), SpareState("t", "cold")))
+    handle: Any = SimpleNamespace(plan=None, failures={}, job=SimpleNamespace(name="job"))
+    assert state_json(handle, told)["spares"] == [{"host": "s", "state": "ready"}, {"host": "t", "state": "cold"}]
+    assert status_text(handle, told, wide=False).endswith("\n\nspares: s ready, t cold")
+    assert "spares" not in state_json(handle, replace(told, spares=()))

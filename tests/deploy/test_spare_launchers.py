@@ -70,7 +70,7 @@ class Engine:
         if name == "spare":
             Path(report).parent.mkdir(exist_ok=True)
             Path(report).write_text(json.dumps(self.said))
-            self.found = (*self.found, replace(IDLE, running=self.said is WAITS))
+            self.found = (replace(IDLE, running=self.said is WAITS),)
         else:
             Path(report).write_text(json.dumps({"node": 1, "state": "waiting", "port": 5}))
             self.found = (*self.found, SeenContainer(1, "trainer", name, True, "hash", "me@here"))
@@ -108,10 +108,11 @@ def test_a_spares_host_has_its_script_and_a_folder_for_each_node(hosts: Hosts) -
     assert hosts.fleet.hosts_with_launchers() == ["h0", "h1", "s0"]
 
 
-def test_a_spares_launcher_is_started_and_found(hosts: Hosts) -> None:
-    """A file that an earlier container has left would make it the node that this one was."""
-    (work(hosts) / "spare" / "report.json").write_text(json.dumps({**WAITS, "node": 1}))
-    engine = look(hosts)
+@pytest.mark.parametrize("before", [(), (replace(IDLE, running=False),)])
+def test_a_spares_launcher_is_started_and_found(hosts: Hosts, before: tuple[SeenContainer, ...]) -> None:
+    """A file that an earlier container has left would make it the node that this one was, or give its port."""
+    (work(hosts) / "spare" / "report.json").write_text(json.dumps({**WAITS, "node": -1 if before else 1, "port": 9}))
+    engine = look(hosts, *before)
     with hosts.lock("up"):
         assert dict(hosts.apply([START])) == {}
     assert (engine.done, hosts.cold) == (["start spare, report not there"], {})

@@ -119,14 +119,17 @@ class Fleet:
         self, seen: Mapping[str, HostState], observed: Observed, planned: Mapping[int, str]
     ) -> tuple[SpareState, ...]:
         """Return how the spare hosts are that have no node."""
-        homes = {*planned.values(), *observed.control.placement.values(), *self.inventory.left}
-        spare = [host.name for host in self.inventory.hosts if host.spare and host.name not in homes]
-        return tuple(
-            idle_spare(host, one.containers, one.spare)
-            if (one := seen.get(host)) is not None and host not in observed.unreachable
-            else SpareState(host, "unreachable")
-            for host in spare
-        )
+        homes = {*planned.values(), *observed.control.placement.values()}
+        states = {
+            host.name: idle_spare(host.name, one.containers, one.spare)
+            if (one := seen.get(host.name)) is not None and host.name not in observed.unreachable
+            else SpareState(host.name, "unreachable")
+            for host in self.inventory.hosts
+            if host.name not in homes
+        }
+        spare = {host.name for host in self.inventory.hosts if host.spare} - {*self.inventory.left}
+        # Where the hosts file has no spare any more, a launcher may still wait.
+        return tuple(one for host, one in states.items() if host in spare or one.artefact is not None)
 
     def hosts_with_nodes(self) -> list[str]:
         """Return the hosts that have a directory of a node, as last observed."""

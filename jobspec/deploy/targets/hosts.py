@@ -21,6 +21,7 @@ from jobctl.jobspec.deploy.model.control import Control, Image, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.spare_state import SPARE
 from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -244,7 +245,14 @@ class Hosts:
         self.command("finish", grace)
         ending.wait_for_nodes(self, grace)
         seen = self.fleet.seen
-        self.fleet.on(seen, lambda host_job: host_job.containers.kill(seen[host_job.host.name].containers))
+
+        def end(host_job: HostJob) -> None:
+            containers = seen[host_job.host.name].containers
+            host_job.containers.kill(containers)
+            # An idle launcher ends at once: its engine may be about to start it again, which only a stop prevents.
+            host_job.containers.stop([one for one in containers if one.role == SPARE], 0.0)
+
+        self.fleet.on(seen, end)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""

@@ -44,7 +44,8 @@ def start(host_job: HostJob, control: Control, image: str | None) -> None:
     generation = control.generation
     if generation is not None and generation.command == "run":  # so that it knows what others may have begun since
         host_job.hand_over(ledger_json(control.ledger), control_json(generation))
-    if not any(one.role == SPARE for one in host_job.containers.seen()):  # else it would take an earlier node up again
+    # What it has said before is not how it will be: another port, and no node.
+    if not any(one.role == SPARE and one.running for one in host_job.containers.seen()):
         host_job.remove([str(host_job.work / SPARE_REPORT)])
     host_job.start_spare(image)
     deadline = time.monotonic() + PATIENCE
