@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.targets.hosts import Hosts
 from jobctl.jobspec.deploy.transport.local import LocalTransport
-from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
+from jobctl.jobspec.plan.generation import Alone, Base, Generation, LastMove, Member, RendezvousPoint
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, Repair
@@ -133,6 +133,21 @@ def test_a_node_in_a_spares_container_is_like_any_other() -> None:
     back = look(HostState((became,), MOVED, {1: as_node()}, spare={**WAITS, "node": 1}), generation("b"))
     assert [(n.node, n.host, n.container) for n in back.strays] == []  # s is where the plan has it
     assert [(n.node, n.host, n.state) for n in back.nodes] == [(0, "a", "running"), (1, "b", "lost")]
+
+
+def test_a_host_has_the_generation_that_its_launchers_have_begun() -> None:
+    """Its control file is of the generation before, and nobody has to send it anything."""
+    assert MOVED.generation is not None
+    alone = Alone(1, (), (1, 2), base=Base(1, "run-1"), moved=LastMove(2, "run-2", 1))
+    order = asdict(replace(MOVED.generation, alone=alone))
+    first = replace(MOVED, generation=replace(MOVED.generation, number=1, alone=replace(alone, moved=None)))
+    became = HostState((replace(BOX, node=1),), first, {1: {**as_node(), "order": order}}, spare={**WAITS, "node": 1})
+    a = replace(A, control=first)
+    seen = merge({"a": a, "s": became}, {"b": "not heard"}, {0: "a", 1: "b"}, supervised=False)
+    assert (seen.control.placement, seen.outdated) == ({0: "a", 1: "s"}, ("a",))
+    told = replace(a, reports={0: {**FIRST, "order": order}})
+    seen = merge({"a": told, "s": became}, {"b": "not heard"}, {0: "a", 1: "b"}, supervised=False)
+    assert (seen.outdated, phase(seen)[0]) == ((), "running")
 
 
 def test_an_idle_spare_is_no_node_and_no_stray() -> None:

@@ -9,8 +9,30 @@ from typing import Any
 import pytest
 
 from .fleet import Fleet
-from .jobs import eventually
+from .jobs import eventually, read
 from .test_recovery import Run
+
+
+class Three(Run):
+    """A job on h1, h2 and h3, with h4 to spare."""
+
+    def __init__(self, directory: Path, made: Fleet) -> None:
+        super().__init__(directory, made, change=("nodes: 2", "nodes: 3"))
+        made.hosts_file(self.code / "hosts.txt")
+        lines = (self.code / "hosts.txt").read_text().splitlines()
+        (self.code / "hosts.txt").write_text("\n".join([*lines[:3], f"{lines[3]} spare"]) + "\n")
+
+
+@pytest.fixture
+def three(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Three]:
+    made = Three(tmp_path, hosts_of(4))
+    (made.checkpoints / "hold").touch()
+    yield made
+    if "sshd" not in made.fleet[2].processes:
+        made.fleet[2].power_on()
+    print(made.run("events").stdout)
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[]] * 4, []), down.stderr
 
 
 @pytest.fixture(params=["compose", "ssh"])
@@ -67,3 +89,26 @@ def test_a_node_moves_into_the_container_that_waits_on_a_spare(job: Run) -> None
     assert job.fleet[2].containers() == ["jobctl-counter-1"]
     state = job.ends_well()
     assert (state["nodes"][1]["host"], job.resumed()[-1] >= 20) == ("h3", True)
+
+
+def test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there(three: Three) -> None:
+    """Nobody watches: the spare's launcher hears of it from the others, and `up` from their reports."""
+    up = three.up("--no-supervise")
+    assert up.returncode == 0, up.stderr
+    eventually(lambda: three.step() > 20)
+    three.fleet[2].power_off()
+    report = three.fleet[3].home / ".jobctl/h4/counter/node-2/report.json"
+    eventually(lambda: [one["state"] for one in read(report)] == ["running"])
+    state = three.status()
+    assert [(node["host"], node["state"]) for node in state["nodes"]] == [(h, "running") for h in ("h1", "h2", "h4")]
+    assert (state["phase"], state["supervised"], state.get("spares")) == ("running", False, None), state["reason"]
+    generation = state["generation"]
+    up = three.up()
+    assert (up.returncode, up.stderr.splitlines()[0]) == (0, "supervise counter: no supervisor runs"), up.stderr
+    assert three.status()["generation"] == generation
+    assert three.fleet[3].containers() == ["jobctl-counter-spare"]
+    three.fleet[2].power_on()
+    three.tells("remove node 2 on h3: it runs on h4")
+    (three.checkpoints / "hold").unlink()
+    assert three.run("wait", "--timeout", "120s").returncode == 0
+    assert not (three.checkpoints / "TWICE").exists()

@@ -217,5 +217,5 @@ def _nodes(host: str, seen: HostState) -> Iterator[ObservedNode]:
 
 
 def _is_outdated(seen: HostState, control: Control) -> bool:
-    mine = seen.control.generation
+    mine = control_of({"": seen}).generation  # what its launchers have begun without a supervisor, they have
     return control.generation is not None and (mine is None or age(mine) < age(control.generation))
