@@ -155,7 +155,7 @@ class BringUp:
         from jobctl.jobspec.deploy.model.unfit import failures_of, measured_unfit
 
         deployer, plan = self.deployer, self.plan
-        homes = {step.host for step in change.steps if step.kind in ("start", "replace")}
+        homes = {step.host for step in change.steps if step.kind in ("start", "replace") and not step.spare}
         if not homes:
             return {}
         new = change.observed.control.generation is None or homes - set(change.observed.control.placement.values())
@@ -201,10 +201,10 @@ class BringUp:
         from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
         from jobctl.jobspec.deploy.apply.executor import is_held, runs
 
-        deployer, plan, options = self.deployer, self.plan, self.options
+        deployer, options = self.deployer, self.options
         job = deployer.job
         change = self.change(deployer.observe() if options.check else observe_patiently(deployer, self.reporter))
-        observed, steps = change.observed, change.steps
+        observed, steps, plan = change.observed, change.steps, self.plan
         refuse_owner(deployer, observed, options.take_over)
         self._refuse_others(SILENT)
         homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
