@@ -232,11 +232,6 @@ class JobDir:
         newest, ledger, previous = (self.root / name for name in ("newest.json", "ledger.json", "previous.json"))
         return read_json(newest), read_json(ledger), read_json(previous)
 
-    def has_hot_spares(self) -> bool:
-        """Say whether launchers may have moved nodes by themselves since the last order that was given from this machine."""
-        alone = (self.kept_run()[0] or {}).get("alone")
-        return isinstance(alone, dict) and bool(alone.get("spares"))
-
     def stamp(self) -> tuple[tuple[int, int], ...]:
         """Return what is another whenever `remember`, `propose` or `keep_plan` has kept something else.
 

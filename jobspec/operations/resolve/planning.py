@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None) -> tuple[Plan, Deployer]:
     """Return the plan of a compiled job whose nodes stay on the hosts where they are, and its deployer.
 
-    `up` or the supervisor has noted on this machine where they are; otherwise, and where launchers may have moved nodes
-    since, the hosts tell. A hosts file in
+    `up` or the supervisor has noted on this machine where they are; otherwise the hosts tell. A hosts file in
     another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
     nodes of its range an elastic job gets, default as many as there is room for.
     """
@@ -41,9 +40,10 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
     made = deployer.plan = plan_of(compiled, None, count, services, devices)
     if made.target == "local":
         return made, deployer
-    homes = {node.index: node.host.name for node in old.nodes} if old and old.target != "local" else {}
-    if old is None or directory.has_hot_spares():
-        homes |= deployer.newest().placement
+    if old is None:
+        homes = deployer.newest().placement
+    else:
+        homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
     placement = _placement(compiled, made, homes)
     placed = plan_of(compiled, placement, count, services, devices) if placement else made
     deployer.plan = placed
