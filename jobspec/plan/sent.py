@@ -39,6 +39,23 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
+class Build:
+    """What `image` is built from: a folder and a Dockerfile on this machine, by their absolute paths.
+
+    `args` are the values of its arguments, `target` its stage (None: the last), `on` the host whose engine builds (None:
+    this machine's). `withheld` are files that the engine does not get, by their absolute paths, each with the reason.
+    """
+
+    image: str
+    context: str
+    dockerfile: str
+    args: tuple[tuple[str, str], ...] = ()
+    target: str | None = None
+    on: str | None = None
+    withheld: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Sent:
     """What the hosts of nodes get from this machine: the code, and data beside it."""
 

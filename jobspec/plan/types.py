@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from jobctl.jobspec.plan.recovery import Recovery
-from jobctl.jobspec.plan.sent import Code, Dataset, Sent
+from jobctl.jobspec.plan.sent import Build, Code, Dataset, Sent
 
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
@@ -375,6 +375,7 @@ class Plan:
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
     fitness: Literal["off", "quick", "full"] = "off"  # how thoroughly hosts are measured before nodes start on them
     data: tuple[Dataset, ...] = ()
+    build: Build | None = None  # what the nodes' image is made from, where jobctl makes it
 
     @property
     def sent(self) -> Sent:

@@ -1,4 +1,4 @@
-"""The code, the data and the script of a job, as the spec says. Pure."""
+"""The code, the data, the script and the build of a job, as the spec says. Pure."""
 
 from __future__ import annotations
 
@@ -26,6 +26,30 @@ def code_of(spec: Spec, directory: str) -> sent.Code:
     return sent.Code(
         source, spec.code.target, spec.code.exclude, folders, files, include=spec.code.include, withheld=withheld
     )
+
+
+def build_of(spec: Spec, directory: str, image: str = "") -> sent.Build | None:
+    """Return what the image of a spec in `directory` is built from, None if it is not built."""
+    if spec.build is None:
+        return None
+    context = os.path.normpath(os.path.join(directory, os.path.expanduser(spec.build.context)))
+    return sent.Build(
+        image,
+        context,
+        os.path.normpath(os.path.join(context, spec.build.dockerfile)),
+        tuple(sorted(spec.build.args.items())),
+        spec.build.target,
+        spec.build.on,
+        _secret_files(spec, directory),
+    )
+
+
+def tagged(name: str, version: str) -> str:
+    """Return the name of an image with a version of its content in its tag."""
+    repository, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    longest = 127 - len(version)  # a tag has at most 128 characters
+    return f"{repository}{slash}{last}:{f'{tag[:longest]}-' if tag else ''}{version}"
 
 
 def data_of(spec: Spec, directory: str) -> tuple[sent.Dataset, ...]:

@@ -15,7 +15,7 @@ from jobctl.jobspec.frameworks.base import ALIKE, framework
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.recovery import Recovery, Rule
 from jobctl.jobspec.planner.checks import check_nodes
-from jobctl.jobspec.planner.code import code_of, data_of, script_of
+from jobctl.jobspec.planner.code import build_of, code_of, data_of, script_of
 from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request, Target
 from jobctl.jobspec.planner.etcd import etcd_members, etcd_of
 from jobctl.jobspec.planner.kubernetes import cluster_of, tasks_in_pods
@@ -79,6 +79,7 @@ def _planned(request: Request) -> types.Plan:
         nodes=nodes,
         code=code_of(spec, context.directory) if spec.code else None,
         data=data_of(spec, context.directory),
+        build=build_of(spec, context.directory, context.image) if context.image else None,
         script=script_of(spec, context),
         outputs=spec.outputs,
         checkpoint=_checkpoint(spec),

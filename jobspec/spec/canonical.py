@@ -12,6 +12,7 @@ from typing import Any
 from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expected, kind_of, parse_duration
 
 __all__ = [
+    "build",
     "checkpoint",
     "code",
     "dataset",
@@ -61,6 +62,19 @@ def checkpoint(value: Any) -> Any:
 def code(value: Any) -> Any:
     """`.` → {source}."""
     return {"source": value} if isinstance(value, str) else value
+
+
+def build(value: Any) -> Any:
+    """`.` → {context}; `args` as a list, `[NAME=VALUE, NAME]`, → a mapping."""
+    if isinstance(value, str):
+        return {"context": value}
+    if not isinstance(value, dict) or not isinstance(value.get("args"), list):
+        return value
+    pairs = [item.partition("=") if isinstance(item, str) else (item, "", "") for item in value["args"]]
+    for name, _, _ in pairs:
+        if not isinstance(name, str):
+            raise expected("`NAME=VALUE`", name, "or write a mapping: `args: {NAME: VALUE}`")
+    return {**value, "args": {name: text if sign else None for name, sign, text in pairs}}
 
 
 def dataset(value: Any) -> Any:

@@ -187,6 +187,12 @@ class Deployer(Handle, Protocol):
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
 
+    def build(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Have the image of `plan` built, unless somebody has it; `say` gets what is printed. Raises DeployError.
+
+        Nothing is built where the plan has no `build`, nor on this machine.
+        """
+
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""
 

@@ -122,6 +122,8 @@ class Preflight:
         """
         found = images.look(seat.host_job, container.image)
         sources = self.sources.have(container.image) if found is None and container.pull != "always" else []
+        if found is None and not sources and self.survey.builds(container.image):
+            return None, ()
         if container.pull == "never" and found is None and not sources:
             raise images.missing(seat.name, container.image)
         if container.pull == "always" or (found is None and not sources):

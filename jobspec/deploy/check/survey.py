@@ -53,6 +53,10 @@ class Survey:
         """What is looked for in the image."""
         return tuple(need for need in (self.plan.needs if self.plan else ()) if self.deep or not need.deep)
 
+    def builds(self, image: str) -> bool:
+        """Say whether `up` builds an image if nobody has it."""
+        return self.plan is not None and self.plan.build is not None and self.plan.build.image == image
+
     def failed(self, seat: CheckedHost, *checks: str) -> bool:
         """Say whether one of these checks found an error on a host."""
         return any(f.host == seat.name and f.check in checks and f.verdict == "error" for f in self.findings)

@@ -20,10 +20,13 @@ def known_of(files: Iterable[File]) -> dict[bytes, tuple[int, str]]:
 
 
 class Tar:
-    """Files as a tar file, made while it is read; `size` is how long it is going to be."""
+    """Files as a tar file, made while it is read; `size` is how long it is going to be.
 
-    def __init__(self, files: Sequence[File], *, timeless: bool = False) -> None:
-        made = ((file, _header(file, timeless)) for file in files)
+    `plain`: modes are those that make a version of the code. `timeless`: so are times.
+    """
+
+    def __init__(self, files: Sequence[File], *, timeless: bool = False, plain: bool = False) -> None:
+        made = ((file, _header(file, timeless, plain or timeless)) for file in files)
         self._members = [(file, header) for file, header in made if header is not None]
         self.size = sum(len(header) + _padded(file.size) for file, header in self._members) + len(_END)
 
@@ -41,11 +44,11 @@ def _padded(size: int) -> int:
     return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
-def _header(file: File, timeless: bool) -> bytes | None:
+def _header(file: File, timeless: bool, plain: bool) -> bytes | None:
     """Return what stands before a file in an archive, None if it cannot be read."""
     member = tarfile.TarInfo(file.name)
     member.mtime = 0 if timeless else int(file.info.st_mtime)
-    member.mode, member.size = file.kind if timeless else file.mode, file.size
+    member.mode, member.size = file.kind if plain else file.mode, file.size
     try:
         if file.is_link:
             member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.readlink(file.path), 0o777

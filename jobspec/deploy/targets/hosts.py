@@ -24,7 +24,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
+from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
@@ -161,6 +161,10 @@ class Hosts:
         return self.fleet.follow()
 
     # Changing.
+
+    def build(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Have the image of the plan built, unless it is there; `say` gets what the builder prints."""
+        building.build(self.fleet, plan, say)
 
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put artefacts, code, secrets and images in place on the hosts of the plan; what runs is not touched by that."""
@@ -308,7 +312,7 @@ class Hosts:
 
     def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
-        return oneoff.look_around(self.host_jobs[node.host.name], plan, node, start, argv)
+        return oneoff.look_around(self.fleet, plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer; those of a node are in its folder."""

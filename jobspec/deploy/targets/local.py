@@ -145,6 +145,9 @@ class Local:
 
     # Changing.
 
+    def build(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Build nothing: there are no images."""
+
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""
         self.plan = plan

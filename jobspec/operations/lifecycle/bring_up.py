@@ -21,6 +21,7 @@ from jobctl.jobspec.operations.lifecycle.records import (
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
 from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
 from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -121,7 +122,7 @@ class BringUp:
         """
         refuse_missing_data(self.plan)
         self._refuse_others(self.reporter)
-        left = self._left_out() if self.options.check else {}
+        left = self._left_out() if self.options.check or self.plan.build else {}
         with locked(self.deployer, "up", self.options.break_lock):
             applied = self._apply(left)
         tell_now(self.deployer.job, self.reporter)
@@ -132,13 +133,15 @@ class BringUp:
         refuse_others(self.deployer, self.compiled, self.plan, reporter, fresh=fresh, take_over=take_over)
 
     def _left_out(self) -> Failures:
-        """Check the hosts that get new containers; return those that are not fit, and why.
+        """Have the image built, and check the hosts that get new containers; return those that are not fit, and why.
 
-        Raises HostsFailed if none is.
+        Raises HostsFailed if none is, or if the image cannot be built.
         """
         change = self.change(observe_patiently(self.deployer, self.reporter))
         refuse_owner(self.deployer, change.observed, self.options.take_over)
-        return self._checked(change)
+        if change.steps:
+            have_built(self.deployer, self.plan, self.reporter)
+        return self._checked(change) if self.options.check else {}
 
     def _checked(self, change: HostsChange) -> Failures:
         from jobctl.jobspec.deploy.model.unfit import failures_of, measured_unfit

@@ -58,7 +58,19 @@ def changed_keys(
         changed(path, old, new, **(effects.of(path, old, new) if effects and number < ASKED else {}))
         for number, path in enumerate(found)
     ]
+    keys += changed_image(plan, deployer)
     return (*keys, *(changed_secrets(compiled, deployer.job) if secrets else ()))
+
+
+def changed_image(plan: Plan, deployer: Deployer) -> list[Changed]:
+    """Return that the image is built from something else than the one that the job was started with."""
+    from jobctl.jobspec.deploy.apply.changes import Changed
+
+    before = ((deployer.job.source() or {}).get("context") or {}).get("image")
+    now = plan.build.image if plan.build else None
+    if before is None or now is None or before == now:
+        return []
+    return [Changed("build", before, now, nodes=tuple(sorted(deployer.hashes(plan))))]
 
 
 def changed_secrets(compiled: Compiled, directory: JobDir) -> list[Changed]:

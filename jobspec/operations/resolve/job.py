@@ -288,12 +288,15 @@ def compiled_of(checked: Checked) -> Compiled:
 
 
 def _say_left_out(checked: Checked, where: Where, reporter: Reporter) -> None:
-    """Tell what of the code's folder is not sent, where anything is."""
+    """Tell what of the folders of code and build is not sent, where anything is."""
+    from jobctl.jobspec.operations.resolve.build import say_not_built
     from jobctl.jobspec.operations.resolve.code import say_left_out, selection
 
     code = selection(checked.loaded, checked.files[0], where.hosts)
     if code is not None:
-        say_left_out(code, reporter)
+        say_left_out(code.left_out, reporter)
+    if checked.compiled is not None:
+        say_not_built(checked.compiled, reporter)
 
 
 def say_default_hosts(where: Where, reporter: Reporter) -> None:

@@ -106,7 +106,7 @@ def plan_of(
             raise HostsFailed(f"{message} [devices-missing]", hint) from error
         raise Refused(f"{compiled.path}: {error.message} [{error.code}]", error.hint) from error
     if plan.target in ("compose", "ssh"):
-        plan = _with_data(plan)
+        plan = _with_data(_with_build(plan, compiled))
     if plan.code is None:
         return plan
     from jobctl.jobspec.operations.resolve.code import no_code
@@ -114,6 +114,15 @@ def plan_of(
     withheld = (*plan.code.withheld, *no_code(compiled.path, compiled.hosts_path))
     plan = replace(plan, code=replace(plan.code, withheld=withheld))
     return plan if plan.target == "local" else _packed(plan)
+
+
+def _with_build(plan: Plan, compiled: Compiled) -> Plan:
+    """Return `plan` with the files that belong to no image, if it has one built."""
+    if plan.build is None:
+        return plan
+    from jobctl.jobspec.operations.resolve.build import with_withheld
+
+    return replace(plan, build=with_withheld(plan.build, compiled.path, compiled.hosts_path))
 
 
 def _with_data(plan: Plan) -> Plan:
@@ -140,13 +149,14 @@ def _packed(plan: Plan) -> Plan:
 
 
 def context_of(compiled: Compiled) -> Context:
-    """Return what the planner may know of the outside."""
+    """Return what the planner may know of the outside. Raises Refused if what is to be built is not there."""
+    from jobctl.jobspec.operations.resolve.build import built_image
     from jobctl.jobspec.operations.version import version
     from jobctl.jobspec.planner.context import Context
 
     spec, directory = compiled.spec, compiled.directory
     here = spec.script is not None and (directory / spec.script).is_file()
-    return Context(compiled.target, str(directory), owner(), version(), here)
+    return Context(compiled.target, str(directory), owner(), version(), here, built_image(compiled))
 
 
 def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: Plan | None = None) -> Deployer:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
@@ -46,7 +47,8 @@ def check_target(
     if target == "slurm":
         return data + _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
     found = data + _all(
-        lambda: _image(spec, source),
+        lambda: () if spec.build and target != "kubernetes" else _image(spec, source),
+        lambda: check_build(spec, source, loaded.directory, target, hosts),
         lambda: _relative_volumes(spec, source),
         lambda: _script_not_sent(spec, source, loaded.directory),
         lambda: _outputs_not_kept(spec, source),
