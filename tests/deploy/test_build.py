@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import os
+import socket
+import sys
 import tarfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +24,7 @@ from jobctl.jobspec.deploy.host.image_build import build_image, packed, registri
 from jobctl.jobspec.deploy.host.image_copy import HERE
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.build_context import context_of
+from jobctl.jobspec.deploy.store.dockerfile import needs_buildkit
 from jobctl.jobspec.deploy.targets import building
 from jobctl.jobspec.plan.sent import Build
 from jobctl.jobspec.planner.code import tagged
@@ -150,6 +156,7 @@ def test_a_file_that_is_ignored_is_no_version(folder: Path) -> None:
         ("ADD https://example.com/x /x", False),
         ("COPY $WHERE /app/", True),
         ("RUN --mount=target=/src make", True),
+        ("RUN --mount=type=cache,target=/root/.cache pip install x", False),
         ("COPY <<EOF /a\nx\nEOF", True),
         ("COPY \\\n  # why\n  ./run.sh \\\n /app/", False),
         ("ONBUILD COPY . /app", True),
@@ -270,9 +277,6 @@ def test_a_build_is_told(folder: Path) -> None:
 
 
 def test_credentials_of_other_registries_stay_here(folder: Path) -> None:
-    import base64
-    import json
-
     (folder / "Dockerfile").write_text("FROM registry.example.com/base:1\n")
     engine: Any = EngineSpeaks([])
     build_image(engine, named(folder), "demo", lambda line: None)
@@ -299,6 +303,97 @@ def test_files_that_change_while_they_are_built_make_no_image(folder: Path) -> N
     with pytest.raises(HostError, match="changed while they were built"):
         build_image(engine, build, "demo", lambda line: None)
     assert engine.removed == [build.image]
+
+
+# BuildKit.
+
+
+@pytest.mark.parametrize(
+    ("line", "needs"),
+    [
+        ("RUN --mount=type=cache,target=/c make", True),
+        ("COPY --link a /", True),
+        ("# syntax=docker/dockerfile:1", True),
+        ("RUN <<EOF\nmake\nEOF", True),
+        ("COPY --chown=1 --from=base a /", False),
+        ("RUN make --link", False),
+    ],
+)
+def test_what_needs_buildkit(line: str, needs: bool) -> None:
+    assert needs_buildkit(f"{line}\nFROM base:1\n") is needs
+
+
+CLIENT = """\
+#!{python}
+import json, os, socket, sys
+if sys.argv[1:] == ["--version"]:
+    print("Docker version {version}, build 1")
+elif sys.argv[1] == "buildx" and {version!r} < "23":
+    sys.exit(1)
+elif sys.argv[1:] != ["buildx", "version"]:
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.connect(os.environ["DOCKER_HOST"].removeprefix("unix://"))
+        engine.sendall(b"ping")
+        said = engine.recv(100).decode()
+    about = dict(argv=sys.argv[1:], env=dict(os.environ), read=len(sys.stdin.buffer.read()), said=said)
+    json.dump(about, open({told!r}, "w"))
+    print("#1 built", flush=True)
+    sys.exit({code})
+"""
+
+
+class EngineOfSockets(EngineSpeaks):
+    """An engine that answers whoever dials it."""
+
+    def dial(self) -> socket.socket:
+        ours, its = socket.socketpair()
+
+        def answer() -> None:
+            with its:
+                its.sendall(b"engine got " + its.recv(100))
+
+        threading.Thread(target=answer, daemon=True).start()
+        return ours
+
+
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, code: int = 0) -> Path:
+    """Put a `docker` first on PATH; return where it says how it was called."""
+    told, folder = tmp_path / "told.json", tmp_path / "bin"
+    folder.mkdir()
+    text = CLIENT.format(python=sys.executable, version=version, told=str(told), code=code)
+    (folder / "docker").write_text(text)
+    (folder / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return told
+
+
+@pytest.mark.parametrize(("version", "argv"), [("20.10.24", ["build"]), ("28.2.2", ["buildx", "build", "--load"])])
+def test_buildkit_is_the_clients(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, argv: list[str]
+) -> None:
+    (folder / "Dockerfile").write_text("FROM base:1\nRUN --mount=type=cache,target=/c make\n")
+    told = client(tmp_path, monkeypatch, version)
+    said: list[str] = []
+    build = named(folder, args=(("PATH", "/x"), ("WORD", "hidden")), target="last")
+    engine: Any = EngineOfSockets([])
+    build_image(engine, build, "demo", said.append)
+    about = json.loads(told.read_text())
+    assert said[1:] == ["#1 built"]
+    assert (about["said"], about["read"] > 1000, about["env"]["WORD"]) == ("engine got ping", True, "hidden")
+    assert about["argv"] == [
+        *argv,
+        *("--progress", "plain", "--network", "host", "--tag", build.image, "--file", "Dockerfile"),
+        *("--target", "last", "--build-arg", "PATH=/x", "--build-arg", "WORD", "-"),
+    ]
+    assert not Path(about["env"]["DOCKER_HOST"].removeprefix("unix://")).exists()
+
+
+def test_a_build_with_buildkit_fails(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "Dockerfile").write_text("FROM base:1\nRUN --mount=type=cache,target=/c make\n")
+    client(tmp_path, monkeypatch, "20.10.24", code=3)
+    engine: Any = EngineOfSockets([])
+    with pytest.raises(HostError, match="#1 built"):
+        build_image(engine, named(folder), "demo", lambda line: None)
 
 
 # Who builds.

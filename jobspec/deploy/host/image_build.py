@@ -1,7 +1,8 @@
 """Images that are built: a host's engine gets the context through its API, and tells how the build goes.
 
 That way is open with Docker 20.10 and later and with podman, needs no plugin on any machine, and has no argument of the
-build in anybody's argv. Only the credentials of registries that the Dockerfile names go along.
+build in anybody's argv. Only the credentials of registries that the Dockerfile names go along. It has no BuildKit: what
+needs that goes another way (buildkit.py).
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import tarfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
 from pathlib import PurePosixPath
+from subprocess import CalledProcessError
 from typing import Any
 
+from jobctl.jobspec.deploy.host.buildkit import builder, lines_of
 from jobctl.jobspec.deploy.host.engine import Engine
 from jobctl.jobspec.deploy.host.image_copy import layers_of
 from jobctl.jobspec.deploy.host.tar import Tar
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.build_context import BuildContext, context_of
-from jobctl.jobspec.deploy.store.dockerfile import images
+from jobctl.jobspec.deploy.store.dockerfile import images, needs_buildkit
 from jobctl.jobspec.plan.sent import Build
 
 LAST = 10  # lines of a failed build that its error has
@@ -35,18 +37,32 @@ def build_image(engine: Engine, build: Build, job: str, say: Callable[[str], Non
     told: deque[str] = deque(maxlen=LAST)
 
     def refused(words: str) -> HostError:
-        return _failed(host, build, [*told, words])
+        return _failed(host, build, [*told, words] if words else told)
 
-    with engine.asked(refused) as client:
-        for line in _asked(client, build, context):
-            if text := _words(line):
-                told.append(text)
-                say(text)
-            if "error" in line:
-                raise _failed(host, build, told)
+    command = builder() if needs_buildkit(context.dockerfile.decode("utf-8", "replace")) else None
+    try:
+        if command is not None:
+            printed = lines_of(engine, command, build, context.name, packed(context))
+        else:
+            printed = _printed(engine, build, context, refused)
+        for line in (line for text in printed for line in text.splitlines() if line.strip()):
+            told.append(line)
+            say(line)
+    except CalledProcessError as error:
+        raise _failed(host, build, told) from error
     if layers_of(engine, build.image) is None:
         raise _failed(host, build, [*told, "the engine says nothing, and has no such image now"])
     _refuse_changed(engine, build, job)
+
+
+def _printed(engine: Engine, build: Build, context: BuildContext, refused: Callable[[str], HostError]) -> Iterator[str]:
+    """Yield what the engine's own builder prints. Raises HostError if it fails."""
+    with engine.asked(refused) as client:
+        for line in _asked(client, build, context):
+            if text := _words(line):
+                yield text
+            if "error" in line:
+                raise refused("")
 
 
 def _asked(client: Any, build: Build, context: BuildContext) -> Iterator[Mapping[str, Any]]:
@@ -80,14 +96,16 @@ def packed(context: BuildContext) -> Iterator[bytes]:
     """Yield a tar file of what the engine gets: the same for the same version, except times."""
     files = context.sent
     folders = {str(folder) for file in files for folder in PurePosixPath(file.name).parents} - {"."}
-    yield from chain((_member(name, None) for name in sorted(folders)), (_member(*one) for one in context.added))
+    newest = int(max((file.info.st_mtime for file in files), default=0))
+    yield from (_member(name, None, newest) for name in sorted(folders))
+    yield from (_member(name, content, newest) for name, content in context.added)
     yield from Tar(files, plain=True)
 
 
-def _member(name: str, content: bytes | None) -> bytes:
+def _member(name: str, content: bytes | None, time: int) -> bytes:
     """Return a folder (no content) or a file as a part of a tar file."""
     member = tarfile.TarInfo(name)
-    member.mode = 0o644
+    member.mode, member.mtime = 0o644, time
     if content is None:
         member.type, member.mode = tarfile.DIRTYPE, 0o755
     member.size = len(content or b"")
@@ -109,7 +127,7 @@ def _words(line: Mapping[str, Any]) -> str:
 
 def _failed(host: str, build: Build, told: Iterable[str]) -> HostError:
     """Return the error of a build, with what was printed last."""
-    lines = [line for text in told for line in text.splitlines()][-LAST:]
+    lines = list(told)[-LAST:]
     said = "\n".join(f"  {line}" for line in lines)
     words = " ".join(lines).lower()
     hint = next((hint for sign, hint in _HINTS if sign in words), None)
@@ -117,7 +135,7 @@ def _failed(host: str, build: Build, told: Iterable[str]) -> HostError:
 
 
 _HINTS = (
-    ("buildkit", "the engine's own builder is used, which has no BuildKit: see docs/images.md"),
+    ("buildkit", "this machine's `docker` needs BuildKit for that: install its plugin `docker-buildx`"),
     ("no space left", "make room where Docker keeps its data (`docker system df`)"),
     ("unauthorized", "`docker login` here: your credentials are used, not the host's"),
     ("denied", "is the name after FROM right? `docker login` here: your credentials are used, not the host's"),

@@ -11,6 +11,8 @@ from pathlib import PurePosixPath
 from jobctl.jobspec.deploy.store.ignore import Patterns
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::?-([^}]*))?\}|\$(\w+)")
+_SYNTAX = re.compile(r"^#\s*syntax\s*=", re.IGNORECASE | re.MULTILINE)
+_OF_BUILDKIT = ("--mount", "--network", "--security", "--link", "--chmod", "--exclude", "--parents", "--checksum")
 _DIRECTIVE = re.compile(r"^#\s*escape\s*=", re.IGNORECASE | re.MULTILINE)
 
 
@@ -47,6 +49,14 @@ def instructions(text: str) -> Iterator[Instruction]:
         yield Instruction(name.upper(), tuple(flags), rest)
 
 
+def needs_buildkit(text: str) -> bool:
+    """Say whether a Dockerfile has something that only BuildKit knows."""
+    if "<<" in text or _SYNTAX.search(text):
+        return True
+    flags = (flag.partition("=")[0] for one in instructions(text) for flag in one.flags)
+    return any(flag in _OF_BUILDKIT for flag in flags)
+
+
 def copied(text: str) -> list[str] | None:
     """Return the patterns of files that a Dockerfile copies from its context, None if it may be any of them."""
     if "<<" in text or _DIRECTIVE.search(text):
@@ -54,12 +64,20 @@ def copied(text: str) -> list[str] | None:
     found: list[str] = []
     for one in instructions(text):
         from_elsewhere = any(flag.startswith("--from=") for flag in one.flags)
-        if one.name == "ONBUILD" or (one.name == "RUN" and any(flag.startswith("--mount=") for flag in one.flags)):
+        if one.name == "ONBUILD" or any(_mounts_context(flag) for flag in one.flags):
             return None
         if one.name in ("COPY", "ADD") and not from_elsewhere:
             found += [word for word in one.words[:-1] if "://" not in word]
     plain = [str(PurePosixPath(word.lstrip("/"))) for word in found]
     return None if any(word in (".", "") or "$" in word or ".." in word or "**" in word for word in plain) else plain
+
+
+def _mounts_context(flag: str) -> bool:
+    """Say whether a flag mounts files of the context: so do mounts of no type, unless they are from elsewhere."""
+    if not flag.startswith("--mount="):
+        return False
+    options = dict(option.partition("=")[::2] for option in flag.removeprefix("--mount=").split(","))
+    return options.get("type", "bind") == "bind" and "from" not in options
 
 
 def goes_through(pattern: str, link: str) -> bool:

@@ -73,4 +73,5 @@ def have_built(deployer: Deployer, plan: Plan, reporter: Reporter) -> None:
         deployer.build(plan, reporter.say)
     except DeployError as error:
         kind = getattr(error, "code", None)
-        raise HostsFailed(f"{error.message}; nothing was changed", error.hint, kind=kind) from error
+        between = "\n" if "\n" in error.message else "; "
+        raise HostsFailed(f"{error.message}{between}nothing was changed", error.hint, kind=kind) from error
