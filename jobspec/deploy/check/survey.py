@@ -8,6 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
@@ -47,6 +48,7 @@ class Survey:
     seats: Sequence[CheckedHost]
     deep: bool = False
     findings: list[Finding] = field(default_factory=list)
+    images: ImageSources | None = None  # who has images that a host lacks
 
     @property
     def needs(self) -> tuple[Need, ...]:

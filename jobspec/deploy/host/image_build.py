@@ -1,8 +1,8 @@
 """Images that are built: a host's engine gets the context through its API, and tells how the build goes.
 
-That way is open with Docker 20.10 and later and with podman, needs no plugin on any machine, and has no argument of the
-build in anybody's argv. Only the credentials of registries that the Dockerfile names go along. It has no BuildKit: what
-needs that goes another way (buildkit.py).
+That way is open with Docker 20.10 and later, needs no plugin on any machine, and has no argument of the build in
+anybody's argv. Only the credentials of registries that the Dockerfile names go along. It has no BuildKit: what needs
+that goes another way (buildkit.py).
 """
 
 from __future__ import annotations
@@ -137,8 +137,11 @@ def _failed(host: str, build: Build, told: Iterable[str]) -> HostError:
 _HINTS = (
     ("buildkit", "this machine's `docker` needs BuildKit for that: install its plugin `docker-buildx`"),
     ("no space left", "make room where Docker keeps its data (`docker system df`)"),
-    ("unauthorized", "`docker login` here: your credentials are used, not the host's"),
-    ("denied", "is the name after FROM right? `docker login` here: your credentials are used, not the host's"),
+    ("unauthorized:", "`docker login` here: your credentials are used, not the host's"),
+    (
+        "access denied for",
+        "is the name after FROM right? `docker login` here: your credentials are used, not the host's",
+    ),
 )
 
 

@@ -128,7 +128,9 @@ class Hosts:
         from jobctl.jobspec.deploy.check.preflight import Preflight
 
         wanted = set(hosts)
-        preflight = Preflight([self.host_jobs[host] for host in self.host_jobs if host in wanted], plan, deep=deep)
+        checked = [self.host_jobs[host] for host in self.host_jobs if host in wanted]
+        others = [self.host_jobs[host] for host in self.host_jobs if host not in wanted | set(self.fleet.down)]
+        preflight = Preflight(checked, plan, deep=deep, others=others)
         findings = preflight.run()
         if fitness == "off":
             return findings

@@ -45,22 +45,32 @@ def measured(survey: Survey, findings: Sequence[Finding], mode: FitnessMode, sta
     bad = {finding.host for finding in findings if finding.verdict == "error"}
     # A spare has no node, so no container of the job: it is measured when a node moves there.
     fit = [s for s in survey.seats if s.facts and s.name not in bad and (s.nodes or survey.plan is None)]
-    every = [*findings, *FitnessCheck(survey.plan, fit, mode, state).run()]
+    every = [*findings, *FitnessCheck(survey.plan, fit, mode, state, survey.images).run()]
     order = {seat.name: number for number, seat in enumerate(survey.seats)}
     return sorted(every, key=lambda finding: order.get(finding.host, -1))
 
 
 class FitnessCheck:
-    """One fitness check of hosts that the preflight found nothing wrong with; `state` is where their past is kept."""
+    """One fitness check of hosts that the preflight found nothing wrong with.
 
-    def __init__(self, plan: Plan | None, seats: Sequence[CheckedHost], mode: FitnessMode, state: Path) -> None:
+    `state` is where their past is kept, `sources` have images for them; default: these hosts and this machine.
+    """
+
+    def __init__(
+        self,
+        plan: Plan | None,
+        seats: Sequence[CheckedHost],
+        mode: FitnessMode,
+        state: Path,
+        sources: ImageSources | None = None,
+    ) -> None:
         self.plan, self.mode, self.effort = plan, mode, EFFORTS[mode]
         self.seats = {seat.name: seat for seat in seats}
         others = {node.host.name: node.container.image for node in plan.nodes} if plan else {}
         self.speeds = Speeds(
             state / "fitness", {name: f"{others.get(name, 'no image')} {mode}" for name in {**self.seats, **others}}
         )
-        self.images = ImageSources([seat.host_job for seat in seats])
+        self.images = sources or ImageSources([seat.host_job for seat in seats])
         self.token = secrets.token_hex(4)
         self.sessions: dict[str, ProbeSession] = {}
         self.machines: list[list[str]] = []
@@ -107,9 +117,18 @@ class FitnessCheck:
             self._note(Finding(host, "compute", "skipped", text))
             return None
         if seat.nodes and seat.image is None:
-            images.ensure(seat.host_job, seat.nodes[0].container, self.images)
+            self._bring_image(seat)
         job, number = self.plan.job if self.plan else "", list(self.seats).index(host)
         return start_probe(self.plan, seat, f"jobctl-{job}-look-{self.token}-{number}", self.token)
+
+    def _bring_image(self, seat: CheckedHost) -> None:
+        """Have the job's image on a host. Raises HostError."""
+        container = seat.nodes[0].container
+        built = self.plan.build if self.plan else None
+        if built is not None and built.image == container.image and not self.images.have(container.image):
+            message = f"the image `{container.image}` is not built yet"
+            raise HostError(seat.name, "image-missing", message, "`jobctl prepare` builds it")
+        images.ensure(seat.host_job, container, self.images)
 
     def _note(self, finding: Finding) -> None:
         """Keep a finding; of several about one check of a host the first one counts, errors most."""
