@@ -82,7 +82,7 @@ def _asked(client: Any, build: Build, context: BuildContext) -> Iterator[Mapping
         "forcerm": True,
         "networkmode": "host",
     }
-    headers = {"Content-Type": "application/x-tar"}
+    headers: dict[str, Any] = {"Content-Type": "application/x-tar"}
     known = _credentials(registries(context.dockerfile, build.args))
     if known:
         headers["X-Registry-Config"] = encode_header(known)
