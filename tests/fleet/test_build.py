@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jobctl.jobspec.deploy.host.buildkit import builder
+
 from .fleet import Fleet
 from .host import Host
 from .jobs import SPEC, Jobs
@@ -104,3 +106,20 @@ def test_a_host_builds(jobs: Jobs) -> None:
     assert (other.returncode, "belongs to" in other.stderr) == (5, True), other.stderr
     assert built(second) == [tag]
     jobs.environ |= {"LOGNAME": os.environ.get("LOGNAME", "root"), "JOBCTL_STATE_DIR": str(jobs.directory / "state")}
+
+
+def test_a_host_builds_with_buildkit(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the `docker` of this machine, through SSH to the host's engine."""
+    monkeypatch.setenv("PATH", f"/usr/bin:{os.environ['PATH']}")
+    if builder() is None:
+        pytest.skip("no `docker` of this machine has BuildKit")
+    jobs.environ["PATH"] = os.environ["PATH"]
+    del jobs.environ["DOCKER_HOST"]
+    (jobs.code / "Dockerfile").write_text(DOCKERFILE.replace("RUN ", "RUN --mount=type=cache,target=/kept "))
+    jobs.spec(BUILT.replace("build: ", "build: {{context: ., args: {{WORD: three}}, on: h2}}\n"))
+    prepared = jobs.run("prepare", *jobs.where, *ON, "--skip-check")
+    assert (prepared.returncode, "first line" in prepared.stderr) == (0, True), prepared.stderr
+    first, second, _ = jobs.fleet.hosts
+    (tag,) = built(second)
+    assert built(first) == [tag]
+    assert first.docker("run", "--rm", "--net=host", f"{NAME}:{tag}", "cat", "/word") == "three\n"

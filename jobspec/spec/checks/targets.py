@@ -47,7 +47,7 @@ def check_target(
     if target == "slurm":
         return data + _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
     found = data + _all(
-        lambda: () if spec.build and target != "kubernetes" else _image(spec, source),
+        lambda: _image(spec, source, target),
         lambda: check_build(spec, source, loaded.directory, target, hosts),
         lambda: _relative_volumes(spec, source),
         lambda: _script_not_sent(spec, source, loaded.directory),
@@ -83,7 +83,7 @@ def _in_allocation(spec: Spec, source: Source, directory: Path) -> list[Diagnost
     return apply(SLURM, spec, source) + _all(
         lambda: _not_told(spec, source),
         lambda: _gloo(spec, source),
-        lambda: _image(spec, source) if in_container(spec) else _nothing_mounted(spec, source),
+        lambda: _image(spec, source, "slurm") if in_container(spec) else _nothing_mounted(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, directory) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
@@ -182,9 +182,10 @@ def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 # In containers.
 
 
-def _image(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    if not spec.image:
-        hint = "add `image: …`, or use `--target local`"
+def _image(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
+    builds = target in ("compose", "ssh")
+    if not spec.image and not (builds and spec.build):
+        hint = f"add `image: …`{' or `build: .`' if builds else ''}, or use `--target local`"
         yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(("image",)), hint)
 
 
