@@ -404,23 +404,42 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of engines that were asked to build."""
     asked: list[str] = []
     monkeypatch.setattr(building, "build_image", lambda engine, *rest: asked.append(engine.name))
-    monkeypatch.setattr(building, "Engine", lambda transport: SimpleNamespace(name=transport.host))
+    monkeypatch.setattr(building, "Engine", lambda transport: EngineWithImage(transport.host, "x86_64"))
     return asked
 
 
-def fleet_of(monkeypatch: pytest.MonkeyPatch, having: set[str], *, local: bool = False) -> Any:
+class EngineWithImage:
+    """An engine that has an image for a processor, or says what its own is."""
+
+    def __init__(self, name: str, processor: str, image_for: str = "amd64") -> None:
+        self.name, self.transport = name, SimpleNamespace(host=name)
+        self.inspect_image = lambda image: {"Architecture": image_for}
+        self.info = lambda: {"Architecture": processor}
+        self.answer = lambda value, kind: value
+        self.removed: list[str] = []
+        self.remove_image = lambda image, noprune: self.removed.append(image)
+
+    @contextmanager
+    def asked(self) -> Iterator[Any]:
+        yield self
+
+
+def fleet_of(
+    monkeypatch: pytest.MonkeyPatch, having: set[str], *, local: bool = False, processor: str = "x86_64"
+) -> Any:
     sources = SimpleNamespace(have=lambda image: sorted(having))
     monkeypatch.setattr(building, "ImageSources", lambda jobs: sources)
     here = building.LocalTransport("localhost")
     jobs = {
-        name: SimpleNamespace(engine=SimpleNamespace(name=name), transport=here if name == "localhost" else None)
+        name: SimpleNamespace(engine=EngineWithImage(name, processor), transport=here if name == "localhost" else None)
         for name in ("h1", "h2", *(["localhost"] if local else []))
     }
     return SimpleNamespace(host_jobs=jobs, down={})
 
 
 def plan_with(folder: Path, **changes: Any) -> Any:
-    return SimpleNamespace(build=build_of(folder, **changes), job="demo")
+    nodes = (SimpleNamespace(host=SimpleNamespace(name="h1")),)
+    return SimpleNamespace(build=build_of(folder, **changes), job="demo", nodes=nodes)
 
 
 @pytest.mark.parametrize(
@@ -443,6 +462,16 @@ def test_who_builds(
 def test_what_somebody_has_is_not_built(folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:
     building.build(fleet_of(monkeypatch, {"h2"}), plan_with(folder), lambda line: None)
     assert built == []
+
+
+@pytest.mark.parametrize("processor", ["aarch64", "arm64"])
+def test_an_image_for_another_processor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str], processor: str
+) -> None:
+    fleet = fleet_of(monkeypatch, set(), processor=processor)
+    with pytest.raises(HostError, match="is for amd64, and this host has arm64"):
+        building.build(fleet, plan_with(folder, on="h2"), lambda line: None)
+    assert fleet.host_jobs["h2"].engine.removed == ["demo:1"]
 
 
 def test_a_builder_that_does_not_answer(folder: Path, monkeypatch: pytest.MonkeyPatch, built: list[str]) -> None:

@@ -149,10 +149,15 @@ def _refuse_changed(engine: Engine, build: Build, job: str) -> None:
     """Take the tag away again if files have changed meanwhile: it would name another content. Raises HostError."""
     if context_of(build, job).version(build) == build.image.rpartition(":")[2].rpartition("-")[2]:
         return
-    with engine.asked() as client:
-        client.remove_image(build.image, noprune=True)
+    remove_name(engine, build.image)
     message = f"files in {build.context} changed while they were built"
     raise HostError(engine.transport.host, "build-changed", message, "the same command again builds what is there now")
+
+
+def remove_name(engine: Engine, image: str) -> None:
+    """Take a name away from an image, whose layers stay for the next build."""
+    with engine.asked() as client:
+        client.remove_image(image, noprune=True)
 
 
 # Credentials.
