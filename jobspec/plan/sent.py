@@ -1,4 +1,4 @@
-"""What a job gets from the machine where it is planned: code and data."""
+"""What a job's hosts get before it starts: code and data."""
 
 from __future__ import annotations
 
@@ -29,18 +29,24 @@ class Code:
 class Dataset:
     """A folder of data: sent from `source` (absolute) to hosts, which keep it as `name` between jobs, and read at `target`.
 
-    `version` is a hash of its files.
+    `version` is a hash of its files. `host` is where the folder is, as NAME or USER@NAME for SSH; None: on this machine.
     """
 
     source: str
     target: str
     name: str
     version: str | None = None
+    host: str | None = None
+
+    @property
+    def place(self) -> str:
+        """What the user calls the folder: PATH, or HOST:PATH."""
+        return self.source if self.host is None else f"{self.host}:{self.source}"
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the hosts of nodes get from this machine: the code, and data beside it."""
+    """What the hosts of nodes get: the code, and data beside it."""
 
     code: Code | None = None
     data: tuple[Dataset, ...] = ()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os.path
 import re
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.plan import sent
 from jobctl.jobspec.planner.context import Context
+from jobctl.jobspec.spec.data_place import place_of_data
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -32,10 +34,12 @@ def data_of(spec: Spec, directory: str) -> tuple[sent.Dataset, ...]:
     """Return the data of a spec in `directory`. Folders of one name in different places have different names on hosts."""
     found = []
     for one in spec.data:
-        source = os.path.normpath(os.path.join(directory, os.path.expanduser(one.source)))
-        place = sha256(os.fsencode(source)).hexdigest()[:8]
+        host, path = place_of_data(one.source)
+        source = os.path.normpath(path if host else os.path.join(directory, os.path.expanduser(path)))
+        data = sent.Dataset(source, one.target, "", host=host)
+        place = sha256(os.fsencode(data.place)).hexdigest()[:8]
         word = re.sub(r"[^A-Za-z0-9_]+", "-", os.path.basename(source)).strip("-")[:40] or "data"
-        found.append(sent.Dataset(source, one.target, f"{word}-{place}"))
+        found.append(replace(data, name=f"{word}-{place}"))
     return tuple(found)
 
 

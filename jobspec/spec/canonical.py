@@ -69,7 +69,7 @@ def dataset(value: Any) -> Any:
         return value
     source, _, target = value.rpartition(":")
     if not source or not target:
-        raise expected("`SOURCE:TARGET`", value, "the folder on this machine, and its path in the container")
+        raise expected("`SOURCE:TARGET`", value, "the folder, and its path in the container")
     return {"source": source, "target": target}
 
 

@@ -238,7 +238,7 @@ class Spec(Part):
     ] = Field(
         default=(),
         exclude_if=lambda value: not value,
-        description="Folders of this machine to send to every host, which keeps them between jobs.",
+        description="Folders to send to every host, which keeps them between jobs.",
         examples=[["/data/imagenet:/data"]],
     )
     resources: Resources = Field(

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
+from jobctl.jobspec.deploy.host import data_source
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost, version_on_host
 from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import version_of
@@ -69,7 +72,19 @@ class Opened(SimpleNamespace):
 
 def package(source: Path) -> DataPackage:
     data = Dataset(str(source), "/data", "images-1")
-    (made,) = pack_data((Dataset(data.source, data.target, data.name, version_of(data)),))
+    (made,) = pack_data((Dataset(data.source, data.target, data.name, version_of(data)),), nobody)
+    return made
+
+
+def nobody(data: Dataset) -> FolderOnHost:
+    raise AssertionError("all data is here")
+
+
+def package_from(transport: LocalTransport, folder: Path) -> DataPackage:
+    """Return data that is on a host."""
+    there = FolderOnHost(transport, str(folder))
+    data = Dataset(str(folder), "/data", "images-1", version_on_host(there), host=transport.host)
+    (made,) = pack_data((data,), lambda one: there)
     return made
 
 
@@ -110,7 +125,7 @@ def test_of_changed_data_only_the_changed_file_is_sent_and_the_others_take_no_ro
 
 def test_a_file_that_differs_on_arrival_is_an_error_and_nothing_is_kept(source: Path, host: Any) -> None:
     made = package(source)
-    assert made.known
+    assert made.source.known
     (source / "a.bin").write_bytes(b"c" * 300_000)
     with pytest.raises(HostError, match="what has arrived differs from what was sent"):
         made.send(host)
@@ -123,7 +138,8 @@ def test_data_that_finds_no_room_is_not_sent(source: Path, host: Any, monkeypatc
 
     def full(argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
         assert not stdin
-        return Result(0, b"100\n" + run(argv, stdin, **how).out.partition(b"\n")[2], b"")
+        done = run(argv, stdin, **how)
+        return Result(0, b"100\n" + done.out.partition(b"\n")[2], b"") if done.out else done
 
     monkeypatch.setattr(host.transport, "run", full)
     with pytest.raises(HostError, match="there is no room for 0 MB of data") as caught:
@@ -141,7 +157,7 @@ def test_what_an_interrupted_transfer_has_left_goes_with_the_next_one(source: Pa
 
 def test_a_folder_that_is_not_there_is_told_with_its_remedy(tmp_path: Path) -> None:
     with pytest.raises(DeployError, match=r"cannot read .*/gone: No such file") as caught:
-        pack_data((Dataset(str(tmp_path / "gone"), "/data", "gone-1"),))
+        pack_data((Dataset(str(tmp_path / "gone"), "/data", "gone-1"),), nobody)
     assert "`data` in the spec" in (caught.value.hint or "")
 
 
@@ -176,3 +192,79 @@ def test_data_of_a_job_is_not_removed(source: Path, host: Any) -> None:
         choose(found, ["images-1"])
     with pytest.raises(Refused, match="no data `other` is on these hosts"):
         choose(found, ["other"])
+
+
+# A folder that is on a host.
+
+
+def test_data_of_a_host_goes_to_another_one_whatever_its_files_are_called(source: Path, host: Any) -> None:
+    made = package_from(LocalTransport("h2"), source)
+    made.send(host)
+    assert contents(there(host, made)) == contents(source)
+    assert os.readlink(there(host, made) / "link") == "a.bin"
+    assert host.transport.sent > 300_000
+
+
+def test_the_host_of_the_folder_keeps_a_copy_that_no_byte_was_sent_for(source: Path, host: Any) -> None:
+    (source / "deep").chmod(0o700)
+    made = package_from(host.transport, source)
+    made.send(host)
+    assert contents(there(host, made)) == contents(source)
+    assert os.readlink(there(host, made) / "link") == "a.bin"
+    assert (there(host, made) / "deep").stat().st_mode & 0o777 == 0o755  # whoever the container runs as
+    assert host.transport.sent < 1_000
+    (source / "a.bin").write_bytes(b"changed in its place")
+    assert (there(host, made) / "a.bin").read_bytes() == b"a" * 300_000
+
+
+def test_a_folder_has_the_same_version_wherever_it_is(source: Path, host: Any) -> None:
+    assert package_from(host.transport, source).data.version == package(source).data.version
+    (source / "deep" / "-b\n\\.bin").write_bytes(b"c" * 10)
+    os.utime(source / "deep" / "-b\n\\.bin", ns=(1, 1_000_000_007))
+    assert package_from(host.transport, source).data.version == package(source).data.version
+
+
+def test_a_folder_that_changes_while_it_is_read_on_a_host_is_an_error(source: Path, host: Any) -> None:
+    made = package_from(LocalTransport("h2"), source)
+    assert made.source.known
+    (source / "a.bin").write_bytes(b"c" * 300_000)
+    with pytest.raises(HostError, match="what has arrived differs from what was sent"):
+        made.send(host)
+    assert not there(host, made).exists()
+
+
+def test_a_file_that_goes_away_on_its_host_is_told(source: Path, host: Any) -> None:
+    made = package_from(LocalTransport("h2"), source)
+    assert made.source.known
+    (source / "a.bin").unlink()
+    with pytest.raises(HostError, match=r"h2: cannot read .*images") as caught:
+        made.send(host)
+    assert caught.value.code == "data-not-read"
+    assert not there(host, made).exists()
+
+
+def test_a_folder_that_is_not_on_its_host_is_told(tmp_path: Path) -> None:
+    gone = FolderOnHost(LocalTransport("h2"), str(tmp_path / "gone"))
+    assert version_on_host(gone) is None
+    with pytest.raises(HostError, match=r"h2: there is no directory .*/gone") as caught:
+        assert gone.files
+    assert caught.value.code == "data-missing"
+
+
+def test_a_host_that_sends_no_more_is_given_up(
+    source: Path, host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_source, "STALL", 0.2)
+    made = package_from(LocalTransport("h2"), source)
+    assert made.source.known
+    (source / "a.bin").unlink()
+    os.mkfifo(source / "pipe")  # whoever opens it waits for somebody who writes
+    monkeypatch.setattr(SCRIPTS.__class__, "argv", hanging(source / "pipe", SCRIPTS.__class__.argv))
+    with pytest.raises(HostError, match=r"h2: no byte of .*images has come for 0.2 s") as caught:
+        made.send(host)
+    assert caught.value.code == "silent"
+
+
+def hanging(pipe: Path, argv: Any) -> Any:
+    """Return what makes the command that reads files hang."""
+    return lambda self, name, *how: ["cat", str(pipe)] if name == "read_files" else argv(self, name, *how)

@@ -274,7 +274,10 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
 
 
 def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
-    """`prepare` sends it. A container reads it and cannot change it; what changes is sent again alone; what no job has is removed."""
+    """`prepare` sends it. A container reads it and cannot change it; what changes is sent again alone; what no job has is removed.
+
+    A folder of a host goes to the other one the same way.
+    """
     data = jobs.directory / "images"
     data.mkdir()
     (data / "big.bin").write_bytes(b"x" * 3_000_000)
@@ -302,7 +305,20 @@ def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
     removed = json.loads(jobs.ok("data", "remove", "--yes", *jobs.where, "-o", "json"))["hosts"]
     assert [len(host["data"]) for host in removed] == [2, 2]
     assert jobs.run("data", *jobs.where).stderr == "these hosts keep no data\n"
-    shutil.rmtree(data)
+    # The same folder on a host: the other one gets it, and the host itself a copy that nobody changes.
+    there = jobs.fleet.hosts[1].home / "images"
+    shutil.move(data, there)
+    jobs.spec(SPEC + f"data: ['h2:{there}:/data']\n")
+    jobs.ok("up", *jobs.where, "--target", "ssh")
+    assert jobs.ok(*read) == "4 5 6 3000000 False\n"
+    assert jobs.ok("exec", "--node", "0", *read[3:]) == "4 5 6 3000000 False\n"
+    assert jobs.run("plan").returncode == 0
+    jobs.ok("down")
+    jobs.ok("data", "remove", "--yes", *jobs.where)
+    shutil.rmtree(there)
     gone = jobs.run("up", *jobs.where)
-    assert (gone.returncode, f"there is no directory {data} to send: nothing was changed" in gone.stderr) == (2, True)
-    assert jobs.happened("up")[-1] == jobs.happened("up")[1]
+    assert (gone.returncode, f"there is no directory h2:{there} to send: nothing was changed" in gone.stderr) == (
+        2,
+        True,
+    )
+    assert jobs.happened("up")[-1] == jobs.happened("up")[2]

@@ -399,6 +399,17 @@ def test_data_is_named_by_its_folder_and_mounted_beside_the_work_directory() -> 
     assert (mount.source, mount.read_only) == (f"../.data/{first.name}/data", True)
 
 
+def test_data_of_a_host_is_named_by_host_and_folder() -> None:
+    plan = make("data: ['ml@gpu09:/d/images:/data', '[::1]:/d/images:/more', ./a:b:/here]\n", "gpu01\ngpu02\n")
+    assert [(one.host, one.source) for one in plan.data] == [
+        ("ml@gpu09", "/d/images"),
+        ("[::1]", "/d/images"),
+        (None, "/specs/a:b"),
+    ]
+    assert plan.data[0].place == "ml@gpu09:/d/images"
+    assert len({one.name for one in plan.data}) == 3
+
+
 def test_in_an_allocation_a_scheduler_has_a_machine_of_its_own() -> None:
     text = BASE.replace("torch", "mindspore") + "nodes: 2\ndevices: npu:8\n"
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})

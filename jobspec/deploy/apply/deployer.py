@@ -20,6 +20,7 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
@@ -171,6 +172,12 @@ class Deployer(Handle, Protocol):
 
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
+
+    def data_versions(self, data: Iterable[Dataset]) -> tuple[Mapping[str, str | None], Failures]:
+        """Return the version of each data that is on a host, by its name, and which hosts could not be asked.
+
+        None is the version of a folder that does not exist. On this machine, where nothing is sent, there is none.
+        """
 
     def newest(self) -> Control:
         """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""

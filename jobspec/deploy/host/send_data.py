@@ -2,22 +2,23 @@
 
 A version of data is a folder of its own on a host, beside the work directories of jobs. Only files that its newest other
 version does not have are sent, and compared with their digests there; the others get a second name. Nothing is ever
-changed, so a job that runs reads what it was started with.
+changed, so a job that runs reads what it was started with. The host where the folder is gets such a version too: what
+somebody changes in the folder changes no job.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from itertools import chain
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.deploy.host.data_source import READ, DataSource, FolderHere, FolderOnHost
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.tar import SLOW, Tar, known_of, parse_listing
-from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.store.code import File
-from jobctl.jobspec.deploy.store.data import files_of
+from jobctl.jobspec.deploy.host.tar import SLOW, parse_listing
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
 from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.render.container import DATA
@@ -25,52 +26,72 @@ from jobctl.jobspec.render.container import DATA
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
-_READ = 100_000_000  # bytes of which the slowest host computes digests in a second
+_BLOCK = 512  # bytes to which a tar file pads what is in it
 
 
-@dataclass
+@dataclass(frozen=True)
 class DataPackage:
     """One version of data, ready to be sent to any number of hosts."""
 
     data: Dataset
-    files: tuple[File, ...]
-    _known: dict[bytes, tuple[int, str]] | None = None
-    _lock: Lock = field(default_factory=Lock)
-
-    @property
-    def known(self) -> dict[bytes, tuple[int, str]]:
-        """Kind and SHA-256 of each plain file, by its name. All files are read for it, once, if a host lacks the version."""
-        with self._lock:
-            if self._known is None:
-                self._known = known_of(self.files)
-            return self._known
+    source: DataSource
 
     def send(self, host_job: HostJob) -> None:
         """Put this version beside those that the host has. Raises HostError, also if there is no room for it."""
         top, version = str(host_job.work.parent / DATA / self.data.name), self.data.version or "data"
-        size = sum(file.size for file in self.files)
-        argv = SCRIPTS.argv("list_data", top, version)
-        answer = checked(host_job.transport, argv, f"look for data in {top}", timeout=TIMEOUT + size / _READ)
-        if answer.startswith(b"here"):
+        if checked(host_job.transport, SCRIPTS.argv("has_data", top, version), f"look for data in {top}"):
             return
+        size = sum(file.size for file in self.source.files)
+        argv = SCRIPTS.argv("list_data", top)
+        answer = checked(host_job.transport, argv, f"look for data in {top}", timeout=TIMEOUT + size / READ)
         free, _, answer = answer.partition(b"\n")
         base, _, listing = answer.partition(b"\n")
         there = parse_listing(listing) if base else {}
-        same = {name for name, known in self.known.items() if there.get(name) == known}
-        tar = Tar([file for file in self.files if os.fsencode(file.name) not in same])
-        _see_room(host_job, top, tar.size, free)
-        names = b"".join(name + b"\0" for name in sorted(same))
-        sums = b"".join(_sum(name, digest) for name, (_, digest) in sorted(self.known.items()) if name not in same)
-        argv = SCRIPTS.argv("send_data", top, version, os.fsdecode(base), str(len(names)), str(len(sums)))
-        if tar.size >= 1_000_000:
-            host_job.tell(f"{host_job.host.name}: sending {tar.size / 1e6:.0f} MB of data ({self.data.name})")
-        stdin, timeout = chain([names, sums], tar), TIMEOUT + size / SLOW
+        known = self._known()
+        same = {name for name, about in known.items() if there.get(name) == about}
+        missing = {file.name: file for file in self.source.files if file.name not in same}
+        size_missing = _archived(missing.values())
+        _see_room(host_job, top, size_missing, free)
+        names = _lines(same)
+        sums = b"".join(_sum(name, known[name][1]) for name in sorted(missing) if name in known)
+        folder = self._folder_on(host_job)
+        argv = SCRIPTS.argv("send_data", top, version, os.fsdecode(base), str(len(names)), str(len(sums)), folder)
+        if size_missing >= 1_000_000:
+            host_job.tell(f"{host_job.host.name}: sending {size_missing / 1e6:.0f} MB of data ({self.data.name})")
+        content = [_lines(missing)] if folder else self.source.archive(missing)
+        stdin, timeout = chain([names, sums], content), TIMEOUT + size / SLOW
         checked(host_job.transport, argv, f"write data into {top}", stdin, timeout=timeout)
 
+    def _folder_on(self, host_job: HostJob) -> str:
+        """Return the folder itself if it is on the host that is to get it, nothing otherwise."""
+        source = self.source
+        return source.folder if isinstance(source, FolderOnHost) and source.transport is host_job.transport else ""
 
-def pack_data(data: tuple[Dataset, ...]) -> tuple[DataPackage, ...]:
-    """Return data as packages. Raises DeployError for a folder that is not on this machine."""
-    return tuple(DataPackage(one, files_of(one)) for one in data)
+    def _known(self) -> dict[bytes, tuple[int, str]]:
+        """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read."""
+        known = self.source.known
+        for file in self.source.files:
+            if not file.is_link and not known.get(file.name, (0, ""))[1]:
+                hint = "make it readable, or move it away; `jobctl up` again sends it"
+                raise DeployError(f"cannot read {self.data.place}/{os.fsdecode(file.name)}", hint)
+        return known
+
+
+def pack_data(data: Iterable[Dataset], on_host: Callable[[Dataset], FolderOnHost]) -> tuple[DataPackage, ...]:
+    """Return data as packages; `on_host` returns the folder of data that is on a host.
+
+    Raises DeployError for a folder that should be on this machine, and is not.
+    """
+    return tuple(DataPackage(one, FolderHere(one) if one.host is None else on_host(one)) for one in data)
+
+
+def _lines(names: Collection[bytes]) -> bytes:
+    return b"".join(name + b"\0" for name in sorted(names))
+
+
+def _archived(files: Iterable[DataFile]) -> int:
+    """Return how many bytes files need in a tar file, and about as many on a disk."""
+    return sum(_BLOCK + -(-file.size // _BLOCK) * _BLOCK for file in files)
 
 
 def _see_room(host_job: HostJob, top: str, size: int, free: bytes) -> None:

@@ -16,6 +16,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
@@ -29,6 +30,7 @@ from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
 
@@ -65,6 +67,8 @@ class Fleet:
         self._held: Held | None = None
         self._following: Following | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
+        self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
+        self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
 
     def connect(self) -> None:
         """Connect to the hosts that are asked first, in the background."""
@@ -75,6 +79,23 @@ class Fleet:
         """Close all connections."""
         for host_job in self.host_jobs.values():
             host_job.transport.close()
+        for transport in self._others.values():
+            transport.close()
+
+    def folder_of(self, data: Dataset) -> FolderOnHost:
+        """Return the folder of data that is on a host."""
+        assert data.host is not None
+        return self._folders.setdefault(data.place, FolderOnHost(self._connection(data.host), data.source))
+
+    def _connection(self, name: str) -> Transport:
+        """Return the connection to a host that has data, NAME or USER@NAME: one of the job's, or as SSH's configuration says."""
+        user, _, host = name.rpartition("@")
+        known = self.host_jobs.get(host)
+        if known is not None and user in ("", known.host.user):
+            return known.transport
+        if name not in self._others:
+            self._others[name] = transport_to(Host(host.strip("[]"), user=user or None), self.inventory.ssh)
+        return self._others[name]
 
     # Observing.
 

@@ -30,6 +30,7 @@ from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
 from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
@@ -120,6 +121,10 @@ class Hosts:
         outcome = self.fleet.on(hosts, devices_on)
         counts = {host_job.host.name: found[kind] for host_job, found in outcome.done.items() if kind in found}
         return counts, self.fleet.failures(outcome)
+
+    def data_versions(self, data: Iterable[Dataset]) -> tuple[Mapping[str, str | None], Failures]:
+        """Return the version of each data that is on a host, and which hosts could not be asked."""
+        return provision.data_versions(self.fleet, data)
 
     def preflight(
         self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
@@ -308,7 +313,7 @@ class Hosts:
 
     def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
-        return oneoff.look_around(self.host_jobs[node.host.name], plan, node, start, argv)
+        return oneoff.look_around(self.fleet, plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer; those of a node are in its folder."""

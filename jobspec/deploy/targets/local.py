@@ -48,6 +48,7 @@ from jobctl.jobspec.deploy.targets.local_session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
 from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
@@ -79,6 +80,10 @@ class Local:
         """Return how many devices this machine has."""
         found = count_devices(kind)
         return (dict.fromkeys(hosts, found) if found else {}), {}
+
+    def data_versions(self, data: Iterable[Dataset]) -> tuple[Mapping[str, str | None], Failures]:
+        """Nothing is sent on this machine."""
+        return {}, {}
 
     def has_files(self) -> bool:
         """Say whether there is a work directory."""

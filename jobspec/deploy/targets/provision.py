@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
@@ -20,7 +21,9 @@ from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
@@ -107,7 +110,15 @@ class Transfer:
 
 def _transfer(fleet: Fleet, plan: Plan) -> Transfer:
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
-    return Transfer(plan, pack_code(plan), pack_data(plan.data), sources)
+    return Transfer(plan, pack_code(plan), pack_data(plan.data, fleet.folder_of), sources)
+
+
+def data_versions(fleet: Fleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:
+    """Return the version of each data that is on a host, by its name, and which hosts could not be asked."""
+    there = [one for one in data if one.host is not None]
+    outcome = fan_out(there, lambda one: version_on_host(fleet.folder_of(one)))
+    versions = {one.name: version for one, version in outcome.done.items()}
+    return versions, {str(one.host): error for one, error in outcome.failed.items()}
 
 
 @dataclass(frozen=True)

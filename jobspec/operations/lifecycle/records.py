@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def refuse_missing_data(plan: Plan) -> None:
-    """Raise Refused if this machine lacks data that hosts are to get."""
+    """Raise Refused if data that hosts are to get is not where the spec says."""
     for one in plan.data:
         if one.version is None and plan.target in ("compose", "ssh"):
-            hint = "see `data` in the spec: jobctl sends folders of this machine"
-            raise Refused(f"there is no directory {one.source} to send: nothing was changed", hint)
+            hint = "see `data` in the spec: jobctl sends folders of this machine, and of hosts as `HOST:/path`"
+            raise Refused(f"there is no directory {one.place} to send: nothing was changed", hint)
 
 
 def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False, unfit: Failures | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.planning import plan_of
 
 if TYPE_CHECKING:
@@ -37,4 +38,4 @@ def plan_on_spares(compiled: Compiled, plan: Plan, left: Collection[str], never:
     placement = {node.index: new.get(node.host.name, node.host.name) for node in plan.nodes}
     services = {service.name: service.host.name for service in plan.services}
     count = len(plan.nodes) if plan.elastic else None
-    return plan_of(compiled, placement, count, services, dict(plan.counted) or None)
+    return plan_of(compiled, placement, count, services, dict(plan.counted) or None, versions_in(plan))

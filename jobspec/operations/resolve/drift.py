@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.job import Compiled, Where, as_started, job_of_name, known_hosts, load
 from jobctl.jobspec.operations.resolve.planning import plan_of
 
@@ -163,7 +164,11 @@ class _Effects:
         try:
             spec = Spec.model_validate(with_value(new, path, value_at(old, path)))
             count = len(plan.nodes) if plan.elastic else None
-            return plan_of(replace(self.compiled, spec=spec), placement, count, services, dict(plan.counted) or None)
+            before = versions_in(self.deployer.job.plan()) if path[0] == "data" else {}
+            other = replace(self.compiled, spec=spec)
+            return plan_of(
+                other, placement, count, services, dict(plan.counted) or None, {**before, **versions_in(plan)}
+            )
         except (ValidationError, OperationError):
             return None
 

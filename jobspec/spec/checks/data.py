@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from jobctl.jobspec.spec.data_place import place_of_data
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
@@ -23,6 +24,11 @@ def check_data(
         return
     for number, one in enumerate(spec.data):
         span = source.value_span(("data", number, "source"))
+        if place_of_data(one.source)[0] is not None:
+            if target == "local":
+                message = f"target `local` sends no data: processes have to find `{one.target}` on this machine"
+                yield Diagnostic("warning", "not-mounted", message, span)
+            continue
         path = os.path.normpath(directory / Path(one.source).expanduser())
         if not os.path.isdir(path):
             hint = "paths of `data` are relative to the spec"
