@@ -73,6 +73,15 @@ def dataset(value: Any) -> Any:
     return {"source": source, "target": target}
 
 
+def data_hosts(value: Any) -> Any:
+    """`all` → no names, which means the same; one text → a list of it."""
+    if value in ("all", ["all"]):
+        return ()
+    if value == []:
+        raise bad("data-hosts", "no host gets this data", "name hosts, or leave `hosts` out: then all get it")
+    return words(value)
+
+
 def words(value: Any) -> Any:
     """One text → a list of it."""
     return [value] if isinstance(value, str) else value

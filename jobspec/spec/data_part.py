@@ -2,10 +2,11 @@
 
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
 from jobctl.jobspec.spec.data_place import place_of_data
 from jobctl.jobspec.spec.parts import absolute_target
@@ -30,6 +31,13 @@ class Data(Part):
     target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         description="The path in the container.", examples=["/data"]
     )
-    hosts: Literal["all"] = Field(
-        default="all", exclude_if=lambda value: value == "all", description="The hosts that get it.", examples=["all"]
+    hosts: Annotated[
+        tuple[Text, ...],
+        BeforeValidator(short.data_hosts, json_schema_input_type=str | list[str]),
+        Form("`all`, or names and ranges of the hosts file"),
+    ] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="The hosts that get it, by default all. The job runs on no others.",
+        examples=[["gpu[01-04]", "gpu07"]],
     )

@@ -94,7 +94,9 @@ class Fleet:
         if known is not None and user in ("", known.host.user):
             return known.transport
         if name not in self._others:
-            self._others[name] = transport_to(Host(host.strip("[]"), user=user or None), self.inventory.ssh)
+            listed = (one for one in self.inventory.others if one.name == host and user in ("", one.user))
+            there = next(listed, Host(host.strip("[]"), user=user or None))
+            self._others[name] = transport_to(there, self.inventory.ssh)
         return self._others[name]
 
     # Observing.

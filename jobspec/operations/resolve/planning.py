@@ -73,7 +73,8 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
     if compiled.target not in ("compose", "ssh"):
         return None
     known = job_of_name(compiled.spec.name).inventory()
-    reach = Inventory(compiled.hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+    options = ssh_options(reached.ssh_config, reached.accept_new, known)
+    reach = Inventory(compiled.hosts, options, others=compiled.others)
     return reach.with_hosts(known.hosts) if known else reach
 
 

@@ -120,6 +120,7 @@ CODES: dict[str, tuple[str, str]] = {
     "image-missing": ("error", "a target with containers and no `image`"),
     "no-hosts": ("error", "a target that needs hosts without a hosts file, or a hosts file without hosts"),
     "data-on-host": ("error", "`data` on a host whose folder is not an absolute path"),
+    "data-hosts": ("error", "`data` for hosts that are not in the hosts file, or for none that the job may use"),
     "data-not-sent": ("error", "`data` on a target without hosts"),
     "relative-volume": ("error", "a bind source relative to the spec, on a target with hosts"),
     "outputs-not-kept": (

@@ -236,7 +236,9 @@ def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagn
     roles = ("trainer", "server") if spec.ps else ("trainer",)
     room = sum(host.nodes for host in hosts if not host.spare and any(host.takes(role) for role in roles))
     if spec.nodes.min > room:
-        message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
+        few = any(one.hosts for one in spec.data)
+        where = "hosts that get the `data` have room" if few else "the hosts file has room"
+        message = f"{spec.nodes.min} nodes, and {where} for {room}"
         hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
         yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes", "min")), hint)
 
