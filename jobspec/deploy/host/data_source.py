@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.tar import Tar, known_of
+from jobctl.jobspec.deploy.host.tar import Tar, known_of, pieces_of
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.store.code import kind_of
 from jobctl.jobspec.deploy.store.data import DataFile, described, files_of, version_from
@@ -19,6 +22,17 @@ from jobctl.jobspec.plan.sent import Dataset
 READ = 100_000_000  # bytes of which the slowest host computes digests in a second
 STALL = 120.0  # seconds without a byte after which a transfer is given up
 _LISTING = 600.0  # seconds in which a host lists millions of files
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is missing of a file whose first `start` bytes have arrived: `size` bytes. Kind and time are those of the file."""
+
+    name: bytes
+    start: int
+    size: int
+    kind: int
+    time_ns: int
 
 
 class DataSource(Protocol):
@@ -34,8 +48,11 @@ class DataSource(Protocol):
     def known(self) -> dict[bytes, tuple[int, str]]:
         """Kind and SHA-256 of each plain file, by its name; all of them are read for it, once. Raises DeployError."""
 
-    def archive(self, names: Collection[bytes]) -> Iterator[bytes]:
-        """Yield a tar file with some of the files. Raises DeployError."""
+    def digest_of_first(self, name: bytes, size: int) -> str:
+        """Return the SHA-256 of the first bytes of a file. Raises DeployError."""
+
+    def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
+        """Yield the rest of a file, if any, and then a tar file with some of the files. Raises DeployError."""
 
 
 class FolderHere:
@@ -44,7 +61,7 @@ class FolderHere:
     host: str | None = None
 
     def __init__(self, data: Dataset) -> None:
-        self._files = files_of(data)
+        self._folder, self._files = data.source, files_of(data)
         self.files = described(self._files)
         self._known: dict[bytes, tuple[int, str]] | None = None
         self._lock = Lock()
@@ -57,9 +74,21 @@ class FolderHere:
                 self._known = known_of(self._files)
             return self._known
 
-    def archive(self, names: Collection[bytes]) -> Iterator[bytes]:
-        """Yield a tar file with some of the files."""
-        return iter(Tar([file for file in self._files if os.fsencode(file.name) in names]))
+    def digest_of_first(self, name: bytes, size: int) -> str:
+        """Return the SHA-256 of the first bytes of a file."""
+        digest = sha256()
+        for piece in pieces_of(self._path(name), 0, size):
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
+        """Yield the rest of a file, if any, and then a tar file with some of the files."""
+        if rest is not None:
+            yield from pieces_of(self._path(rest.name), rest.start, rest.size)
+        yield from Tar([file for file in self._files if os.fsencode(file.name) in names])
+
+    def _path(self, name: bytes) -> Path:
+        return Path(self._folder, os.fsdecode(name))
 
 
 class FolderOnHost:
@@ -99,14 +128,20 @@ class FolderOnHost:
             if self._known is None:
                 timeout = TIMEOUT + sum(file.size for file in files) / READ
                 told = self._told(self.transport.run(SCRIPTS.argv("file_sums", self.folder), timeout=timeout))
-                digests = dict(_named_digest(line) for line in told.split(b"\n") if line)
+                digests = dict(named_digest(line) for line in told.split(b"\n") if line)
                 plain = (file for file in files if not file.is_link)
                 self._known = {file.name: (file.kind, digests.get(file.name, "")) for file in plain}
             return self._known
 
-    def archive(self, names: Collection[bytes]) -> Iterator[bytes]:
-        """Yield a tar file with some of the files, as the host makes it."""
-        command = self.transport.start(SCRIPTS.argv("read_files", self.folder))
+    def digest_of_first(self, name: bytes, size: int) -> str:
+        """Return the SHA-256 of the first bytes of a file."""
+        argv = SCRIPTS.argv("head_sum", self.folder, os.fsdecode(name), str(size))
+        return self._told(self.transport.run(argv, timeout=TIMEOUT + size / READ))[:64].decode("ascii", "replace")
+
+    def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
+        """Yield the rest of a file, if any, and then a tar file with some of the files, as the host makes it."""
+        first = [os.fsdecode(rest.name), str(rest.start + 1), str(rest.size)] if rest else ["", "0", "0"]
+        command = self.transport.start(SCRIPTS.argv("read_files", self.folder, *first))
         wanted = b"".join(b"./" + name + b"\0" for name in sorted(names))
         try:
             yield from streamed(command, wanted, STALL)
@@ -143,7 +178,7 @@ def _file(line: bytes) -> DataFile:
     return DataFile(name, 0 if is_link else int(size), 0o777 if is_link else kind_of(int(mode, 8)), time_ns, is_link)
 
 
-def _named_digest(line: bytes) -> tuple[bytes, str]:
+def named_digest(line: bytes) -> tuple[bytes, str]:
     """Return name and digest from a line of sha256sum, which escapes names with a backslash or a line break."""
     if not line.startswith(b"\\"):
         return line[68:], line[:64].decode("ascii", "replace")

@@ -1,32 +1,34 @@
 """Sending data to hosts, which keep it between jobs.
 
 A version of data is a folder of its own on a host, beside the work directories of jobs. Only files that its newest other
-version does not have are sent, and compared with their digests there; the others get a second name. Nothing is ever
-changed, so a job that runs reads what it was started with. The host where the folder is gets such a version too: what
-somebody changes in the folder changes no job.
+version does not have are sent; the others get a second name. All files are compared with their digests before they are a
+version. A transfer that did not end leaves its files: the next one sends the rest. Nothing is ever changed, so a job that
+runs reads what it was started with. The host where the folder is gets such a version too: what somebody changes in the
+folder changes no job.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.host.data_source import READ, DataSource, FolderHere, FolderOnHost
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.tar import SLOW, parse_listing
+from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere, Shipment, lines
+from jobctl.jobspec.deploy.host.data_source import READ, DataSource, FolderHere, FolderOnHost, Rest
+from jobctl.jobspec.deploy.host.tar import SLOW
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import DataFile
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
+from jobctl.jobspec.deploy.transport.base import TIMEOUT
 from jobctl.jobspec.plan.sent import Dataset
-from jobctl.jobspec.render.container import DATA
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
 _BLOCK = 512  # bytes to which a tar file pads what is in it
+_TRIES = 5  # times that another command may be quicker
+
+Known = Mapping[bytes, tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -38,36 +40,76 @@ class DataPackage:
 
     def send(self, host_job: HostJob) -> None:
         """Put this version beside those that the host has. Raises HostError, also if there is no room for it."""
-        top, version = str(host_job.work.parent / DATA / self.data.name), self.data.version or "data"
-        if checked(host_job.transport, SCRIPTS.argv("has_data", top, version), f"look for data in {top}"):
-            return
-        size = sum(file.size for file in self.source.files)
-        argv = SCRIPTS.argv("list_data", top)
-        answer = checked(host_job.transport, argv, f"look for data in {top}", timeout=TIMEOUT + size / READ)
-        free, _, answer = answer.partition(b"\n")
-        base, _, listing = answer.partition(b"\n")
-        there = parse_listing(listing) if base else {}
-        known = self._known()
-        same = {name for name, about in known.items() if there.get(name) == about}
-        missing = {file.name: file for file in self.source.files if file.name not in same}
-        size_missing = _archived(missing.values())
-        _see_room(host_job, top, size_missing, free)
-        names = _lines(same)
-        sums = b"".join(_sum(name, known[name][1]) for name in sorted(missing) if name in known)
-        folder = self._folder_on(host_job)
-        argv = SCRIPTS.argv("send_data", top, version, os.fsdecode(base), str(len(names)), str(len(sums)), folder)
-        if size_missing >= 1_000_000:
-            host_job.tell(f"{host_job.host.name}: sending {size_missing / 1e6:.0f} MB of data ({self.data.name})")
-        content = [_lines(missing)] if folder else self.source.archive(missing)
-        stdin, timeout = chain([names, sums], content), TIMEOUT + size / SLOW
-        checked(host_job.transport, argv, f"write data into {top}", stdin, timeout=timeout)
+        folder, version = DataFolder(host_job, self.data.name), self.data.version or "data"
+        for _ in range(_TRIES):
+            if folder.has(version):
+                return
+            known = self._known()
+            reading = TIMEOUT + self._size / READ
+            there = folder.look(reading)
+            shipment = self._shipment(host_job, folder, there, known)
+            stamp = folder.receive(version, there, shipment, TIMEOUT + self._size / SLOW)
+            if stamp is None:
+                continue
+            self._compare(host_job, folder.look(reading, again=True), known, set(shipment.linked))
+            if folder.keep(version, stamp):
+                return
+        message = f"other commands send {self.data.place} at the same time"
+        raise HostError(host_job.host.name, "data-busy", message, "`jobctl up` again when they have ended")
+
+    def _shipment(self, host_job: HostJob, folder: DataFolder, there: DataThere, known: Known) -> Shipment:
+        """Return what of this version a host lacks. Raises HostError if there is no room for it."""
+        arrived = {name for name, about in known.items() if _is(about, name, there.incomplete)}
+        linked = {name for name, about in known.items() if _is(about, name, there.kept)} - arrived
+        missing = {file.name: file for file in self.source.files if file.name not in arrived | linked}
+        own = self._folder_on(host_job)
+        rest = None if own else self._rest(there, missing)
+        if rest is not None:
+            del missing[rest.name]
+        size = _archived(missing.values()) + (rest.size if rest else 0)
+        if there.free is not None and size > there.free:
+            message = (
+                f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {there.free / 1e6:.0f} MB are free"
+            )
+            hint = "make room there; `jobctl data` lists what is kept"
+            raise HostError(host_job.host.name, "disk-full", message, hint)
+        if size >= 1_000_000:
+            host_job.tell(f"{host_job.host.name}: sending {size / 1e6:.0f} MB of data ({self.data.name})")
+        stale = [name for name in there.incomplete if name not in arrived and (rest is None or name != rest.name)]
+        content = [lines(missing)] if own else self.source.archive(missing, rest)
+        return Shipment(linked, stale, rest, own, content)
+
+    def _rest(self, there: DataThere, missing: Mapping[bytes, DataFile]) -> Rest | None:
+        """Return what is missing of the largest file that has begun to arrive, if that is how the file begins."""
+        begun = [
+            (found.size, name, found.digest)
+            for name, found in there.incomplete.items()
+            if found.digest and name in missing and 0 < found.size < missing[name].size
+        ]
+        for size, name, digest in sorted(begun, reverse=True)[:1]:
+            if self.source.digest_of_first(name, size) == digest:
+                file = missing[name]
+                return Rest(name, size, file.size - size, file.kind, file.time_ns)
+        return None
+
+    def _compare(self, host_job: HostJob, there: DataThere, known: Known, linked: set[bytes]) -> None:
+        """Raise HostError if something has not arrived as it was sent."""
+        for name, about in known.items():
+            if name not in linked and not _is(about, name, there.incomplete):
+                message = f"what has arrived of {self.data.place} differs from what was sent: {os.fsdecode(name)}"
+                hint = "was it changed meanwhile? `jobctl up` again sends it"
+                raise HostError(host_job.host.name, "data-differs", message, hint)
 
     def _folder_on(self, host_job: HostJob) -> str:
         """Return the folder itself if it is on the host that is to get it, nothing otherwise."""
         source = self.source
         return source.folder if isinstance(source, FolderOnHost) and source.transport is host_job.transport else ""
 
-    def _known(self) -> dict[bytes, tuple[int, str]]:
+    @property
+    def _size(self) -> int:
+        return sum(file.size for file in self.source.files)
+
+    def _known(self) -> Known:
         """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read."""
         known = self.source.known
         for file in self.source.files:
@@ -85,23 +127,12 @@ def pack_data(data: Iterable[Dataset], on_host: Callable[[Dataset], FolderOnHost
     return tuple(DataPackage(one, FolderHere(one) if one.host is None else on_host(one)) for one in data)
 
 
-def _lines(names: Collection[bytes]) -> bytes:
-    return b"".join(name + b"\0" for name in sorted(names))
+def _is(about: tuple[int, str], name: bytes, files: Mapping[bytes, DataFileThere]) -> bool:
+    """Say whether a host has a file as it is in the folder."""
+    found = files.get(name)
+    return found is not None and (found.kind, found.digest) == about
 
 
 def _archived(files: Iterable[DataFile]) -> int:
     """Return how many bytes files need in a tar file, and about as many on a disk."""
     return sum(_BLOCK + -(-file.size // _BLOCK) * _BLOCK for file in files)
-
-
-def _see_room(host_job: HostJob, top: str, size: int, free: bytes) -> None:
-    """Raise HostError if so many bytes are more than the host has left."""
-    if free.strip().isdigit() and size > int(free) * 1024:
-        message = f"there is no room for {size / 1e6:.0f} MB of data in {top}: {int(free) / 1e3:.0f} MB are free"
-        raise HostError(host_job.host.name, "disk-full", message, "make room there; `jobctl data` lists what is kept")
-
-
-def _sum(name: bytes, digest: str) -> bytes:
-    """Return a line for `sha256sum -c`, which escapes names with a backslash or a line break."""
-    escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
-    return (b"\\" if escaped != name else b"") + digest.encode() + b"  ./" + escaped + b"\n"
