@@ -6,18 +6,19 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.host import data_source
+from jobctl.jobspec.deploy.host import data_source, send_data
 from jobctl.jobspec.deploy.host.data_source import FolderOnHost, version_on_host
 from jobctl.jobspec.deploy.host.kept_data import kept_data, remove_data
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
 from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
+from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import version_of
 from jobctl.jobspec.deploy.transport.base import Result
@@ -416,3 +417,62 @@ def test_a_host_that_sends_no_more_is_given_up(
 def hanging(pipe: Path, argv: Any) -> Any:
     """Return what makes the command that reads files hang."""
     return lambda self, name, *how: ["cat", str(pipe)] if name == "read_files" else argv(self, name, *how)
+
+
+# How far it is.
+
+
+def test_a_host_copies_its_own_files_in_parts_and_tells_of_each(
+    source: Path, host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "b.bin").write_bytes(b"b" * 2_000_000)
+    (source / "c.bin").write_bytes(b"c" * 900_000)
+    monkeypatch.setattr(send_data, "_BATCH", 1_000_000)
+    told: list[str] = []
+    host.tell = told.append
+    commands: list[Any] = []
+    host.transport = Listed(commands)
+    made = package_from(host.transport, source)
+    made.send(host)
+    assert contents(there(host, made)) == contents(source)
+    assert len([argv for argv in commands if argv[2] == SCRIPTS.text("receive_data")]) == 3
+    assert told[0].startswith("h1 gets images-1: 0 of 3 MB")
+    assert told[-1] == "h1 compares images-1"
+
+
+class Listed(Counting):
+    """Notes its commands."""
+
+    def __init__(self, commands: list[Any]) -> None:
+        super().__init__()
+        self.commands = commands
+
+    def run(self, argv: Sequence[str], stdin: Any = b"", **how: Any) -> Result:
+        self.commands.append(argv)
+        return super().run(argv, stdin, **how)
+
+
+def test_a_transfer_tells_bytes_rate_and_what_is_left() -> None:
+    now, told = [100.0], list[str]()
+    progress = TransferProgress(told.append, "h1 gets images", 10_000_000_000, lambda: now[0])
+
+    def pieces() -> Iterator[bytes]:
+        for seconds, size in ((0.1, 0), (1.0, 100_000_000), (0.2, 20_000_000), (0.8, 80_000_000), (60.0, 60_000_000)):
+            now[0] += seconds
+            yield bytes(size)
+
+    assert sum(map(len, progress.watch(pieces()))) == 260_000_000
+    assert told == [
+        "h1 gets images: 0 of 10000 MB",
+        "h1 gets images: 100 of 10000 MB, 91 MB/s, 1 min 49 s left",
+        "h1 gets images: 200 of 10000 MB, 95 MB/s, 1 min 43 s left",
+        "h1 gets images: 260 of 10000 MB, 1 MB/s, 2 h 42 min left",
+    ]
+
+
+def test_a_transfer_that_needs_more_bytes_than_files_have_ends_at_its_size() -> None:
+    now = [100.0]
+    progress = TransferProgress(lambda text: None, "", 1_000_000, lambda: now[0])
+    now[0] += 2.0
+    progress.add(1_010_240)
+    assert str(progress) == "1 of 1 MB, 1 MB/s, 0 s left"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
 INCOMPLETE = "incomplete"  # where the files of a version are until all of them are there
+_WAITING = 300.0  # seconds, more than a command waits for another one that comes no further
 _QUICKER = 75  # exit code: another command has sent something meanwhile
 
 
@@ -49,7 +50,7 @@ class Shipment:
     """What makes a version of files on a host: those `linked` from its base, the `rest` of a half one, and `content`.
 
     `stale` files of an earlier transfer are not part of it. `content` is a tar file, or with `folder`, a folder of the host
-    itself, the names of files in it.
+    itself, the names of files in it. `size` is how many bytes of files that is.
     """
 
     linked: Iterable[bytes]
@@ -57,6 +58,7 @@ class Shipment:
     rest: Rest | None
     folder: str
     content: Iterable[bytes]
+    size: int
 
 
 class DataFolder:
@@ -87,23 +89,21 @@ class DataFolder:
             *("receive_data", self.top, version, there.stamp, there.base, str(len(linked)), str(len(stale))),
             *(shipment.folder, *last),
         )
-        return self._quick(argv, f"write data into {self.top}", chain([stale, linked], shipment.content), timeout)
+        what = f"write data into {self.top}"
+        return self._quick(argv, what, chain([stale, linked], shipment.content), timeout)
 
     def keep(self, version: str, stamp: str) -> bool:
         """Give what has arrived the name of a version; say whether it could: not if another command has changed it."""
         argv = SCRIPTS.argv("keep_data", self.top, version, stamp)
-        return self._quick(argv, f"keep data in {self.top}", b"", 0.0) is not None
+        return self._quick(argv, f"keep data in {self.top}", b"", _WAITING) is not None
 
     def _quick(self, argv: list[str], what: str, stdin: Stdin, timeout: float) -> str | None:
-        result = self.transport.run(argv, stdin, timeout=timeout + WAITING)
+        result = self.transport.run(argv, stdin, timeout=timeout)
         if result.code == _QUICKER:
             return None
         if result.code != 0:
             raise problem(self.transport.host, what, result)
         return result.out.decode("ascii", "replace").strip()
-
-
-WAITING = 300.0  # seconds that another command, which sends the same data, may come no further
 
 
 def lines(names: Iterable[bytes]) -> bytes:

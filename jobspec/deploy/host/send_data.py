@@ -10,13 +10,14 @@ folder changes no job.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere, Shipment, lines
-from jobctl.jobspec.deploy.host.data_source import READ, DataSource, FolderHere, FolderOnHost, Rest
+from jobctl.jobspec.deploy.host.data_source import READ, STALL, DataSource, FolderHere, FolderOnHost, Rest
 from jobctl.jobspec.deploy.host.tar import SLOW
+from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.store.data import DataFile
 from jobctl.jobspec.deploy.transport.base import TIMEOUT
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
 _BLOCK = 512  # bytes to which a tar file pads what is in it
+_BATCH = 1_000_000_000  # bytes that a host copies before it is told of how far it is
 _TRIES = 5  # times that another command may be quicker
+_WORTH_TELLING = 1_000_000  # bytes of a transfer of which people want to know how far it is
 
 Known = Mapping[bytes, tuple[int, str]]
 
@@ -38,27 +41,53 @@ class DataPackage:
     data: Dataset
     source: DataSource
 
+    @property
+    def version(self) -> str:
+        """What the version is called on hosts."""
+        return self.data.version or "data"
+
     def send(self, host_job: HostJob) -> None:
         """Put this version beside those that the host has. Raises HostError, also if there is no room for it."""
-        folder, version = DataFolder(host_job, self.data.name), self.data.version or "data"
+        folder = DataFolder(host_job, self.data.name)
         for _ in range(_TRIES):
-            if folder.has(version):
+            if folder.has(self.version):
                 return
             known = self._known()
             reading = TIMEOUT + self._size / READ
             there = folder.look(reading)
-            shipment = self._shipment(host_job, folder, there, known)
-            stamp = folder.receive(version, there, shipment, TIMEOUT + self._size / SLOW)
+            shipments = self._shipments(host_job, folder, there, known)
+            stamp = self._deliver(host_job, folder, there, shipments)
             if stamp is None:
                 continue
-            self._compare(host_job, folder.look(reading, again=True), known, set(shipment.linked))
-            if folder.keep(version, stamp):
+            host_job.tell(f"{host_job.host.name} compares {self.data.name}")
+            self._compare(host_job, folder.look(reading, again=True), known, set(shipments[0].linked))
+            if folder.keep(self.version, stamp):
                 return
         message = f"other commands send {self.data.place} at the same time"
         raise HostError(host_job.host.name, "data-busy", message, "`jobctl up` again when they have ended")
 
-    def _shipment(self, host_job: HostJob, folder: DataFolder, there: DataThere, known: Known) -> Shipment:
-        """Return what of this version a host lacks. Raises HostError if there is no room for it."""
+    def _deliver(
+        self, host_job: HostJob, folder: DataFolder, there: DataThere, shipments: Sequence[Shipment]
+    ) -> str | None:
+        """Send shipments; return the stamp of what is there then, None if another command was quicker."""
+        size = sum(shipment.size for shipment in shipments)
+        tell = host_job.tell if size >= _WORTH_TELLING else lambda text: None
+        progress = TransferProgress(tell, f"{host_job.host.name} gets {self.data.name}", size)
+        stamp: str | None = there.stamp
+        for shipment in shipments:
+            now = replace(there, stamp=stamp or "")
+            if shipment.folder:  # the host copies by itself, and tells nothing meanwhile
+                stamp = folder.receive(self.version, now, shipment, STALL + shipment.size / SLOW)
+                progress.add(shipment.size)
+            else:
+                watched = replace(shipment, content=progress.watch(shipment.content))
+                stamp = folder.receive(self.version, now, watched, STALL)
+            if stamp is None:
+                return None
+        return stamp
+
+    def _shipments(self, host_job: HostJob, folder: DataFolder, there: DataThere, known: Known) -> list[Shipment]:
+        """Return what of this version a host lacks, in one or more parts. Raises HostError if there is no room for it."""
         arrived = {name for name, about in known.items() if _is(about, name, there.incomplete)}
         linked = {name for name, about in known.items() if _is(about, name, there.kept)} - arrived
         missing = {file.name: file for file in self.source.files if file.name not in arrived | linked}
@@ -73,11 +102,14 @@ class DataPackage:
             )
             hint = "make room there; `jobctl data` lists what is kept"
             raise HostError(host_job.host.name, "disk-full", message, hint)
-        if size >= 1_000_000:
-            host_job.tell(f"{host_job.host.name}: sending {size / 1e6:.0f} MB of data ({self.data.name})")
         stale = [name for name in there.incomplete if name not in arrived and (rest is None or name != rest.name)]
-        content = [lines(missing)] if own else self.source.archive(missing, rest)
-        return Shipment(linked, stale, rest, own, content)
+        if not own:
+            return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
+        first, *others = _batches(missing.values())
+        return [
+            Shipment(linked, stale, None, own, [lines(first)], sum(first.values())),
+            *(Shipment((), (), None, own, [lines(batch)], sum(batch.values())) for batch in others),
+        ]
 
     def _rest(self, there: DataThere, missing: Mapping[bytes, DataFile]) -> Rest | None:
         """Return what is missing of the largest file that has begun to arrive, if that is how the file begins."""
@@ -125,6 +157,19 @@ def pack_data(data: Iterable[Dataset], on_host: Callable[[Dataset], FolderOnHost
     Raises DeployError for a folder that should be on this machine, and is not.
     """
     return tuple(DataPackage(one, FolderHere(one) if one.host is None else on_host(one)) for one in data)
+
+
+def _batches(files: Iterable[DataFile]) -> list[dict[bytes, int]]:
+    """Return files, each with its size, in parts that a host copies in seconds or minutes; at least one part."""
+    found: list[dict[bytes, int]] = [{}]
+    left = _BATCH
+    for file in files:
+        if file.size > left and found[-1]:
+            found.append({})
+            left = _BATCH
+        found[-1][file.name] = file.size
+        left -= file.size
+    return found
 
 
 def _is(about: tuple[int, str], name: bytes, files: Mapping[bytes, DataFileThere]) -> bool:
