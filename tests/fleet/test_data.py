@@ -273,10 +273,25 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
         shutil.rmtree(jobs.checkpoints)
 
 
+def interrupted(jobs: Jobs, host: str) -> int:
+    """Kill `prepare` while the large file goes to a host; return the number of what has arrived of it."""
+    command = jobs.popen("prepare", *jobs.where, "--target", "ssh", "--skip-check", stdout=None, stderr=None)
+    home = next(one.home for one in jobs.fleet.hosts if one.name == host)
+
+    def arriving() -> list[Path]:
+        return [path for path in home.rglob("incomplete/huge.bin") if path.stat().st_size > 0]
+
+    (begun,) = eventually(arriving)
+    command.kill()
+    command.wait()
+    assert not any(path.name != "incomplete" for path in begun.parents[1].iterdir() if path.is_dir())
+    return begun.stat().st_ino
+
+
 def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
     """`prepare` sends it. A container reads it and cannot change it; what changes is sent again alone; what no job has is removed.
 
-    A folder of a host goes to the other one the same way.
+    A folder of a host goes to the other one the same way, and goes on after a kill.
     """
     data = jobs.directory / "images"
     data.mkdir()
@@ -309,7 +324,11 @@ def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
     there = jobs.fleet.hosts[1].home / "images"
     shutil.move(data, there)
     jobs.spec(SPEC + f"data: ['h2:{there}:/data']\n")
+    (there / "huge.bin").write_bytes(bytes(60_000_000))
+    begun = interrupted(jobs, "h1")
     jobs.ok("up", *jobs.where, "--target", "ssh")
+    (whole,) = jobs.fleet.hosts[0].home.rglob("huge.bin")
+    assert (whole.stat().st_ino, whole.stat().st_size) == (begun, 60_000_000)  # it was continued
     assert jobs.ok(*read) == "4 5 6 3000000 False\n"
     assert jobs.ok("exec", "--node", "0", *read[3:]) == "4 5 6 3000000 False\n"
     assert jobs.run("plan").returncode == 0
