@@ -366,6 +366,16 @@ def test_the_host_of_the_folder_keeps_a_copy_that_no_byte_was_sent_for(source: P
     assert (there(host, made) / "a.bin").read_bytes() == b"a" * 300_000
 
 
+@pytest.mark.parametrize("where", ["here", "h1", "h2"])
+def test_files_that_would_run_as_their_owner_do_not_arrive_as_such(source: Path, host: Any, where: str) -> None:
+    """A file of somebody becomes one of root where root receives it."""
+    (source / "a.bin").chmod(0o6755)
+    transport = host.transport if where == "h1" else LocalTransport("h2")
+    made = package(source) if where == "here" else package_from(transport, source)
+    made.send(host)
+    assert (there(host, made) / "a.bin").stat().st_mode & 0o7777 == 0o755
+
+
 def test_a_folder_has_the_same_version_wherever_it_is(source: Path, host: Any) -> None:
     assert package_from(host.transport, source).data.version == package(source).data.version
     (source / "deep" / "-b\n\\.bin").write_bytes(b"c" * 10)

@@ -90,7 +90,8 @@ class DataPackage:
         """Return what of this version a host lacks, in one or more parts. Raises HostError if there is no room for it."""
         arrived = {name for name, about in known.items() if _is(about, name, there.incomplete)}
         linked = {name for name, about in known.items() if _is(about, name, there.kept)} - arrived
-        missing = {file.name: file for file in self.source.files if file.name not in arrived | linked}
+        present = arrived | linked
+        missing = {file.name: file for file in self.source.files if file.name not in present}
         own = self._folder_on(host_job)
         rest = None if own else self._rest(there, missing)
         if rest is not None:

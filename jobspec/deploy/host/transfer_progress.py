@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 TOLD = 0.5  # seconds between two words on how far it is
+_MEANS = 1.0  # seconds after which a rate says something
 _RECENT = 10.0  # seconds over which the rate is measured
 
 
@@ -43,7 +44,7 @@ class TransferProgress:
         done = min(self._done, self._size)
         said = f"{done / 1e6:.0f} of {self._size / 1e6:.0f} MB"
         (begun, before), (now, after) = self._marks[0], self._marks[-1]
-        rate = (after - before) / (now - begun) if now > begun else 0.0
+        rate = (after - before) / (now - begun) if now - begun >= _MEANS else 0.0
         if not rate:
             return said
         return f"{said}, {rate / 1e6:.0f} MB/s, {_duration((self._size - done) / rate)} left"

@@ -4,5 +4,5 @@
 set -e
 cd -- "$1"
 [ "$4" -eq 0 ] || tail -c "+$3" -- "./$2" | head -c "$4"
-LC_ALL=C exec tar -c -f - --format=gnu --owner=0 --group=0 --numeric-owner --hard-dereference --no-recursion \
-  --null --no-unquote -T -
+LC_ALL=C exec tar -c -f - --format=gnu --owner=0 --group=0 --numeric-owner --mode=u-s,g-s,o-t --hard-dereference \
+  --no-recursion --null --no-unquote -T -

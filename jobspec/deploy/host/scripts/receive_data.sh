@@ -24,5 +24,6 @@ if [ -z "$folder" ]; then tar -xpf - -C incomplete; else
   at=$PWD
   (cd -- "$folder" && xargs -r0 cp -fP --preserve=mode,timestamps --reflink=auto --parents -t "$at/incomplete" --)
   find incomplete -type d -exec chmod 755 {} +
+  find incomplete -type f -perm /7000 -exec chmod u-s,g-s,o-t -- {} +
 fi
 cat .stamp
