@@ -257,11 +257,12 @@ def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
         outcome=_OUTCOMES[failure.outcome],
         log=failure.log or "log",
         tail=tuple(map(cut, failure.tail)),
-        stacks=tuple((_who(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
+        stacks=tuple((who(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
     )
 
 
-def _who(stack: Stack) -> str:
+def who(stack: Stack) -> str:
+    """Return the names of the processes that have this stack."""
     return ", ".join(stack.who) + (f" and {stack.more} more" if stack.more else "")
 
 

@@ -177,6 +177,18 @@ def kill(*pids: int) -> None:
     eventually(lambda: all(start_ticks(pid) is None for pid in pids))
 
 
+@contextlib.contextmanager
+def ui(jobs: Jobs, *args: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run `jobctl ui`; yields the address that it prints, and the process."""
+    with jobs.popen("ui", *args) as server:
+        try:
+            assert server.stderr is not None
+            yield server.stderr.readline().split()[-1], server
+        finally:
+            server.terminate()
+            assert server.wait(30) in (0, -signal.SIGKILL)
+
+
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:
     """A directory with the counting job; whatever runs of it afterwards is ended, and must have been found by `down`."""

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import OperationError
-from jobctl.jobspec.operations.inspect.http_server import PlainServer, QuietHandler
+from jobctl.jobspec.operations.serve.http_server import PlainServer, QuietHandler
 
 if TYPE_CHECKING:
     from jobctl.jobspec.operations.inspect.metrics import MetricsSource

@@ -1,0 +1,254 @@
+"""One job as the page of `jobctl ui` sees it: looked at when somebody asks, and no more often than that is worth."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.operations.inspect.as_json import iso, past_json, state_json
+from jobctl.jobspec.operations.serve.ui_logs import KEPT, TAIL, LogWindows
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.apply.deployer import Handle
+    from jobctl.jobspec.deploy.model.log_lines import Reader
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.operations.inspect.listing import KnownJobs
+    from jobctl.jobspec.operations.inspect.logs import Choice
+    from jobctl.jobspec.operations.inspect.top import JobLoad, LoadWatch, NodeLoad
+    from jobctl.jobspec.report.incidents import Incident
+    from jobctl.jobspec.report.report import Story
+
+FRESH = 1.0  # seconds for which one look serves all windows
+SHOWN = 5.0  # seconds since it was last looked at for which a job is taken to be shown by a page
+SHARE = 10  # a story is told again after so many times as long as telling it took
+EVENTS, FAILURES, POINTS = 200, 100, 120  # how many of them the page gets, the last ones
+TAIL_BYTES = 64 << 10  # of the record of steps, which has many more of them than that
+
+
+class JobView:
+    """Looks at one job for all windows, one look at a time. Several threads may ask."""
+
+    def __init__(self, directory: JobDir, jobs: KnownJobs, clock: Callable[[], float] = time.monotonic) -> None:
+        self.directory, self._jobs, self._clock = directory, jobs, clock
+        self._lock = threading.Lock()
+        self._row: tuple[float, dict[str, Any]] | None = None
+        self._whole: tuple[float, dict[str, Any]] | None = None
+        self._handle: Handle | None = None
+        self._watch: LoadWatch | None = None
+        self._logs: LogWindows | None = None
+        self._processes = 1
+        self._samples = Samples()
+        self._told = _Telling(directory, clock)
+
+    def row(self) -> dict[str, Any]:
+        """Return the job's row in the list of jobs. What keeps it from being seen is its reason."""
+        with self._lock:
+            if self._row is None or not (self._is_fresh(self._row[0]) or self._is_shown()):
+                self._row = self._clock(), self._look()
+            return self._row[1]
+
+    def _is_shown(self) -> bool:
+        """Say whether a page shows the whole job, and so looks at it anyway."""
+        return self._whole is not None and 0 <= self._clock() - self._whole[0] < SHOWN
+
+    @property
+    def last_row(self) -> dict[str, Any] | None:
+        """The row as it was last seen, None if the first look is not over."""
+        return self._row[1] if self._row else None
+
+    def _is_fresh(self, at: float) -> bool:
+        return 0 <= self._clock() - at < FRESH
+
+    def _look(self) -> dict[str, Any]:
+        job = self._jobs.look(self.directory)
+        if job.handle is None or job.observed is None:
+            why = job.error.message if job.error else "it is not up"
+            return {**dict.fromkeys(ROW), "job": job.name, "phase": "unknown", "reason": why}
+        self._follow(job.handle)
+        row = _row(state_json(job.handle, job.observed))
+        if not job.answered:
+            self._jobs.drop(job.name)  # it is reached in another way, perhaps
+        return row
+
+    def whole(self, since: int, version: str) -> dict[str, Any]:
+        """Return all that the page shows of the job: samples after number `since`, and the story unless it is `version`.
+
+        Raises OperationError or DeployError if it cannot be seen.
+        """
+        with self._lock:
+            if self._whole is None or not self._is_fresh(self._whole[0]):
+                self._whole = self._clock(), self._state()
+            state, story = self._whole[1], self._told.story()
+            told = story["version"] == version
+            return {**state, "samples": self._samples.after(since), "story": None if told else story}
+
+    def _state(self) -> dict[str, Any]:
+        from jobctl.jobspec.operations.inspect.top import LoadWatch
+
+        if self.directory.about() is None:
+            return self._past()
+        handle = self._jobs.handle(self.directory)
+        self._follow(handle)
+        if self._watch is None:
+            self._watch = LoadWatch(handle)
+        load = self._watch.look()
+        self._processes = sum(len(node.processes) for node in load.observed.nodes) or 1
+        self._samples.add(time.time(), load)
+        state = state_json(handle, load.observed)
+        self._row = self._clock(), _row(state)
+        return {**state, "down": False, "step": step_of(state), "points": self._points(), "loads": _loads(load)}
+
+    def _past(self) -> dict[str, Any]:
+        """Return what is known of a job that is down, with the same keys."""
+        from jobctl.jobspec.deploy.store.past import past_job
+
+        nothing = {"nodes": [], "step": None, "loads": {}}
+        return {**past_json(past_job(self.directory)), **nothing, "points": self._points()}
+
+    def _points(self) -> list[list[float]]:
+        from jobctl.jobspec.deploy.store.history import read_progress
+
+        steps = read_progress(self.directory.progress, TAIL_BYTES)[-POINTS:]
+        return [[one.at, one.generation, one.step] for one in steps]
+
+    def _follow(self, handle: Handle) -> None:
+        """Let go of what belongs to connections that were closed: the job was brought up again, say."""
+        if handle is not self._handle:
+            self._handle, self._watch, self._logs = handle, None, None
+
+    def logs(self, choice: Choice, text: str, since: str) -> dict[str, Any]:
+        """Return the lines that a page lacks. Raises OperationError or DeployError."""
+        with self._lock:
+            self._follow(self._jobs.handle(self.directory))
+            if self._logs is None:
+                self._logs = LogWindows(self._open)
+            return self._logs.read(choice, text, since)
+
+    def _open(self, choice: Choice) -> Reader:
+        from dataclasses import replace
+
+        from jobctl.jobspec.operations.inspect.logs import open_logs
+
+        one = choice.rank is not None or self._processes == 1
+        count = TAIL if one else max(20, min(TAIL, KEPT // self._processes))
+        assert self._handle is not None
+        return open_logs(self._handle, replace(choice, tail=count))
+
+
+ROW = ("job", "framework", "target", "phase", "reason", "generation", "replicas", "supervised", "step")
+
+
+def _row(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{key: state.get(key) for key in ROW}, "step": step_of(state)}
+
+
+def step_of(state: Mapping[str, Any]) -> int | None:
+    """Return the last step that any node has reported."""
+    return max((node["progress"] for node in state["nodes"] if node["progress"] is not None), default=None)
+
+
+def _loads(load: JobLoad) -> dict[str, Any]:
+    return {str(one.node.node): _load(one) for one in load.nodes}
+
+
+def _load(one: NodeLoad) -> dict[str, Any]:
+    devices = [
+        {"device": d.device, "name": d.name, "use": d.utilization, "used": d.memory_used, "memory": d.memory}
+        for d in one.devices
+    ]
+    return {"rate": one.rate, "cpu": one.cpu, "memory": one.memory, "devices": devices}
+
+
+class Samples:
+    """How busy devices were at the last looks, in whole percent, numbered from 1."""
+
+    def __init__(self) -> None:
+        self._all: deque[tuple[int, float, dict[str, list[list[int | None]]]]] = deque(maxlen=POINTS)
+        self._last = 0
+
+    def add(self, at: float, load: JobLoad) -> None:
+        """Take what one look has seen."""
+        self._last += 1
+        busy = {
+            str(one.node.node): [[_percent(d.utilization), _share(d.memory_used, d.memory)] for d in one.devices]
+            for one in load.nodes
+            if one.devices
+        }
+        self._all.append((self._last, at, busy))
+
+    def after(self, number: int) -> list[dict[str, Any]]:
+        """Return those after number `number`; all, if that number is not of this server's."""
+        first = number if number <= self._last else 0
+        return [{"number": at, "at": when, "busy": busy} for at, when, busy in self._all if at > first]
+
+
+def _percent(share: float | None) -> int | None:
+    return None if share is None else max(0, min(100, round(100 * share)))
+
+
+def _share(part: float | None, whole: float | None) -> int | None:
+    return _percent(part / whole) if part is not None and whole else None
+
+
+class _Telling:
+    """The story of a job's run, told again when something was written, and never for a large part of the time."""
+
+    def __init__(self, directory: JobDir, clock: Callable[[], float]) -> None:
+        self._directory, self._clock = directory, clock
+        self._until, self._text, self._version = float("-inf"), "", 0
+        self._story: dict[str, Any] = story_json(None)
+
+    def story(self) -> dict[str, Any]:
+        from jobctl.jobspec.operations.inspect.report import story_of
+
+        begun = self._clock()
+        if begun >= self._until:
+            story = None
+            with suppress(OperationError):
+                story = story_of(self._directory)
+            told = story_json(story)
+            text = json.dumps(told)
+            if text != self._text:
+                self._version, self._text, self._story = self._version + 1, text, told
+            now = self._clock()
+            self._until = now + max(FRESH, SHARE * (now - begun))
+        return {**self._story, "version": f"{self._directory.name}:{id(self)}:{self._version}"}
+
+
+def story_json(story: Story | None) -> dict[str, Any]:
+    """Return what the page shows of a story: failures with what was kept of them, and the last events."""
+    if story is None:
+        return {"phase": None, "reason": None, "ratio": None, "lost": None, "failures": [], "events": []}
+    events = [{"time": iso(one.at), "kind": one.kind, "message": one.message} for one in story.events[-EVENTS:]]
+    return {
+        "phase": story.phase,
+        "reason": story.reason,
+        # As a page shows it: finer figures would change at every look.
+        "ratio": None if story.ratio is None else round(story.ratio, 2),
+        "lost": round(story.lost),
+        "failures": [_failure(one) for one in story.failures[-FAILURES:]],
+        "events": events,
+    }
+
+
+def _failure(one: Incident) -> dict[str, Any]:
+    from jobctl.jobspec.report.html import who
+    from jobctl.jobspec.report.layout import cut
+
+    return {
+        "time": iso(one.at),
+        "node": one.node,
+        "cause": one.cause,
+        "step": one.step,
+        "lost": round(one.lost),
+        "outcome": one.outcome,
+        "log": one.log,
+        "tail": list(map(cut, one.tail)),
+        "stacks": [{"who": who(stack), "frames": list(map(cut, stack.frames))} for stack in one.stacks],
+    }
