@@ -52,7 +52,7 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
     yield _tests("protocol", "tests/protocol", {"JOBCTL_TEST_MODEL": "large"})
     yield _tests("pods", "tests/cluster/test_none.py", {"JOBCTL_TEST_PODS": "30", "JOBCTL_TEST_SEED": str(seed)})
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
-    for name in ("startup", "compile", "code", "hosts", "recovery", "supervise"):
+    for name in ("startup", "compile", "code", "hosts", "recovery", "supervise", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))
 
 
