@@ -154,7 +154,7 @@ class _Slow(KnownJobs):
 
     def look(self, directory: JobDir) -> KnownJob:
         if directory.name == "slow":
-            assert self.answer.wait(60)
+            self.answer.wait(5)  # seconds until it is seen after all, which fails the test
         return KnownJob(directory.name, error=NotYours(f"{directory.name} was seen"))
 
 

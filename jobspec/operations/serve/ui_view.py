@@ -108,7 +108,7 @@ class JobView:
         """Return what is known of a job that is down, with the same keys."""
         from jobctl.jobspec.deploy.store.past import past_job
 
-        nothing = {"nodes": [], "step": None, "loads": {}}
+        nothing: dict[str, Any] = {"nodes": [], "step": None, "loads": {}}
         return {**past_json(past_job(self.directory)), **nothing, "points": self._points()}
 
     def _points(self) -> list[list[float]]:
