@@ -27,13 +27,15 @@ async function answerOf(path, options) {
   let answer;
   try {
     answer = await fetch(path, { cache: "no-store", ...options });
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     nonce = null;
     throw new Problem("no connection: has `jobctl ui` ended? This page goes on when it runs again at this address");
   }
   try {
     return [answer.status, await answer.json()];
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
     nonce = null;
     throw new Problem("another program answers at this address: start `jobctl ui` again, and open what it prints");
   }
@@ -49,22 +51,22 @@ async function meet() {
   nonce = said.nonce;
 }
 
-async function send(method, target, body) {
+async function send(method, target, body, signal) {
   if (nonce === null) await meet();
   const signature = await sign("page", location.host, nonce, method, target, body || "");
   const headers = { "X-Jobctl-Signature": signature, ...(body ? { "Content-Type": "application/json" } : {}) };
-  return answerOf(target, { method, headers, ...(body ? { body } : {}) });
+  return answerOf(target, { method, headers, signal, ...(body ? { body } : {}) });
 }
 
-async function exchange(method, target, body) {
-  let [status, data] = await send(method, target, body);
+async function exchange(method, target, body, signal) {
+  let [status, data] = await send(method, target, body, signal);
   if (status === 401 && nonce !== null) {  // the server was started again since then
     nonce = null;
-    [status, data] = await send(method, target, body);
+    [status, data] = await send(method, target, body, signal);
   }
   if (status >= 400) throw Object.assign(new Problem(data.error), { told: true });
   return data;
 }
 
-export const ask = (path, query) => exchange("GET", path + "?" + new URLSearchParams(query || {}));
+export const ask = (path, query, signal) => exchange("GET", path + "?" + new URLSearchParams(query || {}), null, signal);
 export const tell = (path, data) => exchange("POST", path, JSON.stringify(data));

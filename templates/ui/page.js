@@ -15,6 +15,7 @@ let logs = { key: "", at: "", lines: [] };
 let seen = { job: "", number: 0, samples: [], story: null };
 let allowed = false;
 let timer = 0;
+let patience = new AbortController();  // for answers about the job that is chosen: nobody waits for those about another
 
 function button(name) {
   const one = made("button", name);
@@ -119,7 +120,7 @@ async function readLogs(name) {
   const filter = { job: name, node: at("node").value, rank: at("rank").value, text: at("text").value };
   const key = JSON.stringify(filter);
   try {
-    const found = await ask("/api/logs", { ...filter, since: logs.key === key ? logs.at : "" });
+    const found = await ask("/api/logs", { ...filter, since: logs.key === key ? logs.at : "" }, patience.signal);
     const lines = found.lines.map((one) => `node${one.node} ${one.rank === null ? one.log : "rank" + one.rank} | ${one.line}`);
     const before = logs.key === key && found.more ? logs.lines : [];
     logs = { key, at: found.at, lines: [...before, ...lines].slice(-LINES) };
@@ -143,7 +144,7 @@ async function look() {
   const name = chosen;
   if (seen.job !== name) seen = { job: name, number: 0, samples: [], story: null };
   const version = seen.story ? seen.story.version : "";
-  const job = await ask("/api/job", { job: name, since: seen.number, story: version });
+  const job = await ask("/api/job", { job: name, since: seen.number, story: version }, patience.signal);
   if (name !== chosen) return;  // somebody has chosen another one meanwhile
   showJob(job);
   if (at("follow").checked) await showLogs(name);
@@ -159,6 +160,7 @@ function live() {
     at("link").textContent = "live";
     at("link").className = "";
   }, (error) => {
+    if (error.name === "AbortError") return;
     at("link").textContent = error.message;
     at("link").className = "bad";
   }).then(() => {
@@ -169,8 +171,11 @@ function live() {
 
 window.addEventListener("hashchange", () => {
   takeToken();
-  chosen = new URLSearchParams(location.hash.slice(1)).get("job") || chosen;
+  chosen = new URLSearchParams(location.hash.slice(1)).get("job") || "";
   told = "";
+  patience.abort();
+  patience = new AbortController();
+  at("facts").textContent = "looking …";
   live();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) live(); });

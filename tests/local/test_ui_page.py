@@ -103,7 +103,7 @@ def test_a_button_asks_and_a_keyboard_is_enough(jobs: Jobs, new_page: Callable[[
     jobs.ok("down")
 
 
-def _history(state: Path) -> None:
+def _history(state: Path, name: str = "hung") -> None:
     """Leave the history of a job that hung, whose every text tries to be more than text."""
     begin = 1_800_000_000.0
     events: list[dict[str, Any]] = [
@@ -113,7 +113,7 @@ def _history(state: Path) -> None:
         {"event": "down", "message": "down", "phase": "failed"},
     ]
     events[2]["stacks"] = [{"who": ["node1 rank1", HARM], "more": 2, "stack": ["all_reduce (dist.py:7)", HARM]}]
-    job = state / "jobs" / "hung"
+    job = state / "jobs" / name
     log = job / "history" / "then" / "node-1" / "logs" / "1"
     log.mkdir(parents=True)
     (job / "events.jsonl").write_text(
@@ -141,6 +141,26 @@ def test_stacks_of_a_hang_are_shown_and_text_stays_text(jobs: Jobs, new_page: Ca
         page.run("document.querySelector('#frame').scrollIntoView()")
         assert page.run("window.harmed ?? null") is None
         assert page.run("document.querySelectorAll('main img, main script').length") == 0
+        _stays_at_home(page, url)
+
+
+def test_another_job_is_chosen_with_the_keyboard(jobs: Jobs, new_page: Callable[[], Page]) -> None:
+    for name in ("first", "second"):
+        _history(jobs.state, name)
+    page = new_page()
+    with ui(jobs) as (url, _):
+        page.open(url)
+        page.shows("#name", "^first$")
+        page.run("document.querySelector('#jobs button').focus()")
+        page.press("ArrowDown")
+        page.press("Enter")
+        page.shows("#name", "^second$")
+        page.shows("#link", "^live$")
+        assert page.run("location.hash") == "#job=second"
+        page.run("location.reload()")
+        page.shows("#name", "^second$")
+        page.run("history.back()")
+        page.shows("#name", "^first$")
         _stays_at_home(page, url)
 
 

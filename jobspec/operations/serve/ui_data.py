@@ -65,6 +65,8 @@ class UiData:
         """Let go of jobs that are gone altogether; those that are down may be looked at still."""
         for name in [name for name, view in self._views.items() if name not in up and not view.directory.root.exists()]:
             del self._views[name]
+        for view in self._views.values():
+            view.rest()
         for name in self._looks.keys() - up:
             del self._looks[name]
 

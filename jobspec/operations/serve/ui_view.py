@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jobctl.jobspec.report.report import Story
 
 FRESH = 1.0  # seconds for which one look serves all windows
-SHOWN = 5.0  # seconds since it was last looked at for which a job is taken to be shown by a page
+SHOWN = 5.0  # seconds after a request for all of a job in which a page is taken to show it
+IDLE = 120.0  # seconds after the last request for all of a job after which its logs are kept no longer
 SHARE = 10  # a story is told again after so many times as long as telling it took
 EVENTS, FAILURES, POINTS = 200, 100, 120  # how many of them the page gets, the last ones
 TAIL_BYTES = 64 << 10  # of the record of steps, which has many more of them than that
@@ -38,7 +39,8 @@ class JobView:
         self.directory, self._jobs, self._clock = directory, jobs, clock
         self._lock = threading.Lock()
         self._row: tuple[float, dict[str, Any]] | None = None
-        self._whole: tuple[float, dict[str, Any]] | None = None
+        self._whole: tuple[float, dict[str, Any]] | None = None  # until when it counts
+        self._asked = float("-inf")  # when all of it was last wanted
         self._handle: Handle | None = None
         self._watch: LoadWatch | None = None
         self._logs: LogWindows | None = None
@@ -55,7 +57,7 @@ class JobView:
 
     def _is_shown(self) -> bool:
         """Say whether a page shows the whole job, and so looks at it anyway."""
-        return self._whole is not None and 0 <= self._clock() - self._whole[0] < SHOWN
+        return 0 <= self._clock() - self._asked < SHOWN
 
     @property
     def last_row(self) -> dict[str, Any] | None:
@@ -81,12 +83,26 @@ class JobView:
 
         Raises OperationError or DeployError if it cannot be seen.
         """
+        self._asked = self._clock()
         with self._lock:
-            if self._whole is None or not self._is_fresh(self._whole[0]):
-                self._whole = self._clock(), self._state()
+            begun = self._clock()
+            if self._whole is None or begun >= self._whole[0]:
+                state = self._state()
+                now = self._clock()
+                # What is known of a job that is down is read from all of its history, and changes seldom.
+                lasting = FRESH if state["down"] is False else SHARE * (now - begun)
+                self._whole = now + max(FRESH, lasting), state
             state, story = self._whole[1], self._told.story()
             told = story["version"] == version
             return {**state, "samples": self._samples.after(since), "story": None if told else story}
+
+    def rest(self) -> None:
+        """Let go of the logs if no page shows the job any more; a page that comes back begins with the last lines."""
+        if self._clock() - self._asked >= IDLE and self._lock.acquire(blocking=False):
+            try:
+                self._logs, self._watch = None, None
+            finally:
+                self._lock.release()
 
     def _state(self) -> dict[str, Any]:
         from jobctl.jobspec.operations.inspect.top import LoadWatch
