@@ -127,7 +127,11 @@ def picture_of_page(session: Session, folder: Path) -> bytes | None:
                 page.size(*UI_SIZE)
                 page.open(address)
                 page.shows("#failures", "SIGKILL")
-                time.sleep(40)  # seconds until the curves have a shape
+                page.run("document.getElementById('text').focus()")
+                page.write("loss")  # warnings of torch name the folder that it is in
+                session.wait_for_step(360)  # then the curves have a shape
+                page.run("document.activeElement.blur(); scrollTo(0, 0)")
+                page.call("Emulation.setScrollbarsHidden", hidden=True)
                 refuse_private(page.text("body"), folder)
                 page.picture(folder / "ui.png")
         finally:
@@ -139,7 +143,8 @@ def refuse_private(text: str, folder: Path) -> None:
     """End the script if a text says where it was made."""
     for private in (socket.gethostname(), str(Path.home()), str(folder)):
         if private in text:
-            raise SystemExit(f"{private!r} would be in a picture")
+            line = next(line for line in text.splitlines() if private in line)
+            raise SystemExit(f"{private!r} would be in a picture: {line[:200]}")
 
 
 def picture_of_session(session: Session) -> str:
@@ -180,12 +185,13 @@ def main() -> None:
         live = train(session, folder)
         drawing = picture_of_session(session)
         page = session.folder / "report.html"
-        refuse_private(drawing, folder)
-        refuse_private(page.read_text(), folder)
+        shown = {"session.svg": drawing, "report.png": page.read_text()}  # of ui.png the text was looked at already
         made = {"session.svg": drawing.encode(), "report.png": picture_of_report(page, folder), "ui.png": live}
         for picture, content in made.items():
             if wanted and picture not in wanted:
                 continue
+            if picture in shown:
+                refuse_private(shown[picture], folder)
             if content is None:
                 print(f"no Chromium here: {picture} stays as it is")
             else:

@@ -63,9 +63,10 @@ function showNodes(job) {
 
 function kept(failure) {
   const box = made("div", failure.cause);
-  for (const [head, lines] of [...failure.stacks.map((one) => [`where ${one.who} stood`, one.frames]),
-    ...(failure.tail.length ? [[`last lines of ${failure.log || "its log"}`, failure.tail]] : [])]) {
+  for (const [head, lines, open] of [...failure.stacks.map((one) => [`where ${one.who} stood`, one.frames, true]),
+    ...(failure.tail.length ? [[`last lines of ${failure.log || "its log"}`, failure.tail, false]] : [])]) {
     const part = made("details");
+    part.open = open;
     part.append(made("summary", head), made("pre", lines.join("\n")));
     box.append(part);
   }
@@ -148,7 +149,10 @@ async function look() {
   if (name !== chosen) return;  // somebody has chosen another one meanwhile
   showJob(job);
   if (at("follow").checked) await showLogs(name);
-  await showReport(name, `${name} ${seen.story.version}`);
+  const { phase, failures, events } = seen.story;
+  const last = events.length ? events.at(-1).time : "";
+  // Not whenever a figure changes: somebody may be reading it.
+  await showReport(name, [name, job.phase, phase, job.generation, failures.length, last].join(" "));
 }
 
 let looking = null;
