@@ -47,7 +47,7 @@ from tests.tools.ui_client import UiClient
 RANKS = 8
 JOB = "large"
 WEEK = 7 * 86400
-FIGURES = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration", "TaskDuration")
+FIGURES = {"LayoutDuration": "layout", "TaskDuration": "all of its work"}
 
 
 class Job(KnownJobs):
@@ -273,8 +273,8 @@ def show(url: str, process: psutil.Process, logs: Logfiles, seconds: int, scratc
             page.call("HeapProfiler.collectGarbage")
             heaps.append(page.call("Runtime.getHeapUsage")["usedSize"] / 1e6)
         after, now = _figures(page), process.cpu_times()
-        for name in FIGURES:
-            print(f"page: {name:28} {100 * (after[name] - before[name]) / seconds:7.1f} % of a core")
+        for name, meaning in FIGURES.items():
+            print(f"page: {meaning:28} {100 * (after[name] - before[name]) / seconds:7.1f} % of a core")
         print(f"page: heap at first, at the end    {heaps[0]:7.1f} MB {heaps[-1]:.1f} MB")
         busy = now.user + now.system - spent.user - spent.system
         print(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FRESH = 1.0  # seconds for which one look serves all windows
 SHOWN = 5.0  # seconds after a request for all of a job in which a page is taken to show it
 IDLE = 120.0  # seconds after the last request for all of a job after which its logs are kept no longer
+PATIENCE = 0.5  # seconds for which a page waits for a story
 SHARE = 10  # a story is told again after so many times as long as telling it took
 EVENTS, FAILURES, POINTS = 200, 100, 120  # how many of them the page gets, the last ones
 TAIL_BYTES = 64 << 10  # of the record of steps, which has many more of them than that
@@ -213,28 +214,38 @@ def _share(part: float | None, whole: float | None) -> int | None:
 
 
 class _Telling:
-    """The story of a job's run, told again when something was written, and never for a large part of the time."""
+    """The story of a job's run, told again in the background: that of a week takes a second, for which no page waits."""
 
     def __init__(self, directory: JobDir, clock: Callable[[], float]) -> None:
         self._directory, self._clock = directory, clock
-        self._until, self._text, self._version = float("-inf"), "", 0
-        self._story: dict[str, Any] = story_json(None)
+        self._until, self._text = float("-inf"), ""
+        self._told: tuple[int, dict[str, Any]] = 0, story_json(None)
+        self._thread: threading.Thread | None = None
 
     def story(self) -> dict[str, Any]:
+        """Return the story as it was told last, of now if telling it takes no longer than PATIENCE."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = None
+            if self._clock() >= self._until:
+                self._thread = threading.Thread(target=self._tell, daemon=True, name="story")
+                self._thread.start()
+                self._thread.join(PATIENCE)
+        version, story = self._told
+        return {**story, "version": f"{self._directory.name}:{id(self)}:{version}"}
+
+    def _tell(self) -> None:
         from jobctl.jobspec.operations.inspect.report import story_of
 
         begun = self._clock()
-        if begun >= self._until:
-            story = None
-            with suppress(OperationError):
-                story = story_of(self._directory)
-            told = story_json(story)
-            text = json.dumps(told)
-            if text != self._text:
-                self._version, self._text, self._story = self._version + 1, text, told
-            now = self._clock()
-            self._until = now + max(FRESH, SHARE * (now - begun))
-        return {**self._story, "version": f"{self._directory.name}:{id(self)}:{self._version}"}
+        story = None
+        with suppress(OperationError, OSError):
+            story = story_of(self._directory)
+        told = story_json(story)
+        text = json.dumps(told)
+        if text != self._text:
+            self._text, self._told = text, (self._told[0] + 1, told)
+        now = self._clock()
+        self._until = now + max(FRESH, SHARE * (now - begun))
 
 
 def story_json(story: Story | None) -> dict[str, Any]:
