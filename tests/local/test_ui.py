@@ -21,10 +21,9 @@ def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> Non
         client.meet()
         (row,) = client.data("/api/jobs")["jobs"]
         assert (row["job"], row["phase"], row["step"], row["down"]) == ("counter", "running", 5, False)
-        job = client.data("/api/job", job="counter")
+        job = _with_story(client, eventually)
         assert [node["state"] for node in job["nodes"]] == ["running", "running"]
         assert job["loads"]["1"]["memory"] > 0
-        assert job["story"]["events"]
         seen = job["samples"][-1]["number"]
         again = client.data("/api/job", job="counter", since=str(seen), story=job["story"]["version"])
         assert all(one["number"] > seen for one in again["samples"])
@@ -37,6 +36,14 @@ def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> Non
             status, _, body = client.signed("GET", f"/api/job?job={name}")
             assert (status, "error" in json.loads(body)) == (503, True)
     jobs.ok("down")
+
+
+def _with_story(client: UiClient, eventually: Callable[..., Any]) -> dict[str, Any]:
+    """Return the job once its story has been told, for which no look waits."""
+    found: dict[str, Any] = eventually(
+        lambda: (job := client.data("/api/job", job="counter"))["story"]["events"] and job
+    )
+    return found
 
 
 def _report_opens_once(client: UiClient) -> None:
@@ -110,7 +117,7 @@ def test_a_new_server_goes_on_with_token_and_port(jobs: Jobs) -> None:
         assert UiClient(changed).token != client.token
 
 
-def test_a_job_that_is_down_is_listed_with_its_report(jobs: Jobs) -> None:
+def test_a_job_that_is_down_is_listed_with_its_report(jobs: Jobs, eventually: Callable[..., Any]) -> None:
     jobs.ok("up")
     jobs.ok("wait")
     jobs.ok("down")
@@ -119,7 +126,7 @@ def test_a_job_that_is_down_is_listed_with_its_report(jobs: Jobs) -> None:
         client.meet()
         (row,) = client.data("/api/jobs")["jobs"]
         assert (row["job"], row["phase"], row["down"]) == ("counter", "succeeded", True)
-        job = client.data("/api/job", job="counter")
+        job = _with_story(client, eventually)
         assert (job["down"], job["nodes"], job["story"]["phase"]) == (True, [], "succeeded")
         lines = client.data("/api/logs", job="counter", text="step 5")["lines"]
         assert sorted(line["rank"] for line in lines) == [0, 1]
