@@ -48,6 +48,7 @@ function curves(node, count, column) {
 }
 
 function showNodes(job) {
+  at("nodes").closest("section").hidden = !job.nodes.length;
   fill("nodes", job.nodes.map((node) => {
     const load = job.loads[node.node] || { rate: null, devices: [] };
     const count = load.devices.length;
@@ -57,8 +58,13 @@ function showNodes(job) {
       [load.rate === null ? null : load.rate.toPrecision(3)],
       spark(curves(node.node, count, 0), use === null ? "-" : `${Math.round(100 * use)} %`),
       spark(curves(node.node, count, 1), size(used)),
-      [node.restarts], [node.processes.map((one) => one.rank).join(" ")]];
+      [node.restarts], [ranks(node.processes)]];
   }));
+}
+
+function ranks(processes) {
+  const all = processes.map((one) => one.rank).sort((a, b) => a - b);
+  return all.length > 1 ? `${all[0]}-${all.at(-1)}` : all[0];
 }
 
 function kept(failure) {
@@ -155,6 +161,17 @@ async function look() {
   await showReport(name, [name, job.phase, phase, job.generation, failures.length, last].join(" "));
 }
 
+// What was shown belongs to another job.
+function clear() {
+  at("name").textContent = chosen;
+  at("facts").textContent = "looking …";
+  for (const id of ["nodes", "failures", "events"]) fill(id, []);
+  for (const id of ["done", "logs", "speed", "trouble"]) at(id).textContent = "";
+  at("curve").setAttribute("d", "");
+  at("actions").hidden = true;
+  logs = { key: "", at: "", lines: [] };
+}
+
 let looking = null;
 
 // Looks now, and again later; two looks are never under way at the same time.
@@ -179,7 +196,7 @@ window.addEventListener("hashchange", () => {
   told = "";
   patience.abort();
   patience = new AbortController();
-  at("facts").textContent = "looking …";
+  clear();
   live();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) live(); });

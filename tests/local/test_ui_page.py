@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -146,14 +147,18 @@ def test_stacks_of_a_hang_are_shown_and_text_stays_text(jobs: Jobs, new_page: Ca
 def test_another_job_is_chosen_with_the_keyboard(jobs: Jobs, new_page: Callable[[], Page]) -> None:
     for name in ("first", "second"):
         _history(jobs.state, name)
+    shutil.rmtree(jobs.state / "jobs" / "second" / "history")
     page = new_page()
     with ui(jobs) as (url, _):
         page.open(url)
         page.shows("#name", "^first$")
+        page.shows("#logs", "node1")
         page.run("document.querySelector('#jobs button').focus()")
         page.press("ArrowDown")
         page.press("Enter")
         page.shows("#name", "^second$")
+        page.shows("#trouble", "job `second` has no logs here")
+        assert page.text("#logs") == ""
         page.shows("#link", "^live$")
         assert page.run("location.hash") == "#job=second"
         page.run("location.reload()")
