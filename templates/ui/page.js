@@ -104,6 +104,7 @@ function showJob(job) {
     job.generation && `generation ${job.generation}`, job.step !== null && `step ${job.step}`,
     story.ratio === null ? null : `${Math.round(100 * story.ratio)} % effective training time`,
     story.lost ? `failures cost ${story.lost} s` : null,
+    job.age > 5 ? `its hosts have not answered for ${job.age} s` : null,
     job.down === false && job.supervised === false ? "no supervisor" : null].filter(Boolean).join(" · ");
   const found = rates(job.points);
   at("curve").setAttribute("d", curve(found));

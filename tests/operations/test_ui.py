@@ -22,6 +22,7 @@ from jobctl.jobspec.operations.serve.ui_access import PageAccess
 from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
 from jobctl.jobspec.operations.serve.ui_data import UiData
 from jobctl.jobspec.operations.serve.ui_logs import LogWindow, LogWindows
+from jobctl.jobspec.operations.serve.ui_refresh import Refreshed
 from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
 from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
 
@@ -140,6 +141,39 @@ def test_samples_are_numbered_and_the_last_ones_kept() -> None:
     assert len(samples.after(0)) == POINTS
     assert samples.after(POINTS + 4) == [{"number": POINTS + 5, "at": 124.0, "busy": {"3": [[50, 50], [None, 50]]}}]
     assert len(samples.after(POINTS + 6)) == POINTS  # a number of an earlier server
+
+
+def test_a_value_is_found_out_again_in_the_background() -> None:
+    clock = _Clock()
+    found: list[int] = []
+    begin, end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def make() -> int:
+        begin.acquire()
+        found.append(len(found) + 1)
+        clock.now += 2.0  # that it takes
+        end.release()
+        if len(found) == 3:
+            raise NotYours("not yours")
+        return len(found)
+
+    value = Refreshed(make, clock, share=10)
+    assert value.get(0.0) == (None, 0.0)
+    begin.release()
+    end.acquire()
+    assert value.get(60.0) == (1, 0.0)
+    clock.now += 19.0
+    assert value.get(60.0) == (1, 19.0)  # it counts for ten times as long as it took
+    clock.now += 1.0
+    assert [value.get(0.0), value.get(0.0)] == [(1, 20.0), (1, 20.0)]
+    begin.release()
+    end.acquire()
+    assert value.get(60.0) == (2, 0.0)
+    clock.now += 20.0
+    begin.release()
+    with pytest.raises(NotYours):
+        value.get(60.0)
+    assert found == [1, 2, 3]
 
 
 class _Slow(KnownJobs):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl.jobspec.operations.inspect.as_json import past_json
 from jobctl.jobspec.operations.inspect.listing import KnownJobs, jobs_that_are_down
-from jobctl.jobspec.operations.serve.ui_view import ROW, SHARE, JobView
+from jobctl.jobspec.operations.serve.ui_view import ROW, SHARE, JobView, unseen
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -53,7 +53,7 @@ class UiData:
             looks = [self._looks[view.directory.name] for view in views]
             self._forget({directory.name for directory in directories})
         wait(looks, PATIENCE)
-        up = [{**(view.last_row or _unseen(view.directory.name)), "down": False} for view in views]
+        up = [{**(view.last_row or unseen(view.directory.name)), "down": False} for view in views]
         return {"jobs": [*up, *self._that_are_down(frozenset(directory.name for directory in directories))]}
 
     def _view(self, directory: JobDir) -> JobView:
@@ -100,10 +100,6 @@ class UiData:
         directory = known_directory(name)
         with self._lock:
             return self._view(directory)
-
-
-def _unseen(name: str) -> dict[str, Any]:
-    return {**dict.fromkeys(ROW), "job": name, "phase": "unknown", "reason": "its hosts have not answered yet"}
 
 
 def known_directory(name: str) -> JobDir:

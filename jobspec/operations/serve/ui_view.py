@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from jobctl.jobspec.operations.errors import OperationError
 from jobctl.jobspec.operations.inspect.as_json import iso, past_json, state_json
 from jobctl.jobspec.operations.serve.ui_logs import KEPT, TAIL, LogWindows
+from jobctl.jobspec.operations.serve.ui_refresh import FRESH, Refreshed
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle
@@ -24,55 +25,60 @@ if TYPE_CHECKING:
     from jobctl.jobspec.report.incidents import Incident
     from jobctl.jobspec.report.report import Story
 
-FRESH = 1.0  # seconds for which one look serves all windows
 SHOWN = 5.0  # seconds after a request for all of a job in which a page is taken to show it
 IDLE = 120.0  # seconds after the last request for all of a job after which its logs are kept no longer
-PATIENCE = 0.5  # seconds for which a page waits for a story
+PATIENCE, WAIT = 2.0, 0.5  # seconds for which a page waits for hosts, and for a story
 SHARE = 10  # a story is told again after so many times as long as telling it took
 EVENTS, FAILURES, POINTS = 200, 100, 120  # how many of them the page gets, the last ones
 TAIL_BYTES = 64 << 10  # of the record of steps, which has many more of them than that
 
 
 class JobView:
-    """Looks at one job for all windows, one look at a time. Several threads may ask."""
+    """Looks at one job for all windows, one look at a time. Several threads may ask.
+
+    A look at a host that has fallen silent takes a minute and more: nobody waits for that.
+    """
 
     def __init__(self, directory: JobDir, jobs: KnownJobs, clock: Callable[[], float] = time.monotonic) -> None:
         self.directory, self._jobs, self._clock = directory, jobs, clock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the connections
         self._row: tuple[float, dict[str, Any]] | None = None
-        self._whole: tuple[float, dict[str, Any]] | None = None  # until when it counts
         self._asked = float("-inf")  # when all of it was last wanted
         self._handle: Handle | None = None
         self._watch: LoadWatch | None = None
         self._logs: LogWindows | None = None
         self._processes = 1
         self._samples = Samples()
+        self._up = Refreshed(self._state, clock)
+        self._down = Refreshed(self._past, clock, SHARE)
         self._told = _Telling(directory, clock)
 
     def row(self) -> dict[str, Any]:
         """Return the job's row in the list of jobs. What keeps it from being seen is its reason."""
+        if (row := self._kept_row()) is not None:
+            return row
         with self._lock:
-            if self._row is None or not (self._is_fresh(self._row[0]) or self._is_shown()):
-                self._row = self._clock(), self._look()
-            return self._row[1]
+            if (row := self._kept_row()) is None:
+                row = self._look()
+                self._row = self._clock(), row
+            return row
 
-    def _is_shown(self) -> bool:
-        """Say whether a page shows the whole job, and so looks at it anyway."""
-        return 0 <= self._clock() - self._asked < SHOWN
+    def _kept_row(self) -> dict[str, Any] | None:
+        """Return the row as it was last seen, if it is fresh, or a page that shows the whole job looks anyway."""
+        now = self._clock()
+        if self._row is not None and (0 <= now - self._row[0] < FRESH or 0 <= now - self._asked < SHOWN):
+            return self._row[1]
+        return None
 
     @property
     def last_row(self) -> dict[str, Any] | None:
         """The row as it was last seen, None if the first look is not over."""
         return self._row[1] if self._row else None
 
-    def _is_fresh(self, at: float) -> bool:
-        return 0 <= self._clock() - at < FRESH
-
     def _look(self) -> dict[str, Any]:
         job = self._jobs.look(self.directory)
         if job.handle is None or job.observed is None:
-            why = job.error.message if job.error else "it is not up"
-            return {**dict.fromkeys(ROW), "job": job.name, "phase": "unknown", "reason": why}
+            return unseen(job.name, job.error.message if job.error else "it is not up")
         self._follow(job.handle)
         row = _row(state_json(job.handle, job.observed))
         if not job.answered:
@@ -82,20 +88,17 @@ class JobView:
     def whole(self, since: int, version: str) -> dict[str, Any]:
         """Return all that the page shows of the job: samples after number `since`, and the story unless it is `version`.
 
-        Raises OperationError or DeployError if it cannot be seen.
+        `age` says how many seconds ago it was seen. Raises OperationError or DeployError if it cannot be seen.
         """
         self._asked = self._clock()
-        with self._lock:
-            begun = self._clock()
-            if self._whole is None or begun >= self._whole[0]:
-                state = self._state()
-                now = self._clock()
-                # What is known of a job that is down is read from all of its history, and changes seldom.
-                lasting = FRESH if state["down"] is False else SHARE * (now - begun)
-                self._whole = now + max(FRESH, lasting), state
-            state, story = self._whole[1], self._told.story()
-            told = story["version"] == version
-            return {**state, "samples": self._samples.after(since), "story": None if told else story}
+        is_up = self.directory.about() is not None
+        state, age = (self._up if is_up else self._down).get(PATIENCE)
+        if state is None:
+            state = {**unseen(self.directory.name), **_NOTHING, "down": not is_up, "points": self._points()}
+        story = self._told.story()
+        told = story["version"] == version
+        found = {**state, "age": round(age), "samples": self._samples.after(since)}
+        return {**found, "story": None if told else story}
 
     def rest(self) -> None:
         """Let go of the logs if no page shows the job any more; a page that comes back begins with the last lines."""
@@ -108,16 +111,15 @@ class JobView:
     def _state(self) -> dict[str, Any]:
         from jobctl.jobspec.operations.inspect.top import LoadWatch
 
-        if self.directory.about() is None:
-            return self._past()
-        handle = self._jobs.handle(self.directory)
-        self._follow(handle)
-        if self._watch is None:
-            self._watch = LoadWatch(handle)
-        load = self._watch.look()
+        with self._lock:
+            handle = self._jobs.handle(self.directory)
+            self._follow(handle)
+            if self._watch is None:
+                self._watch = LoadWatch(handle)
+            load = self._watch.look()
+            state = state_json(handle, load.observed)
         self._processes = sum(len(node.processes) for node in load.observed.nodes) or 1
         self._samples.add(time.time(), load)
-        state = state_json(handle, load.observed)
         self._row = self._clock(), _row(state)
         return {**state, "down": False, "step": step_of(state), "points": self._points(), "loads": _loads(load)}
 
@@ -125,8 +127,7 @@ class JobView:
         """Return what is known of a job that is down, with the same keys."""
         from jobctl.jobspec.deploy.store.past import past_job
 
-        nothing: dict[str, Any] = {"nodes": [], "step": None, "loads": {}}
-        return {**past_json(past_job(self.directory)), **nothing, "points": self._points()}
+        return {**past_json(past_job(self.directory)), **_NOTHING, "points": self._points()}
 
     def _points(self) -> list[list[float]]:
         from jobctl.jobspec.deploy.store.history import read_progress
@@ -140,12 +141,16 @@ class JobView:
             self._handle, self._watch, self._logs = handle, None, None
 
     def logs(self, choice: Choice, text: str, since: str) -> dict[str, Any]:
-        """Return the lines that a page lacks. Raises OperationError or DeployError."""
-        with self._lock:
+        """Return the lines that a page lacks; none while hosts do not answer. Raises OperationError or DeployError."""
+        if not self._lock.acquire(timeout=PATIENCE):
+            return {"lines": [], "problems": ["the job's hosts have not answered yet"], "more": True, "at": since}
+        try:
             self._follow(self._jobs.handle(self.directory))
             if self._logs is None:
                 self._logs = LogWindows(self._open)
             return self._logs.read(choice, text, since)
+        finally:
+            self._lock.release()
 
     def _open(self, choice: Choice) -> Reader:
         from dataclasses import replace
@@ -159,6 +164,14 @@ class JobView:
 
 
 ROW = ("job", "framework", "target", "phase", "reason", "generation", "replicas", "supervised", "step")
+
+
+_NOTHING: Mapping[str, Any] = {"nodes": [], "step": None, "loads": {}}  # what is seen of a job that is down
+
+
+def unseen(name: str, why: str = "its hosts have not answered yet") -> dict[str, Any]:
+    """Return the row of a job of which nothing is known, and why."""
+    return {**dict.fromkeys(ROW), "job": name, "phase": "unknown", "reason": why}
 
 
 def _row(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +215,7 @@ class Samples:
     def after(self, number: int) -> list[dict[str, Any]]:
         """Return those after number `number`; all, if that number is not of this server's."""
         first = number if number <= self._last else 0
-        return [{"number": at, "at": when, "busy": busy} for at, when, busy in self._all if at > first]
+        return [{"number": at, "at": when, "busy": busy} for at, when, busy in list(self._all) if at > first]
 
 
 def _percent(share: float | None) -> int | None:
@@ -217,35 +230,27 @@ class _Telling:
     """The story of a job's run, told again in the background: that of a week takes a second, for which no page waits."""
 
     def __init__(self, directory: JobDir, clock: Callable[[], float]) -> None:
-        self._directory, self._clock = directory, clock
-        self._until, self._text = float("-inf"), ""
-        self._told: tuple[int, dict[str, Any]] = 0, story_json(None)
-        self._thread: threading.Thread | None = None
+        self._directory = directory
+        self._text, self._version = "", 0
+        self._told = Refreshed(self._tell, clock, SHARE)
 
     def story(self) -> dict[str, Any]:
-        """Return the story as it was told last, of now if telling it takes no longer than PATIENCE."""
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = None
-            if self._clock() >= self._until:
-                self._thread = threading.Thread(target=self._tell, daemon=True, name="story")
-                self._thread.start()
-                self._thread.join(PATIENCE)
-        version, story = self._told
+        """Return the story as it was told last, with its version."""
+        told, _ = self._told.get(WAIT)
+        version, story = told or (0, story_json(None))
         return {**story, "version": f"{self._directory.name}:{id(self)}:{version}"}
 
-    def _tell(self) -> None:
+    def _tell(self) -> tuple[int, dict[str, Any]]:
         from jobctl.jobspec.operations.inspect.report import story_of
 
-        begun = self._clock()
         story = None
         with suppress(OperationError, OSError):
             story = story_of(self._directory)
         told = story_json(story)
         text = json.dumps(told)
         if text != self._text:
-            self._text, self._told = text, (self._told[0] + 1, told)
-        now = self._clock()
-        self._until = now + max(FRESH, SHARE * (now - begun))
+            self._text, self._version = text, self._version + 1
+        return self._version, told
 
 
 def story_json(story: Story | None) -> dict[str, Any]:
