@@ -153,8 +153,6 @@ CODES: dict[str, tuple[str, str]] = {
     "kubernetes-claim": ("error", "on `kubernetes`: a volume of a name that no claim has"),
     "not-in-kubernetes": ("error", "on `kubernetes`: options of Docker and device files"),
     "kubernetes-ulimits": ("warning", "on `kubernetes`: limits, which the cluster's engine sets"),
-    "slurm-mode": ("error", "on `slurm`: mode `ps`"),
-    "slurm-range": ("error", "on `slurm`: a range of nodes"),
     "slurm-container": ("error", "on `slurm`: containers, which jobctl does not start there yet"),
     "slurm-devices": ("error (numbers of devices: a warning)", "on `slurm`: devices without a count"),
     "slurm-directory": ("error", "on `slurm`: a login node, and no directory that its nodes see"),
