@@ -166,7 +166,8 @@ class Coordinator:
                 places.deal(places.ready(now)[:count])
                 self.begin()
             return
-        for node in places.lost(now, self.settings["host_timeout"] + MARGIN):
+        lost = places.lost(now, self.settings["host_timeout"] + MARGIN) if self.resizing is None else []
+        for node in lost:  # while processes end, nobody moves: the machines have been dealt already
             host, free = places.at[node].host, places.free(now, places.slots[node])
             if free:
                 places.put(node, free[0])

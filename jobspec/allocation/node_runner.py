@@ -104,6 +104,7 @@ class NodeRunner:
             "node": node,
             "turn": turn,
             "ended": self.ended,
+            "alive": self.launcher is not None,
             "again": self.again,
             "names": self.names,
             "leaving": self.signal is not None,

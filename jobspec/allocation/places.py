@@ -109,9 +109,8 @@ class Places:
         return found
 
     def running(self, now: float) -> List[int]:
-        """Return the nodes whose launchers have not ended, on machines that answer."""
-        ended = self.codes()
-        return [node for node, runner in self.at.items() if node not in ended and runner.is_heard(now)]
+        """Return the nodes whose runners answer and have a launcher, also one of an earlier turn."""
+        return [node for node, runner in self.at.items() if runner.is_heard(now) and runner.said.get("alive")]
 
     def names(self) -> Dict[str, List[Any]]:
         """Return where the launchers of nodes are: an address, and the slot that tells their port."""

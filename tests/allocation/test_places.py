@@ -72,9 +72,9 @@ def test_an_elastic_job_goes_on_without_a_machine_once_its_lease_is_over() -> No
 
 
 def test_a_job_does_not_shrink_below_its_least_number_or_against_its_spec() -> None:
-    for settings in ({"min_nodes": 3}, {"shrinks": False}):
+    for settings, heard in (({"min_nodes": 2}, ["s1"]), ({"shrinks": False}, ["s1", "s3"])):
         made, size = elastic(**settings)
-        hear(made, GONE, "s1", "s3")
+        hear(made, GONE, *heard)
         assert size.change(GONE) is None
 
 
@@ -108,4 +108,13 @@ def test_only_a_report_about_this_turn_tells_how_a_node_has_ended() -> None:
     made.begin_again()
     hear(made, 1.0, "s1", node=0, turn=1, ended=0)
     hear(made, 1.0, "s2", node=1, turn=2, ended=3)
-    assert (made.codes(), made.running(1.0), made.running(9.0)) == ({1: 3}, [0], [])
+    assert made.codes() == {1: 3}
+
+
+def test_a_node_runs_while_its_runner_has_a_launcher() -> None:
+    made = places([0, 0, 0])
+    made.deal(HOSTS)
+    hear(made, 1.0, "s1", node=0, turn=1, ended=None, alive=True)
+    hear(made, 1.0, "s2", node=1, turn=1, ended=137, alive=False)
+    hear(made, 1.0, "s3", node=None, turn=0, ended=143, alive=False)  # a new runner, which was told to stop at once
+    assert (made.running(1.0), made.running(9.0)) == ([0], [])

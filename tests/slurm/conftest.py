@@ -20,8 +20,8 @@ from tests.tools import commands
 
 from .cluster import Slurm, missing, sh, slurm, wait_for
 
-# Counts steps as a light rank, with a loss of them: node 0 writes them down, the others follow. Says where it began, and
-# ends at `last`. A node that runs twice at a time says so.
+# Counts steps as a light rank, with a loss of them: node 0 writes them down, and waits until all others of its generation
+# have followed. Says where it began, and ends at `last`. A node that runs twice at a time says so.
 _RANK = """\
 import fcntl, math, os, sys, time
 folder, last = os.environ["JOBCTL_CHECKPOINT_DIR"], int(sys.argv[1])
@@ -38,10 +38,20 @@ step, loss = read()
 print("node", node, "with", os.environ.get("TOKEN"), "in", os.path.basename(os.path.dirname(os.getcwd())), flush=True)
 print("node", node, "from step", step, "generation", os.environ["JOBCTL_GENERATION"], flush=True)
 assert "SLURM_PROCID" not in os.environ and "SLURM_JOB_ID" in os.environ
+seen, others = os.path.join(folder, "seen-" + os.environ["JOBCTL_GENERATION"] + "-"), int(os.environ["JOBCTL_NODES"]) - 1
+def follow():
+    with open(seen + node + ".new", "w") as file: file.write(str(step))
+    os.replace(seen + node + ".new", seen + node)
+def followed():
+    paths = [seen + str(number) for number in range(1, 9)]
+    return sum(int(open(path).read()) >= step for path in paths if os.path.exists(path)) >= others
 while step < last:
     time.sleep(0.05)
     step, loss = read()
-    if node == "0":
+    if node != "0":
+        follow()
+    else:
+        while not followed(): time.sleep(0.02)
         step, loss = step + 1, loss * 0.9 + math.sin(step)
         print("at", step, flush=True)
         with open(path + ".new", "w") as file: file.write("%d %s" % (step, loss.hex()))
