@@ -11,8 +11,6 @@ import pytest
 from .cluster import wait_for
 from .conftest import SlurmJobs
 
-TIMES = 5
-
 
 def again(jobs: SlurmJobs, how: str) -> str:
     """Return the number of the job once it has another allocation; one that was requeued would wait for two minutes."""
@@ -28,13 +26,15 @@ def again(jobs: SlurmJobs, how: str) -> str:
     return max(jobs.jobs(), key=int)
 
 
-@pytest.mark.parametrize("how", ["requeue", "chain"])
-def test_five_time_limits_leave_the_loss_and_the_logs_as_they_would_be_without(jobs: SlurmJobs, how: str) -> None:
+@pytest.mark.parametrize(("how", "times"), [("requeue", 2), ("chain", 5)])
+def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
+    jobs: SlurmJobs, how: str, times: int
+) -> None:
     jobs.write(requeue=how)
     jobs.ok("up", "--target", "slurm")
     wait_for(lambda: len(jobs.begun()) == 2, "ranks")
     job = jobs.jobs()[0]
-    for _ in range(TIMES):
+    for _ in range(times):
         jobs.goes_on()
         jobs.cluster.run("scancel", "--batch", "--signal=USR1", job)
         following = again(jobs, how)
@@ -42,12 +42,12 @@ def test_five_time_limits_leave_the_loss_and_the_logs_as_they_would_be_without(j
         job = following
     jobs.goes_on()
     state = jobs.running()
-    assert (state["generation"], state["slurm"]["job_id"]) == (1 + TIMES, int(job))
+    assert (state["generation"], state["slurm"]["job_id"]) == (1 + times, int(job))
     jobs.ok("stop")
     jobs.check_steps()
     told = {int(step) for step in re.findall(r"at (\d+)", jobs.ok("logs"))}
     assert set(range(1, jobs.step + 1)) <= told
-    assert sorted(generation for _, generation in jobs.begun()) == sorted([*range(1, 2 + TIMES)] * 2)
+    assert sorted(generation for _, generation in jobs.begun()) == sorted([*range(1, 2 + times)] * 2)
     jobs.ok("down")
 
 
