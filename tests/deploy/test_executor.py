@@ -13,8 +13,8 @@ from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
 from jobctl.jobspec.plan.generation import Generation, first_generation
-from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Checkpoint, HostRef, Node, Plan
+from tests.tools.failures import failed
 
 from .test_reconcile import PLAN
 
@@ -144,7 +144,7 @@ def test_a_job_that_has_ended_is_brought_up_as_far_as_its_hosts_can() -> None:
     assert (world.done, done.held) == (["adopt", "start node 0 on h0"], False)
 
 
-FAILED = Failure(1, 4.0, 1, "h1", 1, 1, "exit", 7, 60.0)
+FAILED = failed(at=4.0)
 
 
 def test_a_failure_is_counted_and_a_persons_wish_begins_a_new_budget() -> None:

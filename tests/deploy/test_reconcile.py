@@ -12,10 +12,10 @@ from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
 from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
+from tests.tools.failures import failed
 
 
 def _plan(nodes: int) -> Plan:
@@ -223,7 +223,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         Observed(
             Control(
                 CONTROL.generation,
-                replace(LEDGER, failures=(Failure(0, 0.0, 0, "h", 0, 1, "exit", None, 0.0),)),
+                replace(LEDGER, failures=(failed(node=0, rank=0, progress=None, ran=0.0),)),
             ),
             tuple(
                 replace(n, state="failed", launcher=None, artefact=None, reason="its launcher was killed") for n in RUNS

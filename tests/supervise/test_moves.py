@@ -14,7 +14,6 @@ from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
@@ -22,8 +21,9 @@ from jobctl.jobspec.supervise import actions
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
 from tests.deploy.test_executor import RUNNING, TWO, Now
+from tests.tools.failures import lost
 
-LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
+LOST = lost()
 NO_CODE = HostError("s1", "not-prepared", "the code that runs is not there")
 
 
