@@ -71,7 +71,7 @@ def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
         now = time.monotonic()
         assert now < deadline, f"not within {seconds} s"
         # A command of jobctl's costs what is waited for its time, where other tests keep the cores busy.
-        time.sleep(min(1.0, max(0.02, 4 * (now - asked))))
+        time.sleep(min(1.5, max(0.02, 9 * (now - asked))))
         asked = time.monotonic()
     return value
 
