@@ -9,7 +9,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobctl.jobspec.frameworks.base import ALIKE, framework
 from jobctl.jobspec.plan import types
@@ -95,10 +95,12 @@ def _planned(request: Request) -> types.Plan:
     )
 
 
-def _unsaid(spec: Spec) -> set[str]:
+def _unsaid(spec: Spec) -> dict[str, Any]:
     """Return the keys that do not make a job another run: who gets notifications, and newer keys that it does not use."""
     unused = {"notify": True, "slurm": spec.slurm is None, "fitness": spec.fitness == "off"}
-    return {key for key, left_out in unused.items() if left_out}
+    events = any(rule.event for rule in spec.recovery.rules)
+    rules = {} if events else {"recovery": {"rules": {"__all__": {"event": True}}}}
+    return {**{key: True for key, left_out in unused.items() if left_out}, **rules}
 
 
 def _run_id(spec: Spec, context: Context, digest: str) -> str:
@@ -149,5 +151,6 @@ def _recovery(spec: Spec, spares: bool) -> Recovery:
         host_timeout=given.host_timeout,
         wait_timeout=given.wait_timeout,
         max_duration=given.max_duration,
-        rules=tuple(Rule(rule.log, rule.exit, rule.do) for rule in given.rules),
+        rules=tuple(Rule(rule.log, rule.exit, rule.do) for rule in given.rules if rule.event is None),
+        exclude_stragglers=any(rule.event == "straggler" for rule in given.rules),
     )

@@ -63,7 +63,10 @@ class Actions:
                     self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self.end("failed", decision.reason)
             case Restart():
-                return self._execute(now, decision, self._move(decision))
+                failed = self._move(decision)
+                if failed and decision.may_wait:  # the next decision knows that these hosts are unfit
+                    return ActionOutcome(complete=False)
+                return self._execute(now, decision, failed)
             case Rejoin():
                 if not self.repeats:  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
@@ -160,7 +163,7 @@ class Actions:
         failed = self._provision(moved, frozenset(decision.moves.values()))
         failed = {**failed, **self._measure(moved, set(decision.moves.values()) - set(failed))}
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
-        if moves:
+        if moves and not (failed and decision.may_wait):
             self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
         return failed
 

@@ -28,6 +28,7 @@ from jobctl.jobspec.supervise.decisions import (
     Rejoin,
     Repair,
     Restart,
+    Stay,
     Wait,
     World,
 )
@@ -120,6 +121,8 @@ class Supervisor:
         if isinstance(decision, Continue):
             self._unwritten = None
             self.recorder.forget()
+            if isinstance(decision, Stay):
+                self.recorder.stay(decision, observed)
             self._retry.done()
         elif not self._retry.waits(identity(decision), self.clock.now()):  # commands that want the lock go first
             self._act(decision, observed, feed)
@@ -204,7 +207,7 @@ class Supervisor:
     def _act(self, decision: Decision, observed: Observed, feed: Feed) -> None:
         if isinstance(decision, Rejoin):
             self.clock.sleep(decision.delay)
-        if isinstance(decision, Restart):
+        if isinstance(decision, Restart) and not decision.may_wait:
             decision, observed = self._tell_failure(decision, observed, feed)
             self.clock.sleep(decision.delay)
         self.actions.repeats = self._retry.what == identity(decision)

@@ -151,3 +151,13 @@ def test_a_host_that_is_measured_and_slow_takes_a_node_only_if_there_is_no_other
     assert supervisor.actions._move(loss) == {}
     assert homes(supervisor)[0] == {0: "h0", 1: "s2"}
     assert measured == [(frozenset({"s2"}), "quick")]
+
+
+def test_a_slow_node_whose_new_host_cannot_take_it_goes_on_where_it_is(supervisor: Supervisor) -> None:
+    """Nothing has failed: a generation on the same hosts would only cost the work since the last checkpoint."""
+    slow = Failure(1, 5.0, 1, "h1", None, None, "straggler", None, 0.0, "rank 1 is slow")
+    decision = Restart("node 1 is a straggler", slow, 0.0, moves={0: "s2", 1: "s1"}, exclude=frozenset({"h1"}))
+    outcome = supervisor.actions.apply(decision, RUNNING)
+    assert (outcome.complete, outcome.generation) == (False, None)
+    assert (homes(supervisor), told(supervisor)) == (({0: "h0", 1: "h1"},) * 2, [])
+    assert supervisor.actions.unfit.hosts(20.0) == {"s1"}

@@ -104,6 +104,7 @@ CODES: dict[str, tuple[str, str]] = {
     "etcd-either": ("error", "`etcd` with both or neither of `endpoints` and `managed`"),
     "etcd-replicas": ("error", "a managed etcd of other than 1 or 3 members"),
     "empty-rule": ("error", "a rule that matches everything"),
+    "event-of-failure": ("error", "a rule about an event with what only a failure has"),
     "unknown-secret": ("error", "a password that names no secret"),
     "two-sources": ("error", "a secret with both `env` and `file`"),
     "secret-in-env": ("error", "one variable in `env` and in `secrets`"),

@@ -72,6 +72,8 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("slurm-recovery", WARNING, ("recovery", "on_host_loss"),
          lambda s: _says(s, "on_host_loss") and s.recovery.on_host_loss not in ("replace", "wait"),
          "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
+    CheckRule("slurm-recovery", WARNING, ("recovery", "rules"), lambda s: any(rule.event for rule in s.recovery.rules),
+         "in an allocation nobody moves a node that is only slow", at_key=True),
     CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(one in _OURS for one in _options(s)),
          "jobctl sets this option of `sbatch` itself", "leave it out"),
     CheckRule("slurm-option", WARNING, ("slurm", "options"), lambda s: any(one in _KEYS for one in _options(s)),
