@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
 from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
+from jobctl.jobspec.deploy.model.fitness_event import fitness_event
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
 from jobctl.jobspec.deploy.store.jobdir import Pending
@@ -215,7 +216,11 @@ class Actions:
         new = hosts - self.unfit.hosts(self.clock.now())
         if plan.fitness == "off" or not new:
             return {}
-        unfit = measured_unfit(self.deployer.preflight(plan, new, fitness=plan.fitness))
+        findings = self.deployer.preflight(plan, new, fitness=plan.fitness)
+        image = plan.nodes[0].container.image
+        if (found := fitness_event(findings, plan.fitness, image)) is not None:
+            self.recorder.record("fitness", found[0], **found[1])
+        unfit = measured_unfit(findings)
         self._tell_failed(unfit)
         return unfit
 

@@ -84,6 +84,7 @@ def test_a_spare_takes_the_place_of_a_host_that_is_not_fit(monkeypatch: pytest.M
     assert up.checked == [(["a", "b", "c"], "quick"), (["a", "c", "s1"], "quick")]
     text = "b: all cores: 4.7 Mround/s, 21 % below the median of 3 (5.9)"
     assert up.reporter.warnings == [f"node 1 runs on spare s1: {text}"]
+    assert [one.host for one in up.bring_up.measured] == ["b"]  # for the report
 
 
 def test_a_spare_that_is_not_fit_either_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,12 @@ def test_a_host_that_is_measured_and_slow_takes_a_node_only_if_there_is_no_other
     assert supervisor.actions._move(loss) == {}
     assert homes(supervisor)[0] == {0: "h0", 1: "s2"}
     assert measured == [(frozenset({"s2"}), "quick")]
+    lines = (supervisor.deployer.job.root / "events.jsonl").read_text().splitlines()
+    (kept,) = (event for event in map(json.loads, lines) if event["event"] == "fitness")
+    assert (kept["message"], [one["code"] for one in kept["findings"]]) == (
+        "fitness (quick): 1 host measured, not fit: s2",
+        ["slow-host"],
+    )
 
 
 def test_a_slow_node_whose_new_host_cannot_take_it_goes_on_where_it_is(supervisor: Supervisor) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, RuntimeInputs
     from jobctl.jobspec.deploy.apply.executor import Done, Fresh
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
+    from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.notification import Channel
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -97,6 +98,7 @@ class BringUp:
         self.changed = changed_keys(compiled, plan, deployer, secrets=options.start is None)
         self.channels: tuple[Channel, ...] | None = None  # None: this command does not know them
         self.unfit: Failures = {}  # hosts that were measured, and found unfit
+        self.measured: list[Finding] = []  # what was measured, if something was
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
@@ -148,7 +150,9 @@ class BringUp:
         if not homes:
             return {}
         new = change.observed.control.generation is None or homes - set(change.observed.control.placement.values())
-        findings = deployer.preflight(plan, homes, fitness=plan.fitness if new else "off")
+        fitness = plan.fitness if new else "off"
+        findings = deployer.preflight(plan, homes, fitness=fitness)
+        self.measured += findings if fitness != "off" else []
         left = failures_of(findings)
         self.reporter.findings([f for f in findings if f.verdict == "warning"])
         if set(left) >= {node.host.name for node in plan.nodes}:
@@ -232,7 +236,7 @@ class BringUp:
         fresh = fresh_run(plan, generation, deployer.exists) if self.options.fresh else None
         if fresh:
             self._keep_channels(fresh.run_id)
-        tell_up(deployer, plan, fresh=self.options.fresh, unfit=self.unfit)
+        tell_up(deployer, plan, fresh=self.options.fresh, unfit=self.unfit, measured=self.measured)
         try:
             with self.reporter.waiting() as waiting:
                 deployer.tell = waiting.show
