@@ -292,6 +292,7 @@ def test_what_a_probe_says_of_devices() -> None:
 
 
 SMI = {
+    "index": "0",
     "name": "NVIDIA H100 80GB HBM3",
     "driver_version": "550.54.15",
     "vbios_version": "96.00.89.00.01",
@@ -307,7 +308,8 @@ SMI = {
 def inventory(*changes: dict[str, object], **items: object) -> dict[str, object]:
     """What a probe says of a host: its devices, each with changes, and other items."""
     usual = {"cores": 96.0, "memory in GiB": 1007.5, "kernel": "6.1.0", "python": "3.11.2"}
-    return {"items": {**usual, **items}, "devices": [{**SMI, **change} for change in changes]}
+    lines = [", ".join(map(str, {**SMI, **change}.values())) for change in changes]
+    return {"items": {**usual, **items}, "driver": {"tool": "nvidia-smi", "text": "\n".join(lines)}}
 
 
 def test_hosts_that_are_alike() -> None:

@@ -33,6 +33,21 @@ NVIDIA = (
     "index,name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,pcie.link.width.current,"
     "ecc.errors.uncorrected.volatile.total,retired_pages.pending"
 )
+ROCM = [
+    "--showproductname",
+    "--showvbios",
+    "--showdriverversion",
+    "--showmeminfo",
+    "vram",
+    "--showmaxpower",
+    "--showsclkrange",
+    "--json",
+]
+TOOLS = {  # what the drivers' own tools are asked, by kind of device
+    "gpu": [["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"], ["rocm-smi", *ROCM]],
+    "dcu": [["rocm-smi", *ROCM]],
+    "npu": [["npu-smi", "info"]],
+}
 
 # What the host is.
 
@@ -88,7 +103,7 @@ def inventory(task: Json) -> Json:
         speed = int(read("/sys/class/net/%s/speed" % interface(task.get("interface"), task.get("address"))))
         if speed > 0:
             found["network in Mbit/s"] = speed
-    return {"items": found, "devices": nvidia() if task.get("kind") == "gpu" else []}
+    return {"items": found, "driver": driver(str(task.get("kind")))}
 
 
 def interface(name: str | None, address: str | None) -> str:
@@ -105,19 +120,14 @@ def interface(name: str | None, address: str | None) -> str:
     return names[0] if len(names) == 1 else ""
 
 
-def nvidia() -> List[Json]:
-    """Return what NVIDIA's driver tells of each device, [] where its tool does not work."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=20,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
-    return [dict(zip(NVIDIA.split(","), (word.strip() for word in line.split(",")))) for line in lines if line.strip()]
+def driver(kind: str) -> Json:
+    """Return what the first tool says that knows devices of a kind, {} where none works."""
+    for argv in TOOLS.get(kind, ()):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+            if done.returncode == 0 and done.stdout.strip():
+                return {"tool": argv[0], "text": done.stdout.decode("utf-8", "replace")}
+    return {}
 
 
 # The processor and its memory.
