@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
 from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong
+from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, told
 from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
@@ -36,6 +37,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.frameworks.base import Programs, framework
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
@@ -200,8 +202,23 @@ class FitnessCheck:
         except HostError as error:
             self._note(of_error(error.host, "collective", error))
             return
-        for finding in sum_findings(said):
+        own = self._framework_sum()
+        for finding in own.findings() if own is not None else ():
             self._note(finding)
+        for finding in sum_findings(said):
+            if own is not None and finding.verdict == "ok":
+                finding = replace(finding, message=told(finding, own))
+            self._note(finding)
+
+    def _framework_sum(self) -> FrameworkSum | None:
+        """Return what adds up by the framework's own collectives; None where there is none, or its import takes too long."""
+        if self.plan is None or self.plan.mode != "collective" or any(not self.seats[h].nodes for h in self.sessions):
+            return None
+        program = framework(self.plan.framework).programs.sum
+        kinds = {_kind(self.seats[host]) for host in self.sessions}
+        if program is None or len(self.sessions) < 2 or (kinds == {"cpu"} and self.mode == "quick"):
+            return None
+        return FrameworkSum(self.sessions, self.seats, program)
 
     def _take(self, host: str, measured: HostValues) -> None:
         for check, text in measured.wrong:
@@ -219,7 +236,11 @@ class FitnessCheck:
         measured = kind != "cpu" or (self.mode == "full" and not shared and bool(seat.nodes))
         devices = kind if measured and (self._rounds == 1 or doubts) else None
         metrics = doubts[host] if doubts else None
-        return MeasureTask(self.effort, shared, self._storage(seat), devices, self.token, metrics)
+        return MeasureTask(self.effort, shared, self._storage(seat), devices, self._program(), self.token, metrics)
+
+    def _program(self) -> str:
+        """Return the name of the program that measures devices."""
+        return framework(self.plan.framework).programs.devices if self.plan else Programs().devices
 
     def _storage(self, seat: CheckedHost) -> str | None:
         """Return the directory whose speed matters: that of checkpoints, or without a job the work directory."""

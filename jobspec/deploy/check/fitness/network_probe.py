@@ -51,6 +51,13 @@ def listen(task: Json) -> Json:
     raise problem
 
 
+def free_port(task: Json) -> Json:
+    """Return a port of the host's address at which nobody listens."""
+    found = listen(task)
+    close_all()
+    return found
+
+
 def close_all() -> None:
     """Listen no more."""
     while LISTENERS:
@@ -196,6 +203,7 @@ def reduce(task: Json) -> Json:
 
 NETWORK_TASKS: Dict[str, Callable[[Json], Json]] = {
     "listen": listen,
+    "port": free_port,
     "receive": receive,
     "send": send,
     "reduce": reduce,
