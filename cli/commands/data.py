@@ -97,8 +97,8 @@ _HEAD = ("HOST", "DATA", "VERSION", "SIZE", "LAST USED", "JOBS")
 
 
 def _rows(hosts: Mapping[str, Sequence[KeptData]]) -> list[tuple[str, ...]]:
+    from jobctl.jobspec.operations.inspect.as_json import timestamp
     from jobctl.jobspec.operations.resolve.code import megabytes
-    from jobctl.views.status import timestamp
 
     return [
         (host, one.name, one.version, megabytes(one.size), timestamp(one.last_used) or "-", ",".join(one.jobs) or "-")
@@ -108,7 +108,7 @@ def _rows(hosts: Mapping[str, Sequence[KeptData]]) -> list[tuple[str, ...]]:
 
 
 def _json(one: KeptData) -> dict[str, Any]:
-    from jobctl.views.status import timestamp
+    from jobctl.jobspec.operations.inspect.as_json import timestamp
 
     return {
         "name": one.name,

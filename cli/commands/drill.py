@@ -39,10 +39,10 @@ def drill(
 
     Example: jobctl drill my-job --container --node 1
     """
-    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, plan_drill, run_drill
+    from jobctl.jobspec.operations.lifecycle.drill import DrillFailed, fault_words, plan_drill, run_drill
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
-    from jobctl.views.drill import fault_words, show_drill
+    from jobctl.views.drill import show_drill
     from jobctl.views.status import show_tail
 
     deployer = running_job(job, Reached(hosts, ssh_config, accept_new)).deployer("drill")

@@ -14,7 +14,6 @@ from jobctl.options import AcceptNew, Format, Hosts, Output, SshConfig
 from jobctl.views.failure import Failed, command
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.store.past import PastJob
     from jobctl.jobspec.operations.inspect.listing import HostJobs
     from jobctl.jobspec.operations.resolve.job import Reached
 
@@ -72,34 +71,17 @@ def _phase(job: dict[str, Any]) -> str:
 
 def _down() -> Iterator[dict[str, Any]]:
     """Yield the jobs that are down as data, with the same keys as jobs that are up, and what is known of their end."""
+    from jobctl.jobspec.operations.inspect.as_json import past_json
     from jobctl.jobspec.operations.inspect.listing import jobs_that_are_down
 
     for past in jobs_that_are_down():
-        yield _past_json(past)
-
-
-def _past_json(past: PastJob) -> dict[str, Any]:
-    from jobctl.views.status import timestamp
-
-    return {
-        "job": past.job.name,
-        "framework": past.framework,
-        "target": past.target,
-        "phase": "unknown" if past.doubt else past.phase,
-        **dict.fromkeys(("generation", "replicas")),
-        "supervised": False,
-        **dict.fromkeys(("owner", "spec")),
-        "down": None if past.doubt else True,
-        "down_since": None if past.doubt else timestamp(past.since),
-        "reason": past.doubt,
-        "bytes": past.size,
-    }
+        yield past_json(past)
 
 
 def _known() -> Iterator[dict[str, Any]]:
     """Yield the jobs that are up as data; an error names a job that cannot be seen, and the others follow."""
+    from jobctl.jobspec.operations.inspect.as_json import state_json
     from jobctl.jobspec.operations.inspect.listing import known_jobs
-    from jobctl.views.status import state_json
 
     keep = ("job", "framework", "target", "phase", "generation", "replicas", "supervised")
     for job in known_jobs():

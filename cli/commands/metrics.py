@@ -54,8 +54,8 @@ def metrics(
 
 
 def _serve(source: MetricsSource, listen: str) -> None:
-    from jobctl.jobspec.operations.inspect.http_server import parse_address
-    from jobctl.jobspec.operations.inspect.metrics_server import MetricsServer
+    from jobctl.jobspec.operations.serve.http_server import parse_address
+    from jobctl.jobspec.operations.serve.metrics_server import MetricsServer
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with MetricsServer(parse_address(listen), source) as server:

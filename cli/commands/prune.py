@@ -61,8 +61,8 @@ def prune(
 
 def _show(found: Prunable) -> None:
     """Print the jobs whose history goes, and tell which ones stay and why."""
+    from jobctl.jobspec.operations.inspect.as_json import timestamp
     from jobctl.jobspec.operations.resolve.code import megabytes
-    from jobctl.views.status import timestamp
 
     _say_kept(found, 0)
     if not found.jobs:
@@ -113,7 +113,7 @@ def _json(found: Prunable, *, dry_run: bool) -> dict[str, Any]:
 
 
 def _past_json(past: PastJob) -> dict[str, Any]:
-    from jobctl.views.status import timestamp
+    from jobctl.jobspec.operations.inspect.as_json import timestamp
 
     return {
         "job": past.job.name,

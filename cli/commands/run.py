@@ -44,6 +44,7 @@ def run(
     from jobctl.views.reporter import Terminal
 
     where = as_started(job, Where(target_name(target), hosts, on, exclude))
-    compiled = compile_job(job, overrides, where, Terminal())
+    reporter = Terminal()
+    compiled = compile_job(job, overrides, where, reporter)
     reached = Reached(ssh_config=ssh_config, accept_new=accept_new)
-    raise typer.Exit(run_like_node(compiled, node, command_after_dashes(ctx, "run"), reached))
+    raise typer.Exit(run_like_node(compiled, node, command_after_dashes(ctx, "run"), reached, reporter))

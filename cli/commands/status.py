@@ -29,9 +29,10 @@ def status(
 
     Example: jobctl status my-job --watch
     """
+    from jobctl.jobspec.operations.inspect.as_json import status_json
     from jobctl.jobspec.operations.lifecycle.open import running_job
     from jobctl.jobspec.operations.resolve.job import Reached
-    from jobctl.views.status import show_status, status_json, watch_status
+    from jobctl.views.status import show_status, watch_status
 
     handle = running_job(job, Reached(hosts, ssh_config, accept_new, context, namespace)).handle
     if watch:

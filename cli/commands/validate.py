@@ -33,6 +33,7 @@ def validate(
 
     Example: jobctl validate job.yaml --hosts hosts.txt
     """
+    from jobctl.jobspec.operations.resolve.build import say_not_built
     from jobctl.jobspec.operations.resolve.code import say_left_out, selection
     from jobctl.jobspec.operations.resolve.job import Where, check, say_default_hosts, say_unused_hosts, with_defaults
     from jobctl.views.diagnostics import show_diagnostics
@@ -51,7 +52,9 @@ def validate(
     else:
         show_diagnostics(checked.diagnostics, checked.loaded.source, sys.stdout)
         if code is not None and not errors:
-            say_left_out(code, reporter)
+            say_left_out(code.left_out, reporter)
+        if checked.compiled is not None:
+            say_not_built(checked.compiled, reporter)
         _summary(checked.files, errors, len(checked.diagnostics) - errors)
     say_unused_hosts(checked, where, reporter)
     if errors:

@@ -5,18 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobctl import console
+from jobctl.jobspec.operations.lifecycle.drill import fault_words
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import FaultTarget
     from jobctl.jobspec.operations.lifecycle.drill import Drill
-
-
-def fault_words(victim: FaultTarget, node: int, host: str) -> tuple[str, str]:
-    """Say what a drill does, and what it did."""
-    if victim == "host":
-        return f"plays that {host} with node {node} is lost", f"played that {host} with node {node} is lost"
-    what = f"{'a process' if victim == 'process' else 'the container'} of node {node} on {host}"
-    return f"kills {what}", f"killed {what}"
 
 
 def show_drill(drill: Drill) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.operations.inspect.as_json import iso
 from jobctl.options import Format
 
 if TYPE_CHECKING:
@@ -46,11 +47,6 @@ def show_events(handle: Handle, choice: EventChoice, output: Format, *, follow: 
         if last:
             return
         pause(max(INTERVAL, handle.interval))
-
-
-def iso(seconds: float) -> str:
-    """Return a time as RFC 3339 in local time, to the millisecond."""
-    return datetime.fromtimestamp(seconds).astimezone().isoformat(timespec="milliseconds")
 
 
 def event_text(event: dict[str, Any]) -> str:

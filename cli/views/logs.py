@@ -6,12 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobctl import console
 from jobctl.jobspec.deploy.apply.clock import pause
+from jobctl.jobspec.operations.inspect.as_json import iso, line_json
 from jobctl.options import Format
-from jobctl.views.events import iso
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
@@ -117,15 +117,3 @@ def _writer(line: Line) -> str:
 
 def _show_json(line: Line) -> None:
     console.out_json_line(line_json(line))
-
-
-def line_json(line: Line) -> dict[str, Any]:
-    """Return a line as `logs -o json` has it."""
-    return {
-        "time": iso(line.time),
-        "node": line.node,
-        "rank": line.rank,
-        "generation": line.generation,
-        "log": line.log,
-        "line": line.text.decode(errors="replace"),
-    }

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from jobctl import console
 from jobctl.jobspec.operations.errors import failures_json
+from jobctl.jobspec.operations.inspect.as_json import status_json
 from jobctl.options import Format
 from jobctl.views.failure import Failed
 from jobctl.views.reporter import Terminal
-from jobctl.views.status import show_tail, status_json
+from jobctl.views.status import show_tail
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle

@@ -6,9 +6,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from jobctl import console
+from jobctl.jobspec.operations.inspect.as_json import state_json
 from jobctl.options import Format
 from jobctl.views.live import draw_live
-from jobctl.views.status import head_lines, state_json
+from jobctl.views.status import head_lines
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Handle

@@ -1,11 +1,14 @@
-"""Makes the pictures of the README from one real job: `python docs/images/make.py`, in an environment with the extra `examples`.
+"""Makes the pictures of the documentation from one real job: `python docs/images/make.py [NAME…]`, all if none is named.
 
-The job of `examples/torch-resnet` runs on this machine, loses a process on purpose, and trains to its end. `session.svg`
-shows the commands and what they printed. `report.png` shows the page of `jobctl report`; it needs Chromium.
+Needs an environment with the extras `examples` and `dev`. The job of `examples/torch-resnet` runs on this machine, loses
+a process on purpose, and trains to its end. `session.svg` shows the commands and what they printed. `report.png` shows the
+page of `jobctl report`, and `ui.png` that of `jobctl ui` while the job runs; both need Chromium. A script plays the GPUs of
+`ui.png`: few machines that make pictures have eight.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -17,8 +20,12 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
 from rich.console import Console
 from rich.text import Text
+
+from tests.tools.devtools import browser
 
 HERE = Path(__file__).parent
 EXAMPLE = HERE.parents[1] / "examples" / "torch-resnet"
@@ -27,6 +34,14 @@ COLUMNS = 116
 LARGEST = 200_000  # bytes of a picture
 PAGE_SIZE = "1000,1230"  # of the report, in CSS pixels
 PATIENCE = 900  # seconds until the job has trained
+UI_SIZE = (1000, 1120)  # of the page of `jobctl ui`, in CSS pixels
+GPUS = """\
+#!{python}
+import math, time
+for n in range(4):
+    use = 93 + 6 * math.sin(time.time() / (5 + n)) - (60 if math.sin(time.time() / 4 + n / 9) > 0.97 else 0)
+    print(f"{{n}}, NVIDIA H100, {{use:.0f}}, {{41000 + 3000 * n + 900 * math.sin(time.time() / 6):.0f}}, 81559, 620.0, 58, 0, 0")
+"""
 
 
 class Session:
@@ -41,7 +56,12 @@ class Session:
             "CHECKPOINT_DIR": str(folder / "checkpoints"),
             "COLUMNS": str(COLUMNS),
             "FORCE_COLOR": "1",
+            "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         }
+        (folder / "bin").mkdir()
+        tool = folder / "bin" / "nvidia-smi"
+        tool.write_text(GPUS.format(python=sys.executable))
+        tool.chmod(0o755)
         shutil.copytree(EXAMPLE, self.folder)
         (self.folder / "hosts.txt").unlink()
         spec = self.folder / "job.yaml"
@@ -74,21 +94,57 @@ class Session:
         raise SystemExit(f"the job has not made step {step} after {PATIENCE} s")
 
 
-def train(session: Session) -> None:
-    """Bring the job up, kill one of its processes, and see it train to the end."""
+def train(session: Session, folder: Path) -> bytes | None:
+    """Bring the job up, kill one of its processes, and see it train to the end; return a picture of the page meanwhile."""
     session.show("up")
     try:
         session.wait_for_step(130)
         session.show("drill", "--yes")
         session.wait_for_step(200)
         session.show("status")
+        page = picture_of_page(session, folder)
         session.run("wait")
         session.shown.append(Text.assemble(("$ ", "bold green"), ("jobctl events", "bold")))
         events = session.run("events").strip("\n").splitlines()
         session.shown.append(Text.from_ansi("\n".join(events)))
         session.run("report", "-o", "report.html")
+        return page
     finally:
         session.run("down")
+
+
+def picture_of_page(session: Session, folder: Path) -> bytes | None:
+    """Return the page of `jobctl ui` as PNG; None without Chromium."""
+    if shutil.which("chromium") is None and shutil.which("google-chrome") is None:
+        return None
+    argv = [sys.executable, "-m", "jobctl", "ui", "--allow-actions"]
+    with subprocess.Popen(argv, cwd=session.folder, env=session.environ, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            address = server.stderr.readline().split()[-1]
+            with browser(folder / "page") as new:
+                page = new()
+                page.size(*UI_SIZE)
+                page.open(address)
+                page.shows("#failures", "SIGKILL")
+                page.run("document.getElementById('text').focus()")
+                page.write("loss")  # warnings of torch name the folder that it is in
+                session.wait_for_step(360)  # then the curves have a shape
+                page.run("document.activeElement.blur(); scrollTo(0, 0)")
+                page.call("Emulation.setScrollbarsHidden", hidden=True)
+                refuse_private(page.text("body"), folder)
+                page.picture(folder / "ui.png")
+        finally:
+            server.terminate()
+    return (folder / "ui.png").read_bytes()
+
+
+def refuse_private(text: str, folder: Path) -> None:
+    """End the script if a text says where it was made."""
+    for private in (socket.gethostname(), str(Path.home()), str(folder)):
+        if private in text:
+            line = next(line for line in text.splitlines() if private in line)
+            raise SystemExit(f"{private!r} would be in a picture: {line[:200]}")
 
 
 def picture_of_session(session: Session) -> str:
@@ -120,20 +176,26 @@ def write(name: str, picture: bytes) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="session.svg, report.png, ui.png")
+    wanted = parser.parse_args().names
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         session = Session(folder)
-        train(session)
+        live = train(session, folder)
         drawing = picture_of_session(session)
         page = session.folder / "report.html"
-        for private in (socket.gethostname(), str(Path.home()), name):
-            if private in drawing or private in page.read_text():
-                raise SystemExit(f"{private!r} would be in a picture")
-        write("session.svg", drawing.encode())
-        if (png := picture_of_report(page, folder)) is None:
-            print("no Chromium here: report.png stays as it is")
-        else:
-            write("report.png", png)
+        shown = {"session.svg": drawing, "report.png": page.read_text()}  # of ui.png the text was looked at already
+        made = {"session.svg": drawing.encode(), "report.png": picture_of_report(page, folder), "ui.png": live}
+        for picture, content in made.items():
+            if wanted and picture not in wanted:
+                continue
+            if picture in shown:
+                refuse_private(shown[picture], folder)
+            if content is None:
+                print(f"no Chromium here: {picture} stays as it is")
+            else:
+                write(picture, content)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from jobctl.jobspec.launcher.control import age_of, control_problem
 from jobctl.jobspec.launcher.files import read_json, write_json
 
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Tuple
+    from typing import Any, Iterable, List, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+
+APART = 500  # between the ports of trainers and those of other roles: more than a machine has processes
 
 
 def age(order: Json) -> Tuple[Any, ...]:
@@ -22,6 +24,19 @@ def age(order: Json) -> Tuple[Any, ...]:
     base = (order.get("alone") or {}).get("base")
     own = order["number"], order["rendezvous"]["id"]
     return age_of(order.get("began", 0.0), own, base and (base["number"], base["id"]), order["command"])
+
+
+def joining(template: Json, nodes: Iterable[int], port: int) -> List[Json]:
+    """Return the members that are among `nodes`, in new ranks; their ports follow that of the rendezvous.
+
+    Ports of trainers are apart from those of other roles: any two nodes may be on the same machine.
+    """
+    wanted, first = set(nodes), template["rendezvous"]["port"]
+    members = sorted((m for m in template["members"] if m["node"] in wanted), key=lambda member: member["rank"])
+    return [
+        {**m, "rank": rank, "ports": [p - first + port + APART * ("trainer" in m["roles"]) for p in m.get("ports", ())]}
+        for rank, m in enumerate(members)
+    ]
 
 
 class Generations:
@@ -45,8 +60,14 @@ class Generations:
         own = [o for o in orders if control_problem(o) is None and o.get("began") == self.began]
         return max(own, key=age, default=None)
 
-    def begin(self, *, fresh_budget: bool = False) -> Json:
-        """Write the control file of the next generation; `fresh_budget`: with all its restarts before it."""
+    def step(self) -> int:
+        """Return the last step that any node has told, -1 if none has."""
+        paths = glob.glob(os.path.join(self.work, "node-*", "report.json"))
+        told = [(read_json(path) or {}).get("progress") for path in paths]
+        return max((step for step in told if isinstance(step, int)), default=-1)
+
+    def begin(self, nodes: Iterable[int], *, fresh_budget: bool = False) -> Json:
+        """Write the control file of the next generation of these nodes; `fresh_budget`: with all its restarts before it."""
         template = read_json(os.path.join(self.work, "control.json"))
         if template is None:
             raise SystemExit("cannot read %s/control.json" % self.work)
@@ -59,12 +80,19 @@ class Generations:
         meeting = template["rendezvous"]
         first, last = template["alone"]["ports"]
         port = meeting["port"] if number == 1 and is_given else self.port(number, first, last)
+        members = joining(template, nodes, port)
+        address = members[0]["address"] if members else meeting["address"]
         order = {
             **template,
             "began": self.began,
             "number": number,
             "command": "run",
-            "rendezvous": {**meeting, "port": port, "id": "%s-%d-%s" % (template["job"], number, os.urandom(4).hex())},
+            "members": members,
+            "rendezvous": {
+                "address": address,
+                "port": port,
+                "id": "%s-%d-%s" % (template["job"], number, os.urandom(4).hex()),
+            },
             "alone": {**template["alone"], "failures": failures},
         }
         write_json(self.path, order)

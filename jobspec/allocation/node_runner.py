@@ -43,7 +43,8 @@ class NodeRunner:
         self.work = options.work
         self.settings = read_json(os.path.join(self.work, "slurm.json")) or {}
         self.host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        self.own = os.path.join(self.work, "hosts", self.host)
+        self.slot = int(os.environ.get("SLURM_LOCALID") or 0)  # which of the runners on this machine it is
+        self.own = os.path.join(self.work, "hosts", self.host, str(self.slot))
         self.coordinator = (options.address, options.port)
         self.datagrams = Datagrams(os.environ.pop(TOKEN, ""))
         self.who = os.urandom(8).hex()
@@ -99,9 +100,11 @@ class NodeRunner:
             "tick": self.sent,
             "who": self.who,
             "host": self.host,
+            "slot": self.slot,
             "node": node,
             "turn": turn,
             "ended": self.ended,
+            "alive": self.launcher is not None,
             "again": self.again,
             "names": self.names,
             "leaving": self.signal is not None,
@@ -188,7 +191,7 @@ class NodeRunner:
         node = int(wanted[0] or 0)
         with open(os.path.join(self.work, "launch.json"), encoding="utf-8") as file:
             launch = next(one for one in map(_parsed, file) if one.get("node") == node)
-        launch["circle"] = self.order["circle"]
+        launch["circle"] = self.order["circle"] + self.slot
         write_json(os.path.join(self.own, "launch.json"), launch)
         os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
         environ = {name: value for name, value in os.environ.items() if name != TOKEN}

@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.allocation.messages import TOKEN, say
+from jobctl.jobspec.allocation.nodelist import expand
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
@@ -21,17 +22,34 @@ class Scheduler:
     def __init__(self, work: str, settings: Json, job_id: str) -> None:
         self.work, self.settings, self.job_id = work, settings, job_id
 
-    def start_runners(self, hosts: List[str], port: int, token: str) -> subprocess.Popen[bytes]:
-        """Start a node runner on each of `hosts`, in one step that goes on without those that fail."""
+    def start_runners(self, hosts: List[str], each: int, port: int, token: str) -> subprocess.Popen[bytes]:
+        """Start `each` node runners on each of `hosts`, in one step that goes on without those that fail."""
         argv = [
-            *("srun", "--nodelist=%s" % ",".join(hosts), "--nodes=%d" % len(hosts), "--ntasks=%d" % len(hosts)),
-            *("--ntasks-per-node=1", "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--overlap"),
+            *(
+                "srun",
+                "--nodelist=%s" % ",".join(hosts),
+                "--nodes=%d" % len(hosts),
+                "--ntasks=%d" % (each * len(hosts)),
+            ),
+            *(
+                "--ntasks-per-node=%d" % each,
+                "--overcommit",
+                "--no-kill",
+                "--kill-on-bad-exit=0",
+                "--wait=0",
+                "--overlap",
+            ),
             # Without, each task is bound to the one core that Slurm counts for it.
             *("--cpu-bind=none", "--mem=0", "--export=ALL", "--unbuffered"),
             *(self.settings["runner_python"], os.path.join(self.work, "allocation.py"), "node"),
             *("--work", self.work, "--port", str(port)),
         ]
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, env={**os.environ, TOKEN: token})
+
+    def machines(self) -> List[str]:
+        """Return the machines that the allocation has now, none if Slurm does not say."""
+        said, _ = self.ask(["squeue", "--noheader", "--jobs=%s" % self.job_id, "--format=%N"])
+        return expand(said.strip())
 
     def go_on_later(self) -> Tuple[Optional[str], str]:
         """Have the job go on in another allocation. Return the number of its job, None if it cannot, and what was done."""

@@ -84,6 +84,17 @@ class Start:
     standby: Standby | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Names of files in `programs`: `devices` measures those of a host, `sum` adds up over all ranks; None: there is none.
+
+    Many images of other frameworks have PyTorch, too, and devices are as fast with it.
+    """
+
+    devices: str = "torch_devices"
+    sum: str | None = None
+
+
 class Framework(Protocol):
     """Pure functions from a node's place in the plan to what starts it."""
 
@@ -94,6 +105,10 @@ class Framework(Protocol):
     @property
     def rules(self) -> tuple[Rule, ...]:
         """What is known of failures that the framework tells of in its own words."""
+
+    @property
+    def programs(self) -> Programs:
+        """The programs by which `check --fitness` measures in the framework's own words."""
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the roles of a job; nodes are numbered in their order."""

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start, standby
+from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 
@@ -69,12 +69,16 @@ except Exception as error: sys.exit("JAX %s cannot compute on `{kind}`: %s" % (j
     )
 
 
+_PROGRAMS = Programs()
+
+
 @dataclass(frozen=True, slots=True)
 class Jax:
     """Processes that are all alike."""
 
     module: str = "jax"
     rules: tuple[Rule, ...] = _RULES
+    programs: Programs = _PROGRAMS
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers."""

@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import ALIKE, Role, Seat, Start
+from jobctl.jobspec.frameworks.base import ALIKE, Programs, Role, Seat, Start
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions
@@ -86,12 +86,16 @@ if "successfully" not in said.getvalue(): sys.exit(" ".join(said.getvalue().spli
     )
 
 
+_PROGRAMS = Programs(sum="mindspore_sum")
+
+
 @dataclass(frozen=True, slots=True)
 class MindSpore:
     """A scheduler beside the first node, and the workers."""
 
     module: str = "mindspore"
     rules: tuple[Rule, ...] = ()
+    programs: Programs = _PROGRAMS
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return the workers, and the scheduler, which needs no device."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Role, Seat, Start, served
+from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, served
 from jobctl.jobspec.frameworks.paddle_problems import RULES, installed
 from jobctl.jobspec.frameworks.paddle_variables import DECIDED as _DECIDED
 from jobctl.jobspec.frameworks.paddle_variables import INSTEAD
@@ -65,12 +65,16 @@ _STALL = (r"Waiting peer start", r"Run Pod", 40.0)
 ELASTIC_TIMEOUT = 30.0  # seconds, Paddle's default
 
 
+_PROGRAMS = Programs(sum="paddle_sum")
+
+
 @dataclass(frozen=True, slots=True)
 class Paddle:
     """paddle.distributed.launch, or role processes with parameter servers."""
 
     module: str = "paddle"
     rules: tuple[Rule, ...] = RULES
+    programs: Programs = _PROGRAMS
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers, and servers where there are any."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.frameworks.base import Role, Seat, Start, served, standby
+from jobctl.jobspec.frameworks.base import Programs, Role, Seat, Start, served, standby
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.plan.types import Need, Slot, Value
 
@@ -67,12 +67,16 @@ if {backend!r} and not getattr(d, "is_{backend}_available", lambda: True)(): sys
     )
 
 
+_PROGRAMS = Programs(sum="torch_sum")
+
+
 @dataclass(frozen=True, slots=True)
 class Torch:
     """torch.distributed.run, or processes of torch.distributed.rpc."""
 
     module: str = "torch"
     rules: tuple[Rule, ...] = ()
+    programs: Programs = _PROGRAMS
 
     def roles(self, spec: Spec) -> tuple[Role, ...]:
         """Return trainers, and servers where there are any."""

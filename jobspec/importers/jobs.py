@@ -96,7 +96,7 @@ def import_text(text: str, context: ImportContext) -> Found:
         env, context = slurm.without_told(env), replace(context, name=context.name or batch.name)
     job = _job(launches, env, context)
     job = replace(job, notes=tuple(dict.fromkeys((*job.notes, *script.notes))))
-    return batch.completed(job) if batch else job
+    return batch.completed(job, context.read) if batch else job
 
 
 def _by_manifest(found: manifest.ManifestJob, context: ImportContext) -> Found:

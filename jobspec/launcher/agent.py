@@ -73,12 +73,12 @@ class Launcher:
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
-        on_hosts.restore(self.report["order"])
+        on_hosts.restore(self.report["order"], self.report["left"])
         complain = lambda why: self.say(reason=why)  # noqa: E731
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
         supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
         self.recovery = SelfRecovery(self, self.session or on_hosts, supervised)
-        self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY)
+        self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY or bool(launch.get("spare")))
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
@@ -152,7 +152,7 @@ class Launcher:
             self.fence()
         if self.orders.read():
             agreed = self.orders.agreed
-            self.report.fields["order"] = agreed and agreed.to_json()
+            self.report.fields.update(order=agreed and agreed.to_json())
             code = self.obey()
             if code is not None:
                 return code

@@ -291,7 +291,8 @@ class GossipMember:
 class Resolver:
     """Resolves the names of the members in a thread: a name server that does not answer must not delay the gossip.
 
-    `path` is a JSON file of addresses by name; the program that starts the launchers keeps it up to date. It comes first.
+    `path` is a JSON file of addresses and ports by name; the program that starts the launchers keeps it up to date. It
+    comes first.
     """
 
     def __init__(self, family: int, port: int, path: Optional[str] = None) -> None:
@@ -306,7 +307,8 @@ class Resolver:
     def find(self, name: str) -> Any:
         """Return the last address that is known of a name, None if there is none yet; the thread goes on to ask for it."""
         if name in self.written:
-            return self.written[name], self.port
+            address, port = self.written[name]
+            return (address, port) if address else None
         return self.wanted.setdefault(name, None)
 
     def start(self) -> None:

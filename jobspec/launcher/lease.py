@@ -123,6 +123,16 @@ class MajorityLease:
         self.heard: Dict[int, float] = {node: now for node in nodes if node != me}  # when we last answered each of them
         self.others = [node for node in counted if node != me]
         self.moved: Optional[Tuple[Sequence[int], int]] = None
+        self.of: Optional[int] = None  # of how many launchers most have to answer, where fewer of them count
+
+    def count_only(self, nodes: Sequence[int], of: int) -> None:
+        """Count the answers of these nodes only, and this one only if it is one of them: launchers have moved the others.
+
+        Of two launchers of a node, at two places, both may answer, each in another order. So neither counts, and two
+        majorities of the `of` launchers of one base always have a launcher in common, whatever either knows.
+        """
+        self.others = [node for node in self.others if node in nodes]
+        self.votes, self.of = self.votes and self.me in nodes, of
 
     def begin_elsewhere(self, clear: Sequence[int], voters: int) -> None:
         """Ask for the first lease of a node that has moved: only the answers of `clear` count, which never were elsewhere.
@@ -167,6 +177,8 @@ class MajorityLease:
         """Return from when on it counts, None if nobody has answered."""
         # That many others (and this one, if it is counted) are a strict majority.
         needed = (len(self.others) + 1) // 2 if self.votes else len(self.others) // 2 + 1
+        if self.of is not None:
+            needed = self.of // 2 + (0 if self.votes else 1)
         counted = self.others
         if self.moved is not None and not self.validity.had:
             counted, needed = list(self.moved[0]), self.moved[1] // 2 + 1
@@ -186,7 +198,7 @@ class MajorityLease:
     @property
     def is_alone(self) -> bool:
         """Whether no other launcher is counted."""
-        return self.votes and not self.others
+        return self.votes and not self.others and self.of is None
 
     def end(self) -> float:
         """Return until when processes may run if nobody answers any more, 0 for ever."""

@@ -15,6 +15,7 @@ from jobctl.jobspec.launcher.deadline import Deadline
 from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.gossip import GossipMember
+from jobctl.jobspec.launcher.idle import run_spare
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
@@ -45,7 +46,10 @@ def guard(options: argparse.Namespace) -> int:
         process = GossipMember if launch.get("circle") else EtcdSession
         fork(lambda: process(launch, options, other_end).run(), channel)
         other_end.close()
-    pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
+    if launch.get("spare"):
+        pid = fork(lambda: run_spare(launch, options, deadline))
+    else:
+        pid = fork(lambda: Launcher(launch, options, deadline, channel).run())
     if channel is not None:
         channel.close()
     for number in SIGNALS:

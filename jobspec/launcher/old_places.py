@@ -17,10 +17,14 @@ class OldPlaces:
     It is *clear* of a node that has moved once it has not answered it at another place, nor been answered by a
     supervisor that may not know of the move, for the timeout of the lease and MARGIN. What the launcher before it has
     done it does not know, so it takes it that this one has answered everybody until the end.
+
+    A supervisor may begin an order without knowing where launchers have moved nodes, and so says nothing of these
+    places. Such nodes are `left`: the launcher is not clear of them either as long as it may have answered them there.
     """
 
     def __init__(self, now: float) -> None:
         self.began = now
+        self.left: Set[int] = set()
         self.order: Optional[Order] = None
         self.answered: Dict[Tuple[int, str], float] = {}
         self.supervisors: Dict[str, float] = {}  # by token
@@ -29,6 +33,11 @@ class OldPlaces:
 
     def enter(self, order: Order) -> None:
         """Take over a new order."""
+        if self.order is not None and self.order.id != order.id:
+            self.left -= self.found
+            if self.order.has_moved:
+                homes = {member.node: member.host for member in self.order.members}
+                self.left |= {m.node for m in order.members if homes.get(m.node, m.host) != m.host}
         self.order, self.knowing, self.found = order, set(), set()
 
     def note_answer(self, node: int, now: float) -> None:
@@ -45,15 +54,32 @@ class OldPlaces:
     def is_clear(self, node: int, now: float) -> bool:
         """Return whether this launcher keeps a node alive nowhere but at its place in the order."""
         order = self.order
-        if order is None or node in self.found or node not in order.moved:
+        if order is None or node in self.found:
+            return True
+        moved = node in order.moved
+        if not moved and node not in self.left:
             return True
         home = order.member(node)
         times = [at for (other, host), at in self.answered.items() if other == node and home and host != home.host]
-        times += [at for token, at in self.supervisors.items() if token not in self.knowing]
+        times += [at for token, at in self.supervisors.items() if moved and token not in self.knowing]
         if now - max([self.began, *times]) < order.host_timeout + MARGIN:
             return False
         self.found.add(node)
         return True
+
+    def kept(self, now: float) -> List[int]:
+        """Return the nodes that this launcher may keep alive elsewhere, although the order does not say that they moved."""
+        moved = self.order.moved if self.order is not None else []
+        return sorted(node for node in self.left if node not in moved and not self.is_clear(node, now))
+
+    def is_quiet(self, node: int, now: float) -> bool:
+        """Return whether this launcher has answered a node nowhere, and no supervisor it, for as long as a lease lasts.
+
+        Then it may say that the node is lost (docs/protocol.md, rule 8).
+        """
+        times = [at for (other, _), at in self.answered.items() if other == node]
+        last = max([self.began, *times, *self.supervisors.values()])
+        return self.order is not None and now - last >= self.order.host_timeout + MARGIN
 
     def clear_of(self, now: float) -> Optional[List[int]]:
         """Return the moved nodes of which this launcher is clear; None where none has moved."""

@@ -46,6 +46,10 @@ class Member:
         """Return the member that an order has."""
         return cls(**known(cls, {"port": None, "ports": [], **data}))
 
+    def at(self, host: Optional[str] = None, address: str = "", port: Optional[int] = None) -> Member:
+        """Return the same member on another host; without one, on the same."""
+        return self if host is None else changed(self, host=host, address=address, port=port)
+
 
 @record
 class AutonomyTerms:
@@ -56,7 +60,24 @@ class AutonomyTerms:
     ports: Tuple[int, int]  # the first and the last port that they may choose
     failures: Sequence[Json]  # those because of which launchers have begun generations, see NodeFailure
     base: Optional[Json]  # number and id of the generation of a supervisor that it goes back to, where that matters
+    spares: Sequence[
+        Json
+    ]  # host, address and port of each host with an idle launcher, to which they may move a lost node
+    moved: Optional[Json]  # number and id of the generation in which they moved one last, and `times` that they have
     rest: Json
+
+    @classmethod
+    def from_json(cls, data: Json) -> AutonomyTerms:
+        """Return what an order has."""
+        return cls(**known(cls, {"base": None, "spares": [], "moved": None, **data}))
+
+    def to_json(self) -> Json:
+        """Return the order's form."""
+        data = flat(self)
+        for name in ("base", "spares", "moved"):
+            if not data[name]:
+                del data[name]
+        return data
 
 
 @record
@@ -99,7 +120,7 @@ class Order:
             host_timeout=float(data.get("host_timeout", 30.0)),
             checkpoint_dir=data.get("checkpoint_dir"),
             on_failure=data.get("on_failure"),
-            autonomy=AutonomyTerms(**known(AutonomyTerms, {"base": None, **alone})) if alone else None,
+            autonomy=AutonomyTerms.from_json(alone) if alone else None,
             exit_code=data.get("exit_code"),
             why=data.get("why"),
             moves=data.get("moves"),
@@ -116,10 +137,8 @@ class Order:
         data.update(
             members=[flat(member) for member in self.members],
             rendezvous=dict(vars(self.rendezvous)),
-            alone=flat(self.autonomy) if self.autonomy else None,
+            alone=self.autonomy.to_json() if self.autonomy else None,
         )
-        if self.autonomy is not None and self.autonomy.base is None:
-            del data["alone"]["base"]
         return data
 
     @property
@@ -131,7 +150,9 @@ class Order:
     def age(self) -> Tuple[Any, ...]:
         """What grows with every order."""
         base = None if self.base is None else (self.base["number"], self.base["id"])
-        return age_of(self.began, (self.number, self.id), base, self.command)
+        moved = self.autonomy.moved if self.autonomy is not None else None
+        times = moved["times"] if moved is not None else 0
+        return age_of(self.began, (self.number, self.id), base, self.command, times)
 
     @property
     def base(self) -> Optional[Json]:
@@ -139,14 +160,25 @@ class Order:
         return self.autonomy.base if self.autonomy is not None else None
 
     @property
+    def lease_began(self) -> Json:
+        """Number and id of the generation with which the lease in it began."""
+        moved = self.autonomy.moved if self.autonomy is not None else None
+        return moved or self.base or {"number": self.number, "id": self.id}
+
+    @property
     def lease(self) -> str:
-        """The name of the lease in it: launchers that begin one on hosts go on with that of its base."""
-        return self.id if self.base is None else str(self.base["id"])
+        """The name of the lease in it: launchers that begin one on hosts go on with that of its base, until they move a node."""
+        return str(self.lease_began["id"])
 
     @property
     def is_of_launchers(self) -> bool:
         """Whether launchers on hosts have begun it, and not a supervisor or a command."""
-        return self.lease != self.id
+        return self.base is not None and self.base["id"] != self.id
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether launchers have moved nodes since its base."""
+        return self.autonomy is not None and self.autonomy.moved is not None
 
     @property
     def moved(self) -> List[int]:
@@ -181,18 +213,26 @@ class Order:
     def news(self, most: int) -> Json:
         """Return what a launcher with an older order needs to know, with at most so many failures: see `with_news`."""
         data = self.to_json()
-        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why")
+        known = ("began", "number", "command", "grace", "rendezvous", "exit_code", "why", "moves")
         failures = self.autonomy.failures[-most:] if self.autonomy else ()
-        return {
+        found = {
             **{name: data[name] for name in known if name in data},
             "failures": [{**failure, "tail": []} for failure in failures],
         }
+        if self.autonomy is not None and self.has_moved:
+            found["homes"] = [[m.node, m.host, m.address, m.port] for m in self.members]
+            found["moved"], found["spares"] = self.autonomy.moved, list(self.autonomy.spares)
+        return found
 
     def with_news(self, news: Json) -> Order:
-        """Return the newer order of another launcher: its members are the same. Raises KeyError and similar errors."""
+        """Return the newer order of another launcher: it has the same members. Raises KeyError and similar errors."""
         data = self.to_json()
-        rest = {name: value for name, value in news.items() if name != "failures"}
-        return Order.from_json({**data, **rest, "alone": {**data["alone"], "failures": news["failures"]}})
+        homes = {node: (host, address, port) for node, host, address, port in news.get("homes", ())}
+        rest = {name: value for name, value in news.items() if name not in ("failures", "moved", "spares", "homes")}
+        spares = news.get("spares", data["alone"].get("spares", []))
+        data["alone"].update(failures=news["failures"], moved=news.get("moved"), spares=spares)
+        order = Order.from_json({**data, **rest})
+        return changed(order, members=[member.at(*homes.get(member.node, ())) for member in order.members])
 
 
 def known(cls: type, data: Json) -> Json:

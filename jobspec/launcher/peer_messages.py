@@ -37,6 +37,9 @@ class PeerMessage:
     stacks: Optional[StacksMessage] = None
     age: Optional[List[Any]] = None  # of the sender's order, see control.age
     news: Optional[Json] = None  # beside an answer: what the sender's order has that the receiver does not know
+    about: Optional[str] = None  # the tick because of which it tells `news` of another lease, without answering it
+    spare: Optional[str] = None  # beside a tick: the host of the idle launcher that sends it
+    begun: bool = False  # beside a tick: the node has begun in this lease
 
     def to_json(self) -> Json:
         """Return it without what is not set."""
@@ -62,6 +65,9 @@ class PeerMessage:
             stacks=stacks,
             age=data.get("age"),
             news=data.get("news"),
+            about=data.get("about"),
+            spare=data.get("spare"),
+            begun=bool(data.get("begun")),
         )
 
 
@@ -80,6 +86,7 @@ class Heartbeat:
         None  # moved nodes that this launcher keeps alive nowhere else; None where none has moved
     )
     paces: Optional[Dict[int, float]] = None  # see Run.paces
+    kept: Optional[List[int]] = None  # see OldPlaces.kept
 
     def to_json(self) -> Json:
         """Return its JSON form, which jobctl reads (deploy/model/liveness.py)."""
@@ -88,6 +95,7 @@ class Heartbeat:
         data = {**vars(self), "unheard": unheard}
         if self.clear is None:
             data.pop("clear", None)
-        if not self.paces:
-            data.pop("paces", None)
+        for name in ("paces", "kept"):
+            if not data.get(name):
+                data.pop(name, None)
         return data

@@ -13,10 +13,11 @@ from jobctl.jobspec.launcher.processes import boot_time
 from jobctl.jobspec.launcher.records import record
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional
+    from typing import Any, Callable, Dict, List, Optional, Sequence
 
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.lease import MajorityLease
+    from jobctl.jobspec.launcher.peer_messages import PeerMessage
 SILENT = 2.5  # ticks after which a launcher counts as not heard
 FAILURES = 50  # that a message tells of: a datagram holds no more than 64 KiB
 LEFT_ALONE = "leaves it to the supervisor"
@@ -29,6 +30,18 @@ class PeerOrder:
     at: float
     age: List[Any]
     tick: str
+    begun: bool = False  # whether its node has begun in this lease
+
+
+@record
+class PeerSpare:
+    """An idle launcher that was heard: when, the address of its socket, and the tick that it sent."""
+
+    at: float
+    socket: Any
+    generation: str
+    tick: str
+    age: List[Any]
 
 
 class PeerOrders:
@@ -36,7 +49,8 @@ class PeerOrders:
 
     Launchers begin a generation of the same members on the same hosts. It goes on with the lease of its base, so where a
     node may run stays as it is: a node whose lease is over takes part in none of them. They pass it on with their
-    answers, to launchers of the same lease.
+    answers. A generation that moves a node to a hot spare has a lease of its own, in which those that have moved do not
+    count. It is passed on to all launchers that go back to the same base.
     """
 
     def __init__(self, lease: MajorityLease, explain: Callable[[str], None]) -> None:
@@ -46,17 +60,21 @@ class PeerOrders:
         self.on_adopted: Callable[[], None] = lambda: None  # called with each new order of launchers
         self.said: Optional[str] = None
         self.places = OldPlaces(boot_time())
+        self.spares: Dict[str, PeerSpare] = {}  # hosts whose idle launchers were heard
 
     def enter(self, order: Order) -> None:
         """Begin to follow an order with a lease of its own."""
         self.places.enter(order)
-        moved = order.moved
+        moved, trainers = order.moved, [member.node for member in order.of_role("trainer")]
+        clear = [node for node in trainers if node not in moved]
         if order.moves is not None and self.lease.me in moved:
-            clear = [member.node for member in order.of_role("trainer") if member.node not in moved]
             self.lease.begin_elsewhere(clear, int(order.moves["voters"]))
+        if order.has_moved:
+            self.lease.count_only(clear, len(trainers))
 
-    def restore(self, data: Optional[Json]) -> None:
-        """Take up the order of launchers that the launcher before this one has entered: it is on disk."""
+    def restore(self, data: Optional[Json], left: Sequence[int] = ()) -> None:
+        """Take up the order of launchers that the launcher before this one has entered, and OldPlaces.left: both are on disk."""
+        self.places.left |= set(left)
         with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
             self.order = Order.from_json(data) if data else None
 
@@ -108,12 +126,29 @@ class PeerOrders:
 
     # The other launchers.
 
-    def hear(self, node: int, tick: str, order: Optional[List[Any]]) -> None:
+    def hear(self, node: int, tick: str, order: Optional[List[Any]], *, begun: bool = False) -> None:
         """Take over in which order another launcher is; one does not say so whose lease is over, or of an older version."""
         if order is None:
             self.heard.pop(node, None)
         else:
-            self.heard[node] = PeerOrder(boot_time(), list(order), tick)
+            self.heard[node] = PeerOrder(boot_time(), list(order), tick, begun)
+
+    def hear_spare(self, message: PeerMessage, socket: Any) -> None:
+        """Take note of an idle launcher."""
+        if message.spare and message.generation and message.tick and message.age is not None:
+            heard = PeerSpare(boot_time(), socket, message.generation, message.tick, list(message.age))
+            self.spares[message.spare] = heard
+
+    @property
+    def ready_spares(self) -> List[Json]:
+        """Host, address and port of each idle launcher of the order that was heard a moment ago, in the same order."""
+        terms, now, age = self.order.autonomy if self.order is not None else None, boot_time(), self.age
+        found = []
+        for spare in terms.spares if terms is not None else ():
+            heard = self.spares.get(spare["host"])
+            if heard is not None and now - heard.at <= SILENT * TICK and heard.age == age:
+                found.append(spare)
+        return found
 
     def is_there(self, node: int) -> bool:
         """Return whether another launcher was heard a moment ago, in the same order."""
@@ -132,7 +167,8 @@ class PeerOrders:
         order = self.order
         if order is None or known is None or not order.is_of_launchers or list(order.age) <= known:
             return None
-        return order.news(FAILURES)
+        same_base = list(order.age)[:3] == known[:3]
+        return order.news(FAILURES) if same_base else None
 
     def take(self, news: Json) -> None:
         """Go over to the order of another launcher of the same lease, if it is newer. Raises KeyError and similar errors."""

@@ -13,16 +13,18 @@ from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK, MajorityLease
 from jobctl.jobspec.launcher.network import DATAGRAM, is_cut, open_socket, resolve, select_pipe_size
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.stacks import BARRIER, StackBarrier
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Set
+    from typing import Any, Dict, List, Optional, Set
 
     from jobctl.jobspec.launcher.agent import Launcher
     from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.order import Order
 LARGEST = 65536  # bytes of a datagram
 DONE = 10.0  # seconds in which launchers of servers are told that a trainer is done
+FAREWELL = 3.0  # seconds in which all others are, where launchers move nodes that they take for lost
 
 
 class PeerLinks:
@@ -54,6 +56,7 @@ class PeerLinks:
         self.shown = -BARRIER  # when this one has written its stacks, and gone on
         self.echo: Optional[str] = None  # what the supervisor last said beside an answer: that we have heard it by then
         self.version = 0  # of the report
+        self.greeted: Optional[str] = None  # the lease whose launchers hear of this one, if it is idle
 
     def meet(self, order: Order) -> None:
         """Look up the addresses of the launchers of a new generation."""
@@ -61,11 +64,27 @@ class PeerLinks:
         self.begin_generation()
         if self.orders is not None:
             self.orders.enter(order)
+            self.launcher.report.fields.update(left=sorted(self.orders.places.left))
+        self.find(order)
+
+    def greet(self, order: Order) -> None:
+        """Tell the launchers of an order from now on that this one is there, idle."""
+        self.peers, self.greeted, self.next = {}, order.lease, 0.0
+        self.find(order)
+
+    def find(self, order: Order) -> None:
+        """Look up the addresses of the launchers of an order."""
         for member in order.members:
             if self.socket is not None and member.port and member.node != self.lease.me:
                 found = resolve(self.socket, member.address, member.port)
                 if found is not None:
                     self.peers[member.node] = found
+
+    def close(self) -> None:
+        """Leave the port to another launcher."""
+        if self.socket is not None:
+            self.socket.close()
+            self.socket = None
 
     def begin_generation(self) -> None:
         """Forget what launchers have said in the last generation. They may be the same ones."""
@@ -106,7 +125,11 @@ class PeerLinks:
         name = self.last = self.lease.tick(now)
         if self.lease.generation is not None and self.majority is not None:
             for peer in self.peers.values():
-                self.send(self.message(tick=name), peer)
+                self.send(self.message(tick=name, begun=self.majority.validity.had), peer)
+        if self.greeted is not None:
+            for peer in self.peers.values():
+                idle = self.message(tick=name, spare=self.launcher.launch["host"])
+                self.send(changed(idle, generation=self.greeted, node=self.launcher.launch["node"]), peer)
         self.write_line(name, now)
 
     def lose_datagrams(self) -> None:
@@ -142,7 +165,7 @@ class PeerLinks:
     def hear(self, message: PeerMessage, sender: Any) -> None:
         """Take over what another launcher says. `sender` is the address of its socket."""
         node = message.node
-        if message.generation is None or message.generation != self.lease.generation:
+        if message.generation is None or self.hear_of_another(message, sender):
             return
         if message.done:
             self.done.add(node)
@@ -162,12 +185,36 @@ class PeerLinks:
         elif self.majority.asked(message.generation, node, boot_time()):
             self.orders.places.note_answer(node, boot_time())
             self.peers[node] = sender  # it may have been started again, at another port
-            self.orders.hear(node, message.tick, message.age)
+            self.orders.hear(node, message.tick, message.age, begun=message.begun)
             self.send(self.message(answer=message.tick, news=self.orders.news(message.age)), sender)
             # The other one may not have run yet when that tick was sent. Only a launcher that misses an answer asks, so
             # two launchers do not ask each other for ever.
             if self.launcher.pending is not None and self.last is not None and self.majority.misses(node):
                 self.send(self.message(tick=self.last), sender)
+
+    def hear_of_another(self, message: PeerMessage, sender: Any) -> bool:
+        """Take over what a launcher of another lease says, or an idle one; return whether it is of one of these.
+
+        Launchers that move a node begin another lease. The others learn of it as their ticks arrive; these are not answered.
+        """
+        orders, known = self.orders, message.generation == self.lease.generation
+        if orders is None or message.age is None:
+            return not known
+        if message.about is not None and message.news is not None:
+            if self.majority is not None and message.about in self.majority.ticks.sent:
+                orders.take(message.news)
+            return True
+        if message.tick is None or (known and message.spare is None):
+            return not known
+        orders.hear_spare(message, sender)
+        self.tell(message.generation, message.tick, message.age, sender)
+        return True
+
+    def tell(self, generation: Optional[str], tick: str, age: List[Any], to: Any) -> None:
+        """Tell a launcher of another lease what it does not know of this one's order, if it goes back to the same base."""
+        news = self.orders.news(age) if self.orders is not None else None
+        if news is not None:
+            self.send(PeerMessage(generation, self.lease.me, about=tick, news=news, age=age), to)
 
     def message(self, **fields: Any) -> PeerMessage:
         """Return a message of this launcher."""
@@ -176,10 +223,17 @@ class PeerLinks:
 
     def pass_on(self) -> None:
         """Tell all launchers that are in an older order of this one's, beside another answer to their last ticks."""
-        for node, heard in self.orders.heard.items() if self.orders is not None else ():
-            news = self.orders.news(heard.age) if self.orders is not None else None
-            if news is not None and node in self.peers:
+        orders = self.orders
+        for node, heard in orders.heard.items() if orders is not None else ():
+            news = orders.news(heard.age) if orders is not None else None
+            if news is None or node not in self.peers:
+                continue
+            if orders is not None and orders.order is not None and orders.order.lease != self.lease.generation:
+                self.tell(self.lease.generation, heard.tick, heard.age, self.peers[node])
+            else:
                 self.send(self.message(answer=heard.tick, news=news), self.peers[node])
+        for spare in orders.spares.values() if orders is not None else ():
+            self.tell(spare.generation, spare.tick, spare.age, spare.socket)
 
     def hear_stacks(self, stacks: StacksMessage, node: int) -> None:
         """Note how far another node is with its stacks. If it asks, answer, and make this node write its own."""
@@ -220,6 +274,7 @@ class PeerLinks:
             echo=self.echo,
             unheard=self.lease.unheard(now),
             clear=self.orders.places.clear_of(now) if self.orders is not None else None,
+            kept=self.orders.places.kept(now) if self.orders is not None else None,
             paces=self.launcher.run_.paces() if self.launcher.run_ is not None else None,
         )
         data = one_line(line.to_json())

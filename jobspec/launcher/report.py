@@ -65,13 +65,16 @@ class Report:
             "processes": [],
             "failure": None,
             "order": None,
+            "left": [],  # nodes that were elsewhere in the order before, see OldPlaces
             "standby": standby,
             "start": None,  # whether the generation was started from it, and if not, why
             "mustered": False,  # whether this node has written its stacks because the generation hangs
         }
         if not launch.get("etcd") and not launch.get("circle"):
-            kept = ("order", *(OUTCOME if last.get("state") in ENDED else ()))
+            kept = ("order", "left", *(OUTCOME if last.get("state") in ENDED else ()))
             self.fields.update({name: last.get(name, self.fields[name]) for name in kept})
+        if launch.get("spare"):
+            self.fields["spare"] = True
 
     def __getitem__(self, key: str) -> Any:
         return self.fields[key]
@@ -91,8 +94,7 @@ class Report:
 
     def has_begun_base(self, order: Order) -> bool:
         """Return whether a launcher of this node has begun a generation of the lease that launchers go on with."""
-        number = order.base["number"] if order.base is not None else order.number
-        return (self["epoch"], self["generation"]) >= (order.began, number)
+        return (self["epoch"], self["generation"]) >= (order.began, order.lease_began["number"])
 
     @staticmethod
     def of_new_generation(order: Order) -> Json:

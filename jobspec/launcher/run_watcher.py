@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.failure import Failure, Problem
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.lease import FIRST_TICKS
-from jobctl.jobspec.launcher.peers import DONE
+from jobctl.jobspec.launcher.peers import DONE, FAREWELL
 from jobctl.jobspec.launcher.processes import kill_descendants, reap
 from jobctl.jobspec.launcher.run import FAILED_GRACE
 from jobctl.jobspec.launcher.stacks import StackBarrier
@@ -116,7 +116,7 @@ class RunWatcher:
         if launcher.gossip is not None:
             launcher.gossip.say_done(run.order.id)
             return None  # one that fails now has all begin again
-        self.tell_servers(run)
+        self.tell_others(run)
         return 0
 
     def hang(self, run: Run, at: float) -> Optional[int]:
@@ -139,13 +139,16 @@ class RunWatcher:
         self.launcher.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
         return 0
 
-    def tell_servers(self, run: Run) -> None:
+    def tell_others(self, run: Run) -> None:
         """Tell the launchers of the servers of this node that it is done, until they have heard it.
 
-        The supervisor ends those that do not answer.
+        The supervisor ends those that do not answer. Where launchers may move a node, all others hear of it too, or they
+        would take this one for lost.
         """
-        until = time.monotonic() + DONE
-        while run.serving - self.launcher.links.told and time.monotonic() < until:
-            self.launcher.links.say_done(run.serving - self.launcher.links.told)
+        links, terms = self.launcher.links, run.order.autonomy
+        peers = set(links.peers) if terms is not None and terms.spares else set()
+        until = time.monotonic() + (DONE if run.serving else FAREWELL)
+        while (left := (run.serving | (peers - links.done)) - links.told) and time.monotonic() < until:
+            links.say_done(left)
             if self.launcher.signal is not None or not self.launcher.pause(FIRST_TICKS):
                 return

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.autonomy import Autonomy
 from jobctl.jobspec.launcher.failure import Failure
+from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.processes import boot_time
+from jobctl.jobspec.launcher.replacement import Replacement
 from jobctl.jobspec.launcher.run import FAILED_GRACE
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class SelfRecovery:
     def __init__(self, launcher: Launcher, keeper: OrderKeeper, supervised: Optional[Callable[[float], bool]]) -> None:
         self.launcher = launcher
         self.autonomy = Autonomy(launcher.launch, launcher.report, keeper, supervised)
+        self.replacement = Replacement(keeper) if isinstance(keeper, PeerOrders) else None
 
     def act(self) -> Optional[int]:
         """Do what is due; return an exit code when it is time to go."""
@@ -40,8 +43,18 @@ class SelfRecovery:
         lease = launcher.links.majority
         if lease is not None and lease.validity.over and launcher.run_ is None:
             self.ask_again(newest, launcher.orders.member())
+        self.replace_lost()
         self.autonomy.go_on(newest if newest is not None and report.is_of(newest) else None)
         return 0 if members is not None and report.state == "succeeded" and members.all_done else None
+
+    def replace_lost(self) -> None:
+        """Give lost nodes to hot spares, or say why not."""
+        launcher, orders = self.launcher, self.launcher.peer_orders
+        if self.replacement is None or orders is None:
+            return
+        why = self.replacement.look(launcher.report.fields, launcher.links.done, boot_time())
+        if why is not None:
+            orders.say_once(why)
 
     def fail_for_restarted(self, members: List[int]) -> None:
         """End a generation that has lost `members`: their launchers were started again and do not remember it."""

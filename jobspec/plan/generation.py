@@ -56,13 +56,31 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class HotSpare:
+    """A host with an idle launcher, which hears others at that port: launchers may give it a lost node."""
+
+    host: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastMove:
+    """The generation in which launchers have moved a node last: its number and id, and the count of such since the base."""
+
+    number: int
+    id: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class Alone:
     """What launchers may do by themselves while they have no supervisor.
 
     They begin at most `restarts` generations, each at a port within `ports` (first and last), unless the first of
     `rules` that matches says otherwise; `failures` are those because of which they have, since the last generation that
     a supervisor or a command began. That one is the `base`; None with etcd, and in clusters, where it makes no
-    difference.
+    difference. They may move lost nodes to `spares`; `moved` is None where they have not.
     """
 
     restarts: int
@@ -70,6 +88,8 @@ class Alone:
     ports: tuple[int, int]
     failures: tuple[Failure, ...] = ()
     base: Base | None = None
+    spares: tuple[HotSpare, ...] = ()
+    moved: LastMove | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +151,14 @@ class Generation:
 
     @property
     def lease(self) -> str:
-        """The name of the lease in it: launchers that begin one on hosts go on with that of its base."""
-        return self.base.id if self.base else self.rendezvous.id
+        """The name of the lease in it: launchers that begin one on hosts go on with that of its base, until they move a node."""
+        return self.lease_began.id
+
+    @property
+    def lease_began(self) -> Base | LastMove:
+        """The generation that the lease began with."""
+        moved = self.alone.moved if self.alone else None
+        return moved or self.base or Base(self.number, self.rendezvous.id)
 
     @property
     def etcd_decides(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+STRAGGLER = "straggler"  # the kind of a failure that is none: its node was moved, since it made the others wait
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -45,7 +47,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The policy of the supervisor; durations are seconds, None means for ever (or, for `window`, the whole run)."""
+    """The policy of the supervisor; durations are seconds, None means for ever (or, for `window`, the whole run).
+
+    `exclude_stragglers`: a node that makes the others wait moves to another host.
+    """
 
     max_restarts: int
     window: float | None
@@ -54,3 +59,4 @@ class Recovery:
     wait_timeout: float | None
     max_duration: float | None
     rules: tuple[Rule, ...]
+    exclude_stragglers: bool = False

@@ -1,4 +1,4 @@
-"""What a job gets from the machine where it is planned: code and data."""
+"""What a job's hosts get before it starts: code and data."""
 
 from __future__ import annotations
 
@@ -29,18 +29,41 @@ class Code:
 class Dataset:
     """A folder of data: sent from `source` (absolute) to hosts, which keep it as `name` between jobs, and read at `target`.
 
-    `version` is a hash of its files.
+    `version` is a hash of its files. `host` is where the folder is, as NAME or USER@NAME for SSH; None: on this machine.
     """
 
     source: str
     target: str
     name: str
     version: str | None = None
+    host: str | None = None
+
+    @property
+    def place(self) -> str:
+        """What the user calls the folder: PATH, or HOST:PATH."""
+        return self.source if self.host is None else f"{self.host}:{self.source}"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What `image` is built from: a folder and a Dockerfile on this machine, by their absolute paths.
+
+    `args` are the values of its arguments, `target` its stage (None: the last), `on` the host whose engine builds (None:
+    this machine's). `withheld` are files that the engine does not get, by their absolute paths, each with the reason.
+    """
+
+    image: str
+    context: str
+    dockerfile: str
+    args: tuple[tuple[str, str], ...] = ()
+    target: str | None = None
+    on: str | None = None
+    withheld: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the hosts of nodes get from this machine: the code, and data beside it."""
+    """What the hosts of nodes get: the code, and data beside it."""
 
     code: Code | None = None
     data: tuple[Dataset, ...] = ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from jobctl.jobspec.plan.recovery import Recovery
-from jobctl.jobspec.plan.sent import Code, Dataset, Sent
+from jobctl.jobspec.plan.sent import Build, Code, Dataset, Sent
 
 # Roles have ranks, nodes and processes of their own: what is counted below is counted within the node's role.
 SlotName = Literal[
@@ -185,6 +185,7 @@ class Launch:
     one_port: bool = False  # whether the role's processes listen at the same port, each at an address of its own
     elsewhere: tuple[str, ...] = ()  # variable and value of a process that it starts too, but that another node runs
     standby: Standby | None = None  # None where the framework, or the way in which it is started, has none
+    spare: int = 0  # of how many nodes it becomes one, if it waits as node -1 until an order has one on its host
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node of the job: a container on a host, and the launcher inside it."""
+    """One node of the job: a container on a host, and the launcher inside it.
+
+    `index` is -1 for one that waits on a spare host until it becomes a node of the job.
+    """
 
     index: int
     role: str
@@ -375,6 +379,8 @@ class Plan:
     counted: tuple[tuple[str, int], ...] = ()  # how many devices were found on hosts where nobody says how many
     fitness: Literal["off", "quick", "full"] = "off"  # how thoroughly hosts are measured before nodes start on them
     data: tuple[Dataset, ...] = ()
+    spares: tuple[Node, ...] = ()  # launchers that wait on spare hosts, each without a number: see planner/spares.py
+    build: Build | None = None  # what the nodes' image is made from, where jobctl makes it
 
     @property
     def sent(self) -> Sent:

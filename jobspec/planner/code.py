@@ -1,15 +1,17 @@
-"""The code, the data and the script of a job, as the spec says. Pure."""
+"""The code, the data, the script and the build of a job, as the spec says. Pure."""
 
 from __future__ import annotations
 
 import os.path
 import re
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.plan import sent
 from jobctl.jobspec.planner.context import Context
+from jobctl.jobspec.spec.data_place import place_of_data
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.model import Spec
@@ -28,14 +30,40 @@ def code_of(spec: Spec, directory: str) -> sent.Code:
     )
 
 
+def build_of(spec: Spec, directory: str, image: str = "") -> sent.Build | None:
+    """Return what the image of a spec in `directory` is built from, None if it is not built."""
+    if spec.build is None:
+        return None
+    context = os.path.normpath(os.path.join(directory, os.path.expanduser(spec.build.context)))
+    return sent.Build(
+        image,
+        context,
+        os.path.normpath(os.path.join(context, spec.build.dockerfile)),
+        tuple(sorted(spec.build.args.items())),
+        spec.build.target,
+        spec.build.on,
+        _secret_files(spec, directory),
+    )
+
+
+def tagged(name: str, version: str) -> str:
+    """Return the name of an image with a version of its content in its tag."""
+    repository, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    longest = 127 - len(version)  # a tag has at most 128 characters
+    return f"{repository}{slash}{last}:{f'{tag[:longest]}-' if tag else ''}{version}"
+
+
 def data_of(spec: Spec, directory: str) -> tuple[sent.Dataset, ...]:
     """Return the data of a spec in `directory`. Folders of one name in different places have different names on hosts."""
     found = []
     for one in spec.data:
-        source = os.path.normpath(os.path.join(directory, os.path.expanduser(one.source)))
-        place = sha256(os.fsencode(source)).hexdigest()[:8]
+        host, path = place_of_data(one.source)
+        source = os.path.normpath(path if host else os.path.join(directory, os.path.expanduser(path)))
+        data = sent.Dataset(source, one.target, "", host=host)
+        place = sha256(os.fsencode(data.place)).hexdigest()[:8]
         word = re.sub(r"[^A-Za-z0-9_]+", "-", os.path.basename(source)).strip("-")[:40] or "data"
-        found.append(sent.Dataset(source, one.target, f"{word}-{place}"))
+        found.append(replace(data, name=f"{word}-{place}"))
     return tuple(found)
 
 

@@ -27,7 +27,8 @@ class Context:
     """What the planner may know of the outside.
 
     `directory` is the absolute folder of the spec, `owner` is user@machine, `script_here` whether the script
-    is on this machine (only used to watch it for changes).
+    is on this machine (only used to watch it for changes). `image` is the name of the image that the spec has built, with
+    its content in the tag; None where nothing is built.
     """
 
     target: Target
@@ -35,6 +36,7 @@ class Context:
     owner: str
     version: str
     script_here: bool = False
+    image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,20 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobctl.jobspec.frameworks.base import ALIKE, framework
 from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.recovery import Recovery, Rule
 from jobctl.jobspec.planner.checks import check_nodes
-from jobctl.jobspec.planner.code import code_of, data_of, script_of
+from jobctl.jobspec.planner.code import build_of, code_of, data_of, script_of
 from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request, Target
 from jobctl.jobspec.planner.etcd import etcd_members, etcd_of
 from jobctl.jobspec.planner.kubernetes import cluster_of, tasks_in_pods
 from jobctl.jobspec.planner.nodes import NodeBuilder
 from jobctl.jobspec.planner.placement import Task, tasks_on_hosts, tasks_on_this_machine
 from jobctl.jobspec.planner.slurm import slurm_of, tasks_in_allocation
+from jobctl.jobspec.planner.spares import spares_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
@@ -79,6 +80,7 @@ def _planned(request: Request) -> types.Plan:
         nodes=nodes,
         code=code_of(spec, context.directory) if spec.code else None,
         data=data_of(spec, context.directory),
+        build=build_of(spec, context.directory, context.image) if context.image else None,
         script=script_of(spec, context),
         outputs=spec.outputs,
         checkpoint=_checkpoint(spec),
@@ -92,13 +94,16 @@ def _planned(request: Request) -> types.Plan:
         fitness=spec.fitness if context.target in ("compose", "ssh") else "off",
         needs=request.framework.needs(spec),
         counted=() if context.target == "local" else tuple(sorted(request.devices.items())),
+        spares=spares_of(request, build, nodes),
     )
 
 
-def _unsaid(spec: Spec) -> set[str]:
+def _unsaid(spec: Spec) -> dict[str, Any]:
     """Return the keys that do not make a job another run: who gets notifications, and newer keys that it does not use."""
     unused = {"notify": True, "slurm": spec.slurm is None, "fitness": spec.fitness == "off"}
-    return {key for key, left_out in unused.items() if left_out}
+    events = any(rule.event for rule in spec.recovery.rules)
+    rules = {} if events else {"recovery": {"rules": {"__all__": {"event": True}}}}
+    return {**{key: True for key, left_out in unused.items() if left_out}, **rules}
 
 
 def _run_id(spec: Spec, context: Context, digest: str) -> str:
@@ -149,5 +154,6 @@ def _recovery(spec: Spec, spares: bool) -> Recovery:
         host_timeout=given.host_timeout,
         wait_timeout=given.wait_timeout,
         max_duration=given.max_duration,
-        rules=tuple(Rule(rule.log, rule.exit, rule.do) for rule in given.rules),
+        rules=tuple(Rule(rule.log, rule.exit, rule.do) for rule in given.rules if rule.event is None),
+        exclude_stragglers=any(rule.event == "straggler" for rule in given.rules),
     )

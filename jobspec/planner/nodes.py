@@ -111,8 +111,8 @@ def _container(request: Request, etcd: types.Etcd | None) -> types.Container:
     bare = local or runs_on_nodes(spec, request.context)
     return types.Container(
         name="",
-        image="" if bare else spec.image or "",
-        pull=spec.pull,
+        image="" if bare else request.context.image or spec.image or "",
+        pull="never" if request.context.image else spec.pull,  # no registry has what is built
         hostname="",
         python="python3" if local else options.python,
         user=options.user,

@@ -25,7 +25,7 @@ def slurm_of(spec: Spec, context: Context) -> SlurmOptions:
     directory = given.directory or context.directory
     return SlurmOptions(
         login=given.login,
-        work=f"{directory.rstrip('/')}/.jobctl/{spec.name}",
+        work=work_directory(directory, spec.name),
         workdir=context.directory if given.login is None else directory,
         spares=given.spares,
         container=given.container,
@@ -42,6 +42,11 @@ def slurm_of(spec: Spec, context: Context) -> SlurmOptions:
         options=given.options,
         requeue=given.requeue,
     )
+
+
+def work_directory(directory: str, job: str) -> str:
+    """Return where the files of a job are, below a directory that all nodes see."""
+    return f"{directory.rstrip('/')}/.jobctl/{job}"
 
 
 def _empty() -> Slurm:

@@ -14,6 +14,7 @@ from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.sent import Sent
 from jobctl.jobspec.plan.types import Node, Plan, Service
 from jobctl.jobspec.render.compose import compose_file, service_hash
+from jobctl.jobspec.render.container import node_directory
 from jobctl.jobspec.render.environment import compose_template, shell_template
 from jobctl.jobspec.render.launcher import launcher
 from jobctl.jobspec.render.payload import control_json, launch_json
@@ -29,6 +30,7 @@ __all__ = [
     "read_templates",
     "render",
     "service_hashes",
+    "spare_hashes",
 ]
 
 
@@ -87,6 +89,13 @@ def service_hashes(plan: Plan) -> dict[str, str]:
     return {service.name: service_hash(Sent(), service) for service in plan.services}
 
 
+def spare_hashes(plan: Plan) -> dict[str, str]:
+    """Return the hash of what starts the container of each hot spare, by the name of its host."""
+    if plan.target == "ssh":
+        return {node.host.name: ssh_hash(plan, node) for node in plan.spares}
+    return {node.host.name: service_hash(plan.sent, node) for node in plan.spares}
+
+
 def hashes(plan: Plan) -> dict[int, str]:
     """Return the hash of what starts each node's container, as its label `jobctl.spec` has it."""
     if plan.target == "ssh":
@@ -109,8 +118,8 @@ def _allocation(plan: Plan, generation: Generation) -> Iterator[Artefact]:
 
 
 def _scripts(plan: Plan, script: Callable[[Plan, Node], bytes]) -> Iterator[Artefact]:
-    for node in plan.nodes:
-        yield Artefact(f"{folder(node.host.name)}/node-{node.index}.sh", script(plan, node), 0o755)
+    for node in (*plan.nodes, *plan.spares):
+        yield Artefact(f"{folder(node.host.name)}/{node_directory(node.index)}.sh", script(plan, node), 0o755)
 
 
 def _service_scripts(plan: Plan, script: Callable[[Plan, Service], bytes]) -> Iterator[Artefact]:
@@ -119,7 +128,7 @@ def _service_scripts(plan: Plan, script: Callable[[Plan, Service], bytes]) -> It
 
 
 def _compose_files(plan: Plan) -> Iterator[Artefact]:
-    nodes = _by_host(plan.nodes)
+    nodes = _by_host((*plan.nodes, *plan.spares))
     services: dict[str, list[Service]] = {}
     for service in plan.services:
         services.setdefault(service.host.name, []).append(service)

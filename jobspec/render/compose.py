@@ -48,7 +48,7 @@ def _own_service(service: Service) -> tuple[Rendered, Pairs]:
         container=service.container,
         pull=container.pull(service.container),
         extra_hosts=container.own_name(service),
-        own_mount=container.service_mount(service),
+        own_mounts=(container.service_mount(service),),
         alike=Rendered(alike),
         launch=None,
         labels=container.labels(service),
@@ -68,8 +68,14 @@ def _service(sent: Sent, node: Node) -> tuple[Rendered, Pairs]:
         container=node.container,
         pull=container.pull(node.container),
         extra_hosts=extra_hosts,
-        own_mount=container.node_mount(node.index),
-        alike=_alike(sent, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
+        own_mounts=container.node_mounts(node),
+        alike=_alike(
+            sent,
+            container.alike(node.container),
+            node.launch.workdir,
+            bool(node.launch.secrets),
+            bool(node.launch.spare),
+        ),
         launch=container.launch_variable(node.launch),
         labels=container.labels(node),
     )
@@ -77,9 +83,10 @@ def _service(sent: Sent, node: Node) -> tuple[Rendered, Pairs]:
 
 
 @lru_cache(maxsize=16)
-def _alike(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> Rendered:
+def _alike(sent: Sent, given: Container, workdir: str | None, secrets: bool, spare: bool) -> Rendered:
     """Return the part of a service that is the same on all nodes with containers like `given`."""
-    return Rendered(compose_template("service_alike.yaml.j2").render(_values(sent, given, workdir, secrets)))
+    values = {**_values(sent, given, workdir, secrets), "command": container.command(given, secrets, spare)}
+    return Rendered(compose_template("service_alike.yaml.j2").render(values))
 
 
 def _values(sent: Sent, given: Container, workdir: str | None, secrets: bool) -> dict[str, Any]:
@@ -89,7 +96,6 @@ def _values(sent: Sent, given: Container, workdir: str | None, secrets: bool) ->
         "container": given,
         "job_mounts": container.job_mounts(sent, secrets),
         "host_mounts": container.host_mounts(given),
-        "command": container.command(given, secrets),
         "workdir": workdir,
         "user": _SELF if user == "self" else user,
         "devices": container.devices(given) + ((_RDMA,) if container.wants_rdma(given) else ()),

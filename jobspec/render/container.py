@@ -19,6 +19,7 @@ from jobctl.jobspec.render.quote import Rendered
 # Labels beside the artefact's hash: the version of jobctl alone is no reason to replace a container.
 SPEC_LABEL, VERSION_LABEL = "jobctl.spec", "jobctl.version"
 
+SPARE = "spare"  # what the launcher on a spare host is called as long as it is no node
 DATA = ".data"  # beside the work directories of a host's jobs; no job has such a name
 
 # Docker keeps a container's output for ever unless told otherwise; the logs of processes are files of their own.
@@ -39,20 +40,28 @@ def launch_variable(launch: Launch) -> str:
     return f"JOBCTL_LAUNCH={launch_json(launch)}"
 
 
-def command(container: Container, secrets: bool) -> tuple[str, ...]:
-    """Return the argv of a container: the launcher with its files."""
-    files = ("--control", "/jobctl/run/control.json", "--dir", "/jobctl/node")
+def command(container: Container, secrets: bool, spare: bool = False) -> tuple[str, ...]:
+    """Return the argv of a container: the launcher with its files; on a `spare` it finds the node's folder once it has one."""
+    files = ("--control", "/jobctl/run/control.json", "--dir", f"/jobctl/work/{SPARE}" if spare else "/jobctl/node")
     secret = ("--secrets", "/jobctl/secrets/secrets.json") if secrets else ()
     return (container.python, "/jobctl/launcher.py", *files, *secret)
 
 
-def node_mount(index: int) -> Mount:
-    """Return the mount of a node's own directory; its source is relative to the work directory."""
-    return Mount("bind", node_directory(index), "/jobctl/node")
+def node_mounts(node: Node) -> tuple[Mount, ...]:
+    """Return the mounts of a node's own directory; their sources are relative to the work directory.
+
+    The launcher on a spare may become any node, so it has the directories of all. It has no more: what starts containers
+    there lies beside them.
+    """
+    if node.index >= 0:
+        return (Mount("bind", node_directory(node.index), "/jobctl/node"),)
+    names = [node_directory(index) for index in range(-1, node.launch.spare)]
+    return tuple(Mount("bind", name, f"/jobctl/work/{name}") for name in names)
 
 
 def node_directory(index: int) -> str:
-    return f"node-{index}"
+    """Return what a node is called among the artefacts, and the name of its directory on the host."""
+    return SPARE if index < 0 else f"node-{index}"
 
 
 def service_mount(service: Service) -> Mount:

@@ -53,9 +53,11 @@ ORDER = (
     "report",
     "control_file",
     "autonomy",
+    "replacement",
     "run_watcher",
     "self_recovery",
     "agent",
+    "idle",
     "node_guard",
     "main",
 )
@@ -63,7 +65,7 @@ ORDER = (
 ALLOCATION = (
     *(("launcher", name) for name in ("files", "processes", "control")),
     *(("allocation", name) for name in ("messages", "nodelist", "record", "generation", "scheduler", "node_runner")),
-    *(("allocation", name) for name in ("coordinator", "main")),
+    *(("allocation", name) for name in ("places", "size", "coordinator", "main")),
 )
 _TYPES = """\
 TYPE_CHECKING = False  # for those who read this file: nothing of it is imported where it runs

@@ -28,8 +28,10 @@ def control_json(generation: Generation, extra: Mapping[str, Any] | None = None)
 def _fields(value: Any) -> dict[str, Any]:
     # dataclasses.asdict copies deeply, which costs more than all the rest of rendering a node.
     fields = {name: getattr(value, name) for name in value.__slots__}
-    if isinstance(value, Alone) and value.base is None:
-        del fields["base"]  # so that what pods were made from stays the same
+    if isinstance(value, Alone):  # what says nothing is left out, so that what pods were made from stays the same
+        for name in ("base", "spares", "moved"):
+            if not fields[name]:
+                del fields[name]
     if isinstance(value, Generation) and value.moves is None:
         del fields["moves"]
     return fields

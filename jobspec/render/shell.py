@@ -69,12 +69,12 @@ def _run(plan: Plan, node: Node | Service) -> str:
         return _run_service(node)
     return shell_template("ssh.sh.j2").render(
         options=list(_own_options(node)),
-        own_mount=_below_work(container.node_mount(node.index)),
+        own_mounts=[_below_work(mount) for mount in container.node_mounts(node)],
         alike=_alike(plan.sent, container.alike(node.container), node.launch.workdir, bool(node.launch.secrets)),
         launch=container.launch_variable(node.launch),
         rdma=container.wants_rdma(node.container),
         image=node.container.image,
-        command=container.command(node.container, bool(node.launch.secrets)),
+        command=container.command(node.container, bool(node.launch.secrets), bool(node.launch.spare)),
     )
 
 
@@ -88,7 +88,7 @@ def _run_service(service: Service) -> str:
     )
     return shell_template("ssh.sh.j2").render(
         options=list(_own_options(service)),
-        own_mount=_below_work(container.service_mount(service)),
+        own_mounts=[_below_work(container.service_mount(service))],
         alike=Rendered(alike),
         launch=None,
         rdma=False,

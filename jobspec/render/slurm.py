@@ -55,6 +55,19 @@ def options_of(plan: Plan) -> SlurmOptions:
     return plan.slurm
 
 
+def slots(plan: Plan) -> list[int]:
+    """Return the slot of each node: a machine has one for each role, so that it takes a trainer and a server."""
+    roles = ["trainer", *sorted({node.role for node in plan.nodes} - {"trainer"})]
+    return [roles.index(node.role) for node in plan.nodes]
+
+
+def machines(plan: Plan) -> tuple[int, int]:
+    """Return how many machines the job needs at least, and how many it can use at most."""
+    taken = slots(plan)
+    most = max(taken.count(slot) for slot in taken)
+    return (plan.min_nodes, most) if plan.elastic else (most, most)
+
+
 # The batch script.
 
 
@@ -76,8 +89,11 @@ def _options(plan: Plan) -> Iterator[tuple[str, str | None]]:
         raise RenderError("not-in-sbatch", message, "name another in `slurm.directory`")
     yield "--job-name", plan.job
     yield "--comment", mark(given.work)
-    yield "--nodes", str(len(plan.nodes) + given.spares)
-    yield "--ntasks-per-node", "1"
+    least, most = machines(plan)
+    few, many = least + given.spares, most + given.spares
+    yield "--nodes", str(many) if few == many else f"{few}-{many}"
+    if few == many:  # of a range, Slurm would give as few nodes as it takes for the tasks
+        yield "--ntasks-per-node", "1"
     named = (("--partition", given.partition), ("--account", given.account), ("--qos", given.qos))
     more = (("--constraint", given.constraint), ("--reservation", given.reservation), ("--gres", given.gres))
     limit = (("--time", _clock(given.time) if given.time else None),)
@@ -152,7 +168,10 @@ def _settings(plan: Plan) -> bytes:
     given = options_of(plan)
     settings = {
         "job": plan.job,
-        "nodes": len(plan.nodes),
+        "slots": slots(plan),
+        "min_nodes": machines(plan)[0],
+        "spares": given.spares,
+        "shrinks": plan.recovery.on_host_loss != "wait",
         "host_timeout": plan.recovery.host_timeout,
         "stop_grace": plan.stop_grace,
         "checkpoint": plan.checkpoint.dir if plan.checkpoint else None,

@@ -14,6 +14,7 @@ from itertools import zip_longest
 
 from jobctl.jobspec.render.environment import html_template
 from jobctl.jobspec.report.chart import chart
+from jobctl.jobspec.report.fitness_layout import fitness_part
 from jobctl.jobspec.report.goodput import Share, Use
 from jobctl.jobspec.report.incidents import Incident, Stack
 from jobctl.jobspec.report.layout import Mark, RunClock, Scale, cut, duration, percent, ticks
@@ -45,6 +46,7 @@ def page(story: Story, made: float, zone: tzinfo | None = UTC) -> str:
         hidden=len(story.nodes) - len(shown),
         states=_states(shown),
         failures=tuple(_failure(number, failure, clock) for number, failure in enumerate(story.failures, 1)),
+        fitness=fitness_part(story.fitness, clock),
         ticks=ticks(scale),
         events=tuple(_event(event, clock) for event in story.events[-LISTED:]),
         unlisted=max(0, len(story.events) - LISTED),
@@ -257,11 +259,12 @@ def _failure(number: int, failure: Incident, clock: RunClock) -> _Told:
         outcome=_OUTCOMES[failure.outcome],
         log=failure.log or "log",
         tail=tuple(map(cut, failure.tail)),
-        stacks=tuple((_who(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
+        stacks=tuple((who(stack), tuple(map(cut, stack.frames))) for stack in failure.stacks),
     )
 
 
-def _who(stack: Stack) -> str:
+def who(stack: Stack) -> str:
+    """Return the names of the processes that have this stack."""
     return ", ".join(stack.who) + (f" and {stack.more} more" if stack.more else "")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jobctl.jobspec.deploy.store.history import StepProgress
+from jobctl.jobspec.report.fitness import FitnessStory, fitness_of
 from jobctl.jobspec.report.goodput import Share, effective, shares
 from jobctl.jobspec.report.incidents import Incident, failures
 from jobctl.jobspec.report.progress import Curve
@@ -39,6 +40,7 @@ class Story:
     ratio: float | None
     events: tuple[Event, ...]
     earlier: int = 0
+    fitness: FitnessStory = field(default_factory=FitnessStory)
 
     @property
     def by_steps(self) -> bool:
@@ -97,6 +99,7 @@ def tell(
         ratio=effective(parts),
         events=found[-1],
         earlier=len(found) - 1,
+        fitness=fitness_of(course.run),
     )
 
 

@@ -59,7 +59,7 @@ class Beginning:
 _NODE = re.compile(r"[0-9]{1,9}")
 
 # What `up` writes before the first generation of a run begins.
-_OPENING = frozenset({"up", "step", "host-failed"})
+_OPENING = frozenset({"up", "step", "host-failed", "fitness"})
 
 # What may still come after `down`, and begins nothing.
 _AFTERMATH = frozenset({"supervisor-ended", "notify-failed"})

@@ -12,6 +12,7 @@ from typing import Any
 from jobctl.jobspec.spec.scalars import MOST_NODES, bad, duration_value, expected, kind_of, parse_duration
 
 __all__ = [
+    "build",
     "checkpoint",
     "code",
     "dataset",
@@ -63,14 +64,36 @@ def code(value: Any) -> Any:
     return {"source": value} if isinstance(value, str) else value
 
 
+def build(value: Any) -> Any:
+    """`.` → {context}; `args` as a list, `[NAME=VALUE, NAME]`, → a mapping."""
+    if isinstance(value, str):
+        return {"context": value}
+    if not isinstance(value, dict) or not isinstance(value.get("args"), list):
+        return value
+    pairs = [item.partition("=") if isinstance(item, str) else (item, "", "") for item in value["args"]]
+    for name, _, _ in pairs:
+        if not isinstance(name, str):
+            raise expected("`NAME=VALUE`", name, "or write a mapping: `args: {NAME: VALUE}`")
+    return {**value, "args": {name: text if sign else None for name, sign, text in pairs}}
+
+
 def dataset(value: Any) -> Any:
     """`SOURCE:TARGET` → {source, target}."""
     if not isinstance(value, str):
         return value
     source, _, target = value.rpartition(":")
     if not source or not target:
-        raise expected("`SOURCE:TARGET`", value, "the folder on this machine, and its path in the container")
+        raise expected("`SOURCE:TARGET`", value, "the folder, and its path in the container")
     return {"source": source, "target": target}
+
+
+def data_hosts(value: Any) -> Any:
+    """`all` → no names, which means the same; one text → a list of it."""
+    if value in ("all", ["all"]):
+        return ()
+    if value == []:
+        raise bad("data-hosts", "no host gets this data", "name hosts, or leave `hosts` out: then all get it")
+    return words(value)
 
 
 def words(value: Any) -> Any:

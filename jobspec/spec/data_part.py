@@ -2,32 +2,42 @@
 
 # Without `from __future__ import annotations`: pydantic would have to compile each of them again.
 
-import re
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.data_place import place_of_data
 from jobctl.jobspec.spec.parts import absolute_target
 from jobctl.jobspec.spec.scalars import Form, Text, bad
 
 
-def _on_this_machine(value: str) -> str:
-    if re.match(r"[^/:]+:", value):
-        hint = "mount it with `volumes`, or name a folder of this machine"
-        raise bad("data-on-host", f"`{value}` is on another host, from which jobctl cannot send data yet", hint)
+def _absolute_on_host(value: str) -> str:
+    host, path = place_of_data(value)
+    if host is not None and not path.startswith("/"):
+        hint = f"`{host}:/path`; a folder of this machine with a colon in its name begins with `./`"
+        raise bad("data-on-host", f"the folder on host `{host}` has to be an absolute path, not `{path}`", hint)
     return value
 
 
 class Data(Part):
     """A folder of data to send to every host. Hosts keep it between jobs, and containers may only read it."""
 
-    source: Annotated[Text, AfterValidator(_on_this_machine)] = Field(
-        description="The folder on this machine, relative to the spec.", examples=["/data/imagenet"]
+    source: Annotated[Text, AfterValidator(_absolute_on_host)] = Field(
+        description="The folder on this machine, relative to the spec, or `HOST:/path` on a host that SSH reaches.",
+        examples=["gpu01:/data/imagenet"],
     )
     target: Annotated[Text, AfterValidator(absolute_target), Form("absolute path")] = Field(
         description="The path in the container.", examples=["/data"]
     )
-    hosts: Literal["all"] = Field(
-        default="all", exclude_if=lambda value: value == "all", description="The hosts that get it.", examples=["all"]
+    hosts: Annotated[
+        tuple[Text, ...],
+        BeforeValidator(short.data_hosts, json_schema_input_type=str | list[str]),
+        Form("`all`, or names and ranges of the hosts file"),
+    ] = Field(
+        default=(),
+        exclude_if=lambda value: not value,
+        description="The hosts that get it, by default all. The job runs on no others.",
+        examples=[["gpu[01-04]", "gpu07"]],
     )

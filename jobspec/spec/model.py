@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from jobctl.jobspec.spec import canonical as short
 from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.build_part import BuildOption
 from jobctl.jobspec.spec.data_part import Data
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 from jobctl.jobspec.spec.framework_parts import MindsporeOptions, PaddleOptions, TorchOptions
@@ -98,8 +99,14 @@ class Spec(Part):
     )
     image: Text | None = Field(
         default=None,
-        description="The container image. Target `local` uses none; every other target needs it.",
+        description="The container image. Target `local` uses none; every other target needs it, or `build`.",
         examples=["registry.example.com/team/train:1.0"],
+    )
+    build: BuildOption | None = Field(
+        default=None,
+        exclude_if=lambda value: value is None,
+        description="What to make the image from, on targets with hosts. Then `image` is its name; default: the job's.",
+        examples=[{"context": ".", "dockerfile": "train.Dockerfile", "args": {"CUDA": "12.8"}}],
     )
     pull: Literal["missing", "always", "never"] = Field(
         default="missing",
@@ -238,7 +245,7 @@ class Spec(Part):
     ] = Field(
         default=(),
         exclude_if=lambda value: not value,
-        description="Folders of this machine to send to every host, which keeps them between jobs.",
+        description="Folders to send to every host, which keeps them between jobs.",
         examples=[["/data/imagenet:/data"]],
     )
     resources: Resources = Field(

@@ -23,6 +23,12 @@ def _regex(value: str) -> str:
 class Rule(Part):
     """What to do about a failure that matches. If both `log` and `exit` are given, both must match."""
 
+    event: Literal["straggler"] | None = Field(
+        default=None,
+        description="Instead of a failure: a node that makes the others wait. It takes `do: exclude_host`.",
+        examples=["straggler"],
+    )
+
     log: Annotated[Text, AfterValidator(_regex), Form("regular expression, as in Python")] | None = Field(
         default=None,
         description="A pattern to search for in the last lines of the log. Default: any log.",
@@ -38,8 +44,14 @@ class Rule(Part):
 
     @model_validator(mode="after")
     def _matches_something(self) -> Self:
-        if self.log is None and self.exit is None:
-            raise bad("empty-rule", "a rule needs `log` or `exit`")
+        if self.event is None and self.log is None and self.exit is None:
+            raise bad("empty-rule", "a rule needs `log`, `exit` or `event`")
+        if self.event is not None and (self.log is not None or self.exit is not None):
+            raise bad(
+                "event-of-failure", "a straggler has not failed: it has neither `log` nor `exit`", "write two rules"
+            )
+        if self.event is not None and self.do != "exclude_host":
+            raise bad("event-of-failure", "what can be done about a straggler is `exclude_host`")
         return self
 
 
@@ -95,7 +107,7 @@ class Recovery(Part):
         Form("`auto`, `off` or mapping"),
     ] = Field(
         default_factory=StandbyPart,
-        description="Whether processes that have imported the framework wait beside those that train, so that a restart need not import it. Default: `auto`.",
+        description="Whether processes that have imported the framework wait beside those that train, so that a restart need not import it. `off` also keeps spare hosts cold. Default: `auto`.",
         examples=["off"],
     )
     wait_timeout: Annotated[Duration, AfterValidator(positive("`recovery.wait_timeout`"))] | None = Field(

@@ -85,16 +85,46 @@ def _scalars(root: YamlNode | None) -> Iterator[tuple[Where, YamlNode]]:
 
 
 def pass_through(data: dict[str, Any], source: Source, environ: Mapping[str, str]) -> list[Diagnostic]:
-    """Fill in variables of `env` without a value from the environment, as in Compose."""
-    env = data.get("env")
+    """Fill in variables of `env`, and arguments of `build`, without a value from the environment, as in Compose."""
+    env, build = data.get("env"), data.get("build")
+    args = build.get("args") if isinstance(build, dict) else None
     found: list[Diagnostic] = []
     if isinstance(env, dict):
-        for name in [name for name, value in env.items() if value is None and not name.startswith("x-")]:
-            if name in environ:
-                env[name] = environ[name]
-                continue
-            del env[name]
-            span = source.key_span(("env", name))
-            message = f"`{name}` is not set here, so processes do not get it"
-            found.append(Diagnostic("warning", "unset-variable", message, span, "give it a value, or export it"))
+        found += _passed(env, ("env",), "so processes do not get it", source, environ)
+    if isinstance(args, dict):
+        found += _passed(args, ("build", "args"), _NO_ARG, source, environ)
+    elif isinstance(args, list):
+        data["build"] = {**build, "args": list(_passed_items(args, source, environ, found))} if build else build
     return found
+
+
+_NO_ARG = "so the build does not get it"
+
+
+def _passed(
+    values: dict[str, Any], at: Where, effect: str, source: Source, environ: Mapping[str, str]
+) -> Iterator[Diagnostic]:
+    for name in [name for name, value in values.items() if value is None and not name.startswith("x-")]:
+        if name in environ:
+            values[name] = environ[name]
+            continue
+        del values[name]
+        yield _unset(name, effect, source.key_span((*at, name)))
+
+
+def _passed_items(
+    items: list[Any], source: Source, environ: Mapping[str, str], found: list[Diagnostic]
+) -> Iterator[Any]:
+    """Yield items `NAME=VALUE` and `NAME`, the latter with their values from the environment."""
+    for number, item in enumerate(items):
+        if not isinstance(item, str) or "=" in item:
+            yield item
+        elif item in environ:
+            yield f"{item}={environ[item]}"
+        else:
+            found.append(_unset(item, _NO_ARG, source.value_span(("build", "args", number))))
+
+
+def _unset(name: str, effect: str, span: Span) -> Diagnostic:
+    message = f"`{name}` is not set here, {effect}"
+    return Diagnostic("warning", "unset-variable", message, span, "give it a value, or export it")

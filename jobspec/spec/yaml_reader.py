@@ -202,6 +202,8 @@ def _syntax_error(error: yaml.YAMLError, file: str, text: str) -> Diagnostic:
         span = Span(file, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
         return Diagnostic("error", "yaml-syntax", "a control character, which YAML forbids", span, "delete it")
     problem = str(getattr(error, "problem", "") or "not YAML")
+    if "nesting depth" in problem:  # PyYAML 6.0.4 gives up at a thousand levels, before it tells of the first
+        return Diagnostic("error", "too-deep", f"nested more than {MAX_DEPTH} levels deep", _point(file, mark, text))
     context = getattr(error, "context", None)
     begin = getattr(error, "context_mark", None)
     what = next((name for word, name in _CLOSED.items() if context and word in context), None)
@@ -215,6 +217,8 @@ def _syntax_error(error: yaml.YAMLError, file: str, text: str) -> Diagnostic:
         hint = "a key is followed by `: ` and a value; text of several lines needs quotes or `|`"
         return Diagnostic("error", "yaml-syntax", "this is no `key: value`", span, hint)
     span = _point(file, mark, text)
+    if "nesting depth" in problem:  # libyaml has a limit too since 0.2.6, and reads ahead
+        return Diagnostic("error", "too-deep", f"nested more than {MAX_DEPTH} levels deep", span)
     message = f"{problem} ({context})" if context else problem
     return Diagnostic("error", "yaml-syntax", message, span, _syntax_hint(problem, mark, text))
 

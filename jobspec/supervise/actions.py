@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from jobctl.jobspec.deploy.apply.clock import Clock
 from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures
 from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
-from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile
+from jobctl.jobspec.deploy.apply.reconcile import Step, reconcile, takes_over
 from jobctl.jobspec.deploy.model.control import JobResult
 from jobctl.jobspec.deploy.model.errors import AWAY, UNHEARD, DeployError
+from jobctl.jobspec.deploy.model.fitness_event import fitness_event
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.model.unfit import measured_unfit
 from jobctl.jobspec.deploy.store.jobdir import Pending
@@ -21,7 +22,7 @@ from jobctl.jobspec.supervise.changes import failure_details
 from jobctl.jobspec.supervise.decisions import Change, Decision, GiveUp, Grow, Rejoin, Repair, Restart, Succeed
 from jobctl.jobspec.supervise.pauses import Unfit
 from jobctl.jobspec.supervise.recorder import Recorder
-from jobctl.jobspec.supervise.replan import with_moves
+from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
 
 UNANSWERED = UNHEARD | frozenset(AWAY)  # codes of hosts that do not answer, or whose engines do not
 NOBODY: Failures = {}
@@ -63,7 +64,10 @@ class Actions:
                     self.recorder.record("failure", decision.reason, **failure_details(decision.failure, now))
                 self.end("failed", decision.reason)
             case Restart():
-                return self._execute(now, decision, self._move(decision))
+                failed = self._move(decision, now)
+                if failed and decision.may_wait:  # the next decision knows that these hosts are unfit
+                    return ActionOutcome(complete=False)
+                return self._execute(now, decision, failed)
             case Rejoin():
                 if not self.repeats:  # one failure counts once, however often the start is tried
                     self._keep_rejoin(decision, now)
@@ -148,7 +152,7 @@ class Actions:
         message = f"{decision.cause}; it is started again while the others go on"
         self.recorder.record("failure", message, **failure_details(decision.failure, now), alone=True)
 
-    def _move(self, decision: Restart) -> Failures:
+    def _move(self, decision: Restart, now: Observed) -> Failures:
         """Put on new hosts what nodes need that move there, and plan them there; return which hosts cannot take them.
 
         Nodes whose new hosts cannot take them stay planned where they are. Raises DeployError, PlanError.
@@ -157,10 +161,11 @@ class Actions:
         if not decision.moves or plan is None or source is None or inventory is None:
             return {}
         moved = with_moves(plan, source, inventory, decision.moves)
-        failed = self._provision(moved, frozenset(decision.moves.values()))
+        waits = self.deployer.spare_hashes(plan)  # where a launcher waits, nothing has to be sent or started
+        failed = self._provision(moved, frozenset(h for h in decision.moves.values() if not takes_over(waits, now, h)))
         failed = {**failed, **self._measure(moved, set(decision.moves.values()) - set(failed))}
         moves = {node: host for node, host in decision.moves.items() if host not in failed}
-        if moves:
+        if moves and not (failed and decision.may_wait):
             self._keep_moves(with_moves(plan, source, inventory, moves), moves, "moves from {} to {}")
         return failed
 
@@ -173,6 +178,14 @@ class Actions:
         for node, host in sorted(moves.items()):
             said = f"node {node} {words.format(before.get(node), host)}"
             self.recorder.record("moved", said, node=node, host=host, **{"from": before.get(node)})
+
+    def follow_moves(self, now: Observed) -> None:
+        """Plan nodes where their launchers have moved them. Raises DeployError, PlanError."""
+        plan, source, inventory = self.deployer.plan, self.deployer.job.source(), self.deployer.job.inventory()
+        moves = moved_by_launchers(plan, now.control.generation)
+        if plan is None or source is None or inventory is None or not moves:
+            return
+        self._keep_moves(with_moves(plan, source, inventory, moves), moves, "was moved from {} to {} by launchers")
 
     def return_moved(self, now: Observed, decision: Decision) -> None:
         """Plan nodes where they are that were to move, if the hosts for that cannot take them."""
@@ -212,7 +225,11 @@ class Actions:
         new = hosts - self.unfit.hosts(self.clock.now())
         if plan.fitness == "off" or not new:
             return {}
-        unfit = measured_unfit(self.deployer.preflight(plan, new, fitness=plan.fitness))
+        findings = self.deployer.preflight(plan, new, fitness=plan.fitness)
+        image = plan.nodes[0].container.image
+        if (found := fitness_event(findings, plan.fitness, image)) is not None:
+            self.recorder.record("fitness", found[0], **found[1])
+        unfit = measured_unfit(findings)
         self._tell_failed(unfit)
         return unfit
 

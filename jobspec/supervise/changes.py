@@ -31,7 +31,7 @@ def _message(node: ObservedNode) -> str | None:
     match node.state:
         case "running":
             return f"{where} runs generation {node.generation}"
-        case "starting":
+        case "starting" if node.generation:  # else it has reported nothing yet
             return f"{where} starts generation {node.generation}"
         case "lost":
             return f"{where} is not heard"

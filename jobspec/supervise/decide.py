@@ -21,6 +21,7 @@ from jobctl.jobspec.supervise.decisions import (
 )
 from jobctl.jobspec.supervise.failures import first_failure, judge_alone, not_before
 from jobctl.jobspec.supervise.host_loss import decide_loss, joining, judge_placed, lost_nodes
+from jobctl.jobspec.supervise.slow_nodes import decide_stragglers
 
 
 def decide(observed: Observed, policy: Recovery, now: float, world: World = NOTHING_KNOWN) -> Decision:
@@ -80,7 +81,7 @@ def _go_on(observed: Observed, policy: Recovery, now: float, world: World) -> De
         return GiveUp(f"ran longer than `recovery.max_duration` ({policy.max_duration:g} s)", None)
     if world.change is not None:
         return Change(world.change)
-    return Continue()
+    return decide_stragglers(observed, policy, now, world) if policy.exclude_stragglers else Continue()
 
 
 def _say_goodbye(left: Leave, observed: Observed, policy: Recovery, world: World) -> Decision:

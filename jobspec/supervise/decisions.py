@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.recovery import STRAGGLER, Failure
 
 
 @dataclass(frozen=True, slots=True)
 class Continue:
     """Nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay(Continue):
+    """Nothing to do either: a rule would have a node leave its host, and `reason` says why it stays there."""
+
+    node: int
+    host: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +68,11 @@ class Restart:
     moves: Mapping[int, str] = field(default_factory=dict)
     without: frozenset[int] = frozenset()
     exclude: frozenset[str] = frozenset()
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether nothing has failed: if its nodes cannot move, the job goes on as it is."""
+        return self.failure.kind == STRAGGLER
 
 
 @dataclass(frozen=True, slots=True)

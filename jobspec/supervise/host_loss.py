@@ -58,7 +58,7 @@ def decide_loss(
     )
     if policy.on_host_loss == "fail":
         return GiveUp(f"{words}; `recovery.on_host_loss` is `fail`", failure)
-    moves, without = _new_homes(lost, observed, policy.on_host_loss, world)
+    moves, without = new_homes(lost, observed, policy.on_host_loss, world)
     if moves is None:
         failed = f" ({', '.join(sorted(world.unfit))} could not take a node)" if world.unfit else ""
         return Wait(f"{words}; there is no other host for it{failed}")
@@ -66,11 +66,12 @@ def decide_loss(
     return replace(verdict, moves=moves, without=without) if isinstance(verdict, Restart) else verdict
 
 
-def _new_homes(
+def new_homes(
     nodes: Sequence[ObservedNode], observed: Observed, how: str, world: World
 ) -> tuple[Mapping[int, str] | None, frozenset[int]]:
     """Return new hosts of `nodes`, and which are left out; (None, …) if neither is possible.
 
+    `how` is `on_host_loss`.
     `replace` without enough free hosts leaves nodes out where the job can do with fewer.
     """
     free = [host for host in world.free_hosts if host not in observed.control.ledger.shunned]
@@ -113,7 +114,7 @@ def judge_placed(failure: Failure, observed: Observed, policy: Recovery, now: fl
         return verdict
     how = "replace" if policy.on_host_loss in ("replace", "wait") else policy.on_host_loss
     failed = [node for node in observed.members if node.node == failure.node]
-    moves, without = _new_homes(failed, observed, how, world)
+    moves, without = new_homes(failed, observed, how, world)
     if moves is None:
         return verdict
     why = (

@@ -28,12 +28,14 @@ from jobctl.jobspec.supervise.decisions import (
     Rejoin,
     Repair,
     Restart,
+    Stay,
     Wait,
     World,
 )
 from jobctl.jobspec.supervise.host_loss import lost_nodes
 from jobctl.jobspec.supervise.pauses import Retry, Steady, identity
 from jobctl.jobspec.supervise.recorder import Recorder
+from jobctl.jobspec.supervise.replan import moved_by_launchers
 
 LOOK = 0.5  # seconds between two looks where nothing is heard of any change: silence has to be noticed too
 SOON = 0.1  # the same while something has failed, and settles
@@ -107,6 +109,8 @@ class Supervisor:
         if self._is_behind(observed, feed):
             return None
         self.recorder.notice(observed)
+        if moved_by_launchers(self._plan(), observed.control.generation) and self._follow():
+            return None
         decision = self._decide(observed, feed)
         if isinstance(decision, Leave):
             return decision if self._is_left(feed) else None
@@ -120,10 +124,26 @@ class Supervisor:
         if isinstance(decision, Continue):
             self._unwritten = None
             self.recorder.forget()
+            if isinstance(decision, Stay):
+                self.recorder.stay(decision, observed)
             self._retry.done()
         elif not self._retry.waits(identity(decision), self.clock.now()):  # commands that want the lock go first
             self._act(decision, observed, feed)
         return None
+
+    def _follow(self) -> bool:
+        """Plan nodes where launchers have moved them while nobody watched; say whether that was possible."""
+        try:
+            with self.deployer.lock("supervisor"):
+                self.actions.follow_moves(self.deployer.observe())
+            return True
+        except Locked as locked:
+            self.recorder.once(str(locked), "waiting", f"cannot plan nodes where launchers moved them: {locked}")
+        except (LockLost, PlanError, DeployError) as error:
+            self.recorder.once(
+                error.message, "waiting", f"cannot plan nodes where launchers moved them: {error.message}"
+            )
+        return False
 
     def _is_behind(self, observed: Observed, feed: Feed) -> bool:
         """Say whether not all of what we have just done was heard of yet."""
@@ -204,7 +224,7 @@ class Supervisor:
     def _act(self, decision: Decision, observed: Observed, feed: Feed) -> None:
         if isinstance(decision, Rejoin):
             self.clock.sleep(decision.delay)
-        if isinstance(decision, Restart):
+        if isinstance(decision, Restart) and not decision.may_wait:
             decision, observed = self._tell_failure(decision, observed, feed)
             self.clock.sleep(decision.delay)
         self.actions.repeats = self._retry.what == identity(decision)

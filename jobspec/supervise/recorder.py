@@ -11,7 +11,7 @@ from jobctl.jobspec.deploy.store import events, history
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.supervise.changes import changes, failure_details
-from jobctl.jobspec.supervise.decisions import Restart
+from jobctl.jobspec.supervise.decisions import Restart, Stay
 
 PROGRESS = 5.0  # seconds between two records of progress
 
@@ -25,9 +25,8 @@ class Recorder:
         self._told: object = None  # what was said last of something that goes on
         self._begun: tuple[float, int] | None = None  # up to which generation it was told how processes were started
         self._alone: Generation | None = None  # what launchers have begun by themselves was told up to this one
-        self._stragglers: set[tuple[float, int, int]] = (
-            set()
-        )  # that were told: when their generation began, its number, node
+        # What was told of slow nodes: when their generation began, its number, node, kind of event.
+        self._slow: set[tuple[float, int, int, str]] = set()
         self._progress: tuple[float, int, int] = (0.0, 0, -1)  # when it was recorded last, generation, step
 
     def record(self, kind: str, message: str, /, **details: object) -> None:
@@ -66,6 +65,15 @@ class Recorder:
         step = "" if failure.progress is None else f" at step {failure.progress}"
         message = f"{decision.cause}{step}; restarting all nodes{wait}"
         self.once(failure.generation, "failure", message, **failure_details(failure, observed))
+
+    def stay(self, decision: Stay, observed: Observed) -> None:
+        """Record, once in a generation, that a node stays where it makes the others wait, and why."""
+        generation = observed.control.generation
+        if generation is None or self._is_told(generation, decision.node, "straggler-stays"):
+            return
+        message = f"node {decision.node} stays on {decision.host}, though it is a straggler: {decision.reason}"
+        about = {"generation": generation.number, "node": decision.node, "host": decision.host}
+        self.record("straggler-stays", message, **about)
 
     def generation(self, generation: Generation, number: int, why: str, at: float, by: str = "supervisor") -> None:
         """Record that a generation has begun."""
@@ -146,20 +154,21 @@ class Recorder:
             return
         mine = [node for node in observed.members if node.generation == generation.number]
         for one in stragglers(mine):
-            told = generation.began, generation.number, one.node
-            if told not in self._stragglers:
-                self._stragglers.add(told)
-                if self._has_recorded_straggler(generation, one.node):
-                    continue  # by the supervisor before this one
-                about = {"node": one.node, "rank": one.rank, "host": one.host}
-                times = {"seconds": round(one.seconds, 6), "median": round(one.median, 6)}
-                message = f"node {one.node} on {one.host} is a straggler: {one}"
-                self.record("straggler", message, generation=generation.number, **about, **times)
+            if self._is_told(generation, one.node, "straggler"):
+                continue
+            about = {"node": one.node, "rank": one.rank, "host": one.host}
+            times = {"seconds": round(one.seconds, 6), "median": round(one.median, 6)}
+            message = f"node {one.node} on {one.host} is a straggler: {one}"
+            self.record("straggler", message, generation=generation.number, **about, **times)
 
-    def _has_recorded_straggler(self, generation: Generation, node: int) -> bool:
-        """Say whether the events name a node as a straggler of this generation."""
+    def _is_told(self, generation: Generation, node: int, kind: str) -> bool:
+        """Say whether an event of a node of this generation was recorded, by us or by a supervisor before; take note of it."""
+        key = generation.began, generation.number, node, kind
+        if key in self._slow:
+            return True
+        self._slow.add(key)
         return any(
-            (event["event"], event.get("generation"), event.get("node")) == ("straggler", generation.number, node)
+            (event["event"], event.get("generation"), event.get("node")) == (kind, generation.number, node)
             for event in events.read(self.job.events)[0]
             if event["time"] >= generation.began
         )

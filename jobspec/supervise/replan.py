@@ -9,9 +9,18 @@ from typing import Any
 from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.spec.model import Spec
+
+
+def moved_by_launchers(plan: Plan | None, generation: Generation | None) -> dict[int, str]:
+    """Return the hosts of nodes that their launchers have moved while nobody watched, and that the plan has elsewhere."""
+    if plan is None or generation is None or generation.alone is None or generation.alone.moved is None:
+        return {}
+    homes = {node.index: node.host.name for node in plan.nodes}
+    return {m.node: m.host for m in generation.members if homes.get(m.node, m.host) != m.host}
 
 
 def with_moves(plan: Plan, source: Mapping[str, Any], inventory: Inventory, moves: Mapping[int, str]) -> Plan:

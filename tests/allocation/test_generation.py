@@ -14,11 +14,16 @@ TEMPLATE = {
     "version": 1,
     "job": "demo",
     "grace": 5.0,
-    "members": [],
-    "rendezvous": {"address": "10.0.0.1", "port": 29500},
+    "members": [
+        {"node": 0, "rank": 0, "roles": ["trainer"], "address": "node-0", "ports": []},
+        {"node": 1, "rank": 1, "roles": ["trainer"], "address": "node-1", "ports": [29502]},
+        {"node": 2, "rank": 2, "roles": ["server"], "address": "node-2", "ports": [29501]},
+    ],
+    "rendezvous": {"address": "node-0", "port": 29500},
     "alone": {"ports": [20000, 29999], "failures": []},
     "port_is_given": True,
 }
+NODES = (0, 1, 2)
 
 
 @pytest.fixture
@@ -40,25 +45,54 @@ def report(work: Path, node: int, order: dict[str, Any]) -> None:
 
 
 def test_the_first_generation_has_the_port_of_the_spec(work: Path) -> None:
-    order = Generations(str(work), "1").begin()
+    order = Generations(str(work), "1").begin(NODES)
     assert (order["number"], order["command"], order["began"], order["rendezvous"]["port"]) == (1, "run", 7.0, 29500)
     assert json.loads((work / "run" / "control.json").read_text()) == order
 
 
 def test_an_allocation_goes_on_after_the_newest_generation_of_the_one_before(work: Path) -> None:
-    first = Generations(str(work), "1").begin()
+    first = Generations(str(work), "1").begin(NODES)
     failure = {"node": 1, "kind": "exit"}
     report(work, 0, {**first, "number": 2})
     report(work, 1, {**first, "number": 3, "alone": {**first["alone"], "failures": [failure]}})
     report(work, 2, {**first, "number": 9, "began": 6.0})  # of another time that the job was up
     report(work, 3, {"number": 9})  # not an order
-    order = Generations(str(work), "2").begin()
+    order = Generations(str(work), "2").begin(NODES)
     assert (order["number"], order["alone"]["failures"]) == (4, [failure])
 
 
 def test_up_of_a_failed_job_starts_the_count_of_failures_again(work: Path) -> None:
-    first = Generations(str(work), "1").begin()
+    first = Generations(str(work), "1").begin(NODES)
     report(work, 0, {**first, "alone": {**first["alone"], "failures": [{"node": 0}]}})
     start(work, fresh_budget=True)
-    assert Generations(str(work), "2").begin()["alone"]["failures"] == []
+    assert Generations(str(work), "2").begin(NODES)["alone"]["failures"] == []
     assert Generations(str(work), "3").start["fresh_budget"] is False
+
+
+def test_the_members_of_a_smaller_generation_have_new_ranks_and_meet_at_the_first_of_them(work: Path) -> None:
+    Generations(str(work), "1").begin(NODES)
+    order = Generations(str(work), "1").begin([2, 1])
+    assert order["rendezvous"]["address"] == "node-1"
+    assert [(member["node"], member["rank"]) for member in order["members"]] == [(1, 0), (2, 1)]
+
+
+def test_ports_of_trainers_are_apart_from_those_of_servers_on_the_same_machine(work: Path) -> None:
+    generations = Generations(str(work), "1")
+    for _ in range(2):
+        order = generations.begin(NODES)
+        assert [member["ports"] for member in order["members"]] == [
+            [],
+            [order["rendezvous"]["port"] + 502],
+            [order["rendezvous"]["port"] + 1],
+        ]
+        report(work, order["number"], order)
+    assert order["rendezvous"]["port"] != 29500
+
+
+def test_the_last_step_is_the_furthest_that_a_node_has_told(work: Path) -> None:
+    generations = Generations(str(work), "1")
+    assert generations.step() == -1
+    for node, progress in enumerate((None, 7, 5)):
+        report(work, node, {})
+        (work / f"node-{node}" / "report.json").write_text(json.dumps({"progress": progress}))
+    assert generations.step() == 7

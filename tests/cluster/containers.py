@@ -61,13 +61,14 @@ class Containers:
         self.names = itertools.count()
 
     def overrides(self, framework: Name | None) -> dict[str, str]:
-        """Have the image's Python import what is lent to the hosts, from a volume."""
-        packages = self.fleet.lent(framework or "packages")
+        """Have the image's Python import what is lent to the hosts, from volumes; with PyTorch the real scikit-learn, too."""
+        places = {"/standins": "standins", "/packages": framework} if framework else {"/packages": "packages"}
+        volumes = [f"{self.fleet.lent(lent)}:{place}:ro" for place, lent in places.items()]
         return {
             "image": IMAGE,
             "pull": "never",
-            "volumes": f"['{packages}:/packages:ro']",
-            "env.PYTHONPATH": "/packages",
+            "volumes": str(volumes),
+            "env.PYTHONPATH": ":".join(places),
         }
 
     def address(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.apply.reconcile import Step
@@ -36,6 +37,32 @@ def rich(words: tuple[str, ...] = WORDS) -> Story:
 
     tell_of(0, "up", f"up: {framework} on 2 nodes, target compose", framework=framework, target="compose")
 
+    findings = [
+        {
+            "host": one,
+            "check": "compute",
+            "verdict": "ok",
+            "message": "5.93",
+            "value": 5.93,
+            "median": 5.9,
+            "unit": "M/s",
+        },
+        {
+            "host": two,
+            "check": "compute",
+            "verdict": "error",
+            "message": odd,
+            "value": 4.71,
+            "median": 5.9,
+            "unit": kind,
+        },
+        {"host": two, "check": "link", "verdict": "skipped", "message": last},
+        {"check": "link", "verdict": "ok"},
+        odd,
+    ]
+    findings[1]["code"] = odd
+    tell_of(0.5, "fitness", odd, mode=kind, image="resnet:1", findings=findings)
+
     def step(at: float, one: Step) -> None:
         tell_of(at, "step", str(one), **one.fields(), by="up")
 
@@ -48,6 +75,9 @@ def rich(words: tuple[str, ...] = WORDS) -> Story:
     tail = ["step 5169", last]
     tell_of(1301.2, "failure", f"node 0: {odd}", node=0, rank=1, progress=5170, log=log, tail=tail)
     generation(1301.6, 2, odd, one, two)
+    tell_of(1400, "straggler", odd, node=1, rank=1, host=two, seconds=0.4, median=0.25, generation=2)
+    tell_of(1401, "straggler-stays", odd, node=1, host=two, generation=2)
+    tell_of(1402, "straggler", odd, node=0, host=one, generation=2)
     node(2603, 1, two, "lost", 0)
     node(2632, 1, two, "fenced", 0)
     tell_of(2635, "moved", f"node 1 moves to {three}", node=1, host=three, **{"from": two})
@@ -64,7 +94,12 @@ def rich(words: tuple[str, ...] = WORDS) -> Story:
     steps = [*_steps(40, 1300, 1, 2), *_steps(1325, 2600, 2, 5000), *_steps(2690, 2900, 3, 9500)]
     story = tell(job, lines, [*steps, *_steps(2930, 4100, 4, 10000)], None)
     assert story is not None
-    return story
+    past = {
+        "all cores": {(two, ""): [5.8, 5.9, 4.71], (last, ""): [1.0]},
+        "matrix products": {(two, odd): [99.5]},
+        odd: {},
+    }
+    return replace(story, fitness=story.fitness.with_history(past))
 
 
 def _steps(begin: int, end: int, generation: int, step: int) -> list[StepProgress]:

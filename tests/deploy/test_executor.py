@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,9 +12,10 @@ from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode
-from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Checkpoint, HostRef, Node, Plan
+from tests.tools.failures import failed
 
 from .test_reconcile import PLAN
 
@@ -52,6 +53,7 @@ class World:
     image: None = None
     done: list[str] = field(default_factory=list)
     ledger: Ledger | None = None  # what went with the generation that has begun
+    spares: tuple[HotSpare, ...] | None = None  # those that launchers may use by themselves in it
 
     def engines(self, hosts: Iterable[str], patience: float) -> Mapping[str, HostError]:
         self.done.append(f"engines of {' '.join(sorted(hosts))} within {patience:g} s")
@@ -76,8 +78,13 @@ class World:
     def next_generation(self, plan: Plan, last: Generation, grace: float, nodes: Sequence[Node]) -> Generation:
         return replace(last, number=last.number + 1)
 
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        every = (HotSpare("h0", "10.0.0.0", 3000), HotSpare("s1", "10.0.0.8", 4000), HotSpare("s2", "10.0.0.9", 5000))
+        return tuple(spare for spare in every if spare.host in artefacts and spare.host not in homes)
+
     def begin(self, generation: Generation, ledger: Ledger, patience: float) -> Mapping[str, HostError]:
         self.done.append(f"begin {generation.number}")
+        self.spares = generation.alone.spares if generation.alone else None
         self.ledger = ledger
         return {}
 
@@ -85,6 +92,19 @@ class World:
 def run(world: Any, observed: Observed = RUNNING, want: Wanted = CHANGED, **how: Any) -> Done:
     execution = Execution(adopt=lambda: world.done.append("adopt"), **how)
     return execute(world, want, reconcile(want, observed), observed, Now(), lambda step: None, execution)
+
+
+def test_launchers_know_the_spares_that_wait_when_a_generation_begins() -> None:
+    """Not one that has a node, nor one that the job uses no more."""
+    world, hot = World(), replace(CHANGED, spare_artefacts={"h0": "h", "s1": "h", "s2": "h"})
+    shuns = replace(RUNNING, control=replace(RUNNING.control, ledger=Ledger(1.0, "code", excluded=("s1",))))
+    run(world, shuns, hot, failure=Failure(1, 4.0, 1, "h1", 1, 1, "exit", 7, 60.0))
+    assert world.spares == (HotSpare("s2", "10.0.0.9", 5000),)
+    run(world, RUNNING, CHANGED)
+    assert world.spares == ()
+    fewer = replace(hot, plan=replace(hot.plan, min_nodes=1))  # a command might leave out the nodes that moved one
+    run(world, RUNNING, fewer)
+    assert world.spares == ()
 
 
 REPLACED = ["adopt", "stop", "replace node 0 on h0", "replace node 1 on h1", "begin 2"]
@@ -144,7 +164,7 @@ def test_a_job_that_has_ended_is_brought_up_as_far_as_its_hosts_can() -> None:
     assert (world.done, done.held) == (["adopt", "start node 0 on h0"], False)
 
 
-FAILED = Failure(1, 4.0, 1, "h1", 1, 1, "exit", 7, 60.0)
+FAILED = failed(at=4.0)
 
 
 def test_a_failure_is_counted_and_a_persons_wish_begins_a_new_budget() -> None:

@@ -23,6 +23,8 @@ from jobctl.jobspec.deploy.host import facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.frameworks.base import Programs
+from jobctl.jobspec.frameworks.programs import text_of
 from jobctl.jobspec.spec.hosts import parse_hosts
 
 
@@ -67,7 +69,9 @@ def test_a_probe_that_ends_says_why() -> None:
 
 def test_a_device_by_pytorch(session: ProbeSession) -> None:
     """The processor takes the place of a device; what is different on others is their names, and pinned memory."""
-    said = session.ask("devices", 600, kind="cpu", size=64, seconds=0.01)
+    program = text_of(Programs().devices)
+    for _ in range(2):  # the second time it is there already
+        said = session.ask("devices", 600, program=program, kind="cpu", size=64, seconds=0.01)
     assert said["missing"] is None, said
     (one,) = said["devices"]
     assert (one["device"], one["right"], one["gemm"] > 0, one["memory"] > 0) == ("cpu", True, True, True)
@@ -75,9 +79,10 @@ def test_a_device_by_pytorch(session: ProbeSession) -> None:
 
 def test_an_image_without_pytorch_says_so() -> None:
     argv = [sys.executable, "-S", "-I", "-c", probe_source(), "token"]  # no site-packages
-    done = subprocess.run(argv, input='{"do": "devices"}\n', capture_output=True, text=True, check=True)
+    task = json.dumps({"do": "devices", "program": text_of(Programs().devices)})
+    done = subprocess.run(argv, input=f"{task}\n", capture_output=True, text=True, check=True)
     said = json.loads(done.stdout)
-    assert (said["missing"], said["devices"]) == ("No module named 'torch'", [])
+    assert (said["missing"], said["devices"]) == ("that takes PyTorch: No module named 'torch'", [])
 
 
 # A whole check, of hosts that are all this machine, with its Python.

@@ -16,16 +16,16 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedNode, Observe
 from jobctl.jobspec.deploy.model.sample import DeviceSample, HostSample
 from jobctl.jobspec.deploy.store.history import StepProgress
 from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
-from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.report.metrics import JobMetrics, metrics_text, step_rate
 from jobctl.jobspec.report.openmetrics import Family, exposition
+from tests.tools.failures import failed
 
 from .stories import rich
 
 NOW = 1000.0
 MEMBERS = tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 1) for n in range(2))
 GENERATION = Generation("demo", "demo-1", 3, "run", 0.0, MEMBERS, RendezvousPoint("10.0.0.0", 20000, "demo-3"), None)
-FAILURE = Failure(1, NOW - 50, 1, "h1", 1, 137, "signal", 7, 60.0)
+FAILURE = failed(at=NOW - 50, exit_code=137, kind="signal")
 STEPS = tuple(StepProgress(at, 3, int(step)) for at, step in ((900.0, 0), (945.0, 450), (975.0, 750), (995.0, 950)))
 
 

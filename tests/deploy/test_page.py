@@ -101,7 +101,7 @@ def test_needs_nothing_else() -> None:
 
 def test_every_event_is_listed() -> None:
     text = Skeleton(page(rich(), END)).text
-    assert "All 27 events" in text
+    assert "All 31 events" in text
     assert "new-kind" in text
 
 

@@ -11,11 +11,12 @@ from jobctl.jobspec import planner
 from jobctl.jobspec.deploy.apply.reconcile import Wanted, reconcile
 from jobctl.jobspec.deploy.model.control import Control, JobResult, Ledger
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, phase
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.plan.generation import first_generation
-from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.load import load_text
+from tests.tools.failures import failed
 
 
 def _plan(nodes: int) -> Plan:
@@ -56,6 +57,14 @@ MOVED = replace(
 )
 LOST = ObservedNode(1, "trainer", "localhost", "lost", reachable=False)
 ONE_LOST = replace(RUNNING, nodes=(RUNS[0], LOST), unreachable={"gone": "not heard"})
+
+HOT = replace(WANTED, spares={"s1": "v", "s2": "v"}, spare_artefacts={"s1": "h", "s2": "h"})
+SPARED = replace(RUNNING, spares=tuple(SpareState(host, "ready", "h", 4000) for host in ("s1", "s2")))
+ON_SPARE = replace(
+    RUNNING,
+    control=Control(first_generation(MOVED.plan), LEDGER),
+    nodes=(RUNS[0], replace(RUNS[1], host="spare", artefact="h")),
+)
 
 
 CASES: dict[str, tuple[Wanted, Observed, str]] = {
@@ -223,7 +232,7 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         Observed(
             Control(
                 CONTROL.generation,
-                replace(LEDGER, failures=(Failure(0, 0.0, 0, "h", 0, 1, "exit", None, 0.0),)),
+                replace(LEDGER, failures=(failed(node=0, rank=0, progress=None, ran=0.0),)),
             ),
             tuple(
                 replace(n, state="failed", launcher=None, artefact=None, reason="its launcher was killed") for n in RUNS
@@ -266,6 +275,54 @@ CASES: dict[str, tuple[Wanted, Observed, str]] = {
         """
         prepare new: a spare that has not got what a node needs
         prepare old: a spare that has not got what a node needs
+        """,
+    ),
+    "launchers wait on no spare": (
+        replace(WANTED, spares={"s1": "v", "s2": "v", "s3": "v"}, spare_artefacts={"s1": "h", "s3": "h"}),
+        replace(RUNNING, spares=(SpareState("s1", "cold"), SpareState("s2", "cold"), SpareState("s3", "unreachable"))),
+        "start spare s1: a node can move there without starting anything then",
+    ),
+    "they wait on all spares": (HOT, SPARED, ""),
+    "what they were started from has changed": (
+        replace(HOT, spare_artefacts={"s1": "new", "s2": "h"}),
+        SPARED,
+        "replace spare s1: what a node needs there changed",
+    ),
+    "spares are not hot any more": (
+        replace(HOT, spares={"s2": "v"}, spare_artefacts={"s1": "h"}),
+        SPARED,
+        """
+        remove spare s1: no node moves there at once
+        remove spare s2: no node moves there at once
+        """,
+    ),
+    "a supervisor leaves spares as they are": (replace(HOT, spares=None, spare_artefacts={}), SPARED, ""),
+    "a change waits for hosts, and spares go on with what runs": (
+        replace(HOT, artefacts={0: "b", 1: "b"}, spare_artefacts={"s1": "new"}),
+        replace(SPARED, nodes=(RUNS[0], LOST), unreachable={"localhost": "not heard"}),
+        "wait for localhost: the spec changed; what runs goes on until then",
+    ),
+    "a node moves to a spare where a launcher waits": (
+        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": "h"}),
+        replace(ONE_LOST, spares=(SpareState("spare", "warming", "h", 4000),)),
+        "generation 2: h is lost",
+    ),
+    "a node moves to a spare whose launcher was started from something else": (
+        replace(MOVED, anew="h is lost", cleared=frozenset({1}), spare_artefacts={"spare": "new"}),
+        replace(ONE_LOST, spares=(SpareState("spare", "ready", "h", 4000),)),
+        """
+        start node 1 on spare: it moves from localhost
+        generation 2: h is lost
+        """,
+    ),
+    "a node runs in the container of a spare": (replace(MOVED, spare_artefacts={"spare": "h"}), ON_SPARE, ""),
+    "the spec of a node in the container of a spare has changed": (
+        replace(MOVED, artefacts={0: "b", 1: "b"}, spare_artefacts={"spare": "new"}),
+        ON_SPARE,
+        """
+        replace node 0 on localhost: the spec changed
+        replace node 1 on spare: the spec changed
+        generation 2: the spec changed
         """,
     ),
     "a host is used no more": (

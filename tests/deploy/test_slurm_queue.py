@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +104,38 @@ def test_a_coordinator_that_writes_proves_that_the_job_runs() -> None:
 )
 def test_a_job_that_left_no_result_ended_as_slurm_says(state: str, phase: str) -> None:
     assert verdict(look(("", 0), (SHOWN.format(state, "None"), 0)))[0] == phase
+
+
+def recorded(name: str) -> tuple[str, int]:
+    """Return what a command of Slurm 24.11.5 (Debian 13) has printed, and its exit code."""
+    path = Path(__file__).parent / "slurm-24.11" / f"{name}.txt"
+    return path.read_text(encoding="utf-8").rstrip("\n"), int(name.startswith(("unknown", "no-")))
+
+
+def test_texts_of_slurm_24_11() -> None:
+    runs = look(recorded("running.squeue"), recorded("running.scontrol"), known="9").entry
+    assert (runs.job_id, runs.state, runs.reason, runs.nodes, runs.runs) == ("9", "RUNNING", None, "s[1-3]", True)
+    waits = look(recorded("waiting.squeue"), known="9").entry
+    assert (waits.state, waits.reason, waits.nodes, waits.waits) == ("PENDING", "BeginTime", None, True)
+    assert waits.expected_start == 1795568716.0
+    # The same from scontrol alone: its words are the same as in 22.05.
+    shown = look(("", 0), recorded("waiting.scontrol"), recorded("no-accounting.sacct"), known="9").entry
+    assert (shown.state, shown.reason, shown.nodes, shown.expected_start) == (
+        "PENDING",
+        "BeginTime",
+        None,
+        1795568716.0,
+    )
+    shown = look(("", 0), recorded("running.scontrol"), known="9").entry
+    assert (shown.state, shown.reason, shown.nodes) == ("RUNNING", None, "s[1-3]")
+    ended = look(("", 0), recorded("failed.scontrol"), recorded("no-accounting.sacct"), known="3")
+    assert (ended.problem, ended.entry.over, ended.entry.exit_code) == (None, True, "2:0")
+    gone = look(("", 0), recorded("unknown.scontrol"), recorded("no-accounting.sacct"), known="9999")
+    assert (gone.problem, gone.entry) == (None, None)
+
+
+def test_while_the_controller_is_down_nodes_are_as_the_coordinator_says() -> None:
+    nodes = {"0": {"host": "s1", "heard": False, "runs": True, "ended": None}}
+    seen = look((SILENT, 1), job_id="7", state="running", at=NOW - 1, nodes=nodes, result=None)
+    (node,) = observed_job(seen, None).nodes
+    assert (seen.problem, node.state, node.host) == (SILENT, "lost", "s1")

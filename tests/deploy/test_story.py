@@ -154,7 +154,21 @@ def test_a_job_that_is_given_up() -> None:
     )
     story = told(log)
     assert story.failures == (
-        Incident(160.0, 1, 1, reason, 50, "workerlog.0", ("boom",), 160.1 - 160.0, None, None, None, 1.0, "ended"),
+        Incident(
+            at=160.0,
+            generation=1,
+            node=1,
+            cause=reason,
+            step=50,
+            log="workerlog.0",
+            tail=("boom",),
+            detected=160.1 - 160.0,
+            stopped=None,
+            running=None,
+            training=None,
+            lost=1.0,
+            outcome="ended",
+        ),
     )
     assert [(n.node, n.spans[-1].state) for n in story.nodes] == [(0, "running"), (1, "failed")]
 

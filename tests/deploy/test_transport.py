@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +77,22 @@ def test_a_command_that_fails_is_an_error_where_it_has_to_succeed() -> None:
 def test_a_program_that_is_not_there_is_a_result_and_a_signal_a_code() -> None:
     assert LocalTransport().run(["/no/such/program"]).code == 127
     assert LocalTransport().run(["sh", "-c", "kill -9 $$"]).code == 137
+
+
+def slowly(times: int) -> Iterator[bytes]:
+    for _ in range(times):
+        threading.Event().wait(0.25)
+        yield b"piece"
+
+
+def test_an_input_that_comes_slowly_takes_as_long_as_it_takes() -> None:
+    assert LocalTransport("h1").run(["cat"], slowly(4), timeout=0.5).out == b"piece" * 4
+
+
+def test_a_command_that_reads_its_input_no_more_is_given_up() -> None:
+    with pytest.raises(HostError, match=r"h1: `sleep` has not ended after 0.2 s") as caught:
+        LocalTransport("h1").run(["sleep", "60"], (bytes(100_000) for _ in range(10)), timeout=0.2)
+    assert caught.value.code == "silent"
 
 
 def test_words_of_a_command_stay_words() -> None:

@@ -34,13 +34,23 @@ from jobctl.jobspec.deploy.store.lock import Locked, read_holder
 from jobctl.jobspec.deploy.store.processes import alive
 from jobctl.jobspec.deploy.transport.base import Result as Done
 from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.operations.inspect.as_json import state_json as status_of
 from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
-from jobctl.jobspec.plan.recovery import Failure, Rule
+from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.spec.hosts import parse_hosts
-from jobctl.views.status import state_json as status_of
+from tests.tools.failures import failed
 
-FAILURE = Failure(1, 5.0, 0, "h0", 3, 1, "process", 7, 2.5, "node-0/logs/1/workerlog.0", ("oh", "no"), None, ((3, 1),))
+FAILURE = failed(
+    node=0,
+    host="h0",
+    rank=3,
+    kind="process",
+    ran=2.5,
+    alike=((3, 1),),
+    log="node-0/logs/1/workerlog.0",
+    tail=("oh", "no"),
+)
 MEMBERS = tuple(Member(n, n, ("trainer",), f"h{n}", f"10.0.0.{n}", 2, 2000 + n, (2100, 2101)) for n in range(2))
 GENERATION = Generation(
     *("job", "run", 3, "run", 2.0, MEMBERS, RendezvousPoint("10.0.0.0", 23456, "run-3"), "/ck"),

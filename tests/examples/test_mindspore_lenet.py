@@ -6,10 +6,11 @@ import subprocess
 from pathlib import Path
 
 from tests.tools.frameworks import python_of
+from tests.tools.standins import FEW, FEW_DIGITS
 
 from .torchrun import EXAMPLES, PATIENCE, environ
 
-SHORT = ("--epochs=1", "--checkpoint-every=8")  # 22 steps
+SHORT = ("--epochs=1", "--checkpoint-every=8", FEW)  # 22 steps
 
 
 def test_it_goes_on_from_its_last_whole_checkpoint(tmp_path: Path) -> None:
@@ -17,7 +18,7 @@ def test_it_goes_on_from_its_last_whole_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "rank-0"
 
     def run(*args: str, code: int) -> list[str]:
-        variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path), "GLOG_v": "3"}
+        variables = {"JOBCTL_CHECKPOINT_DIR": str(tmp_path), "GLOG_v": "3", **FEW_DIGITS}
         done = subprocess.run(
             [*argv, *args], env=environ(**variables), capture_output=True, text=True, timeout=PATIENCE, check=False
         )

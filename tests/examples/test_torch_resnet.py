@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.tools.standins import FEW, FEW_DIGITS
+
 from .checkpoints import cut, steps
 from .torchrun import alone, lines, torchrun
 
 SCRIPT = "torch-resnet/train.py"
-SHORT = ("--epochs=1", "--checkpoint-every=5")  # 22 steps
+SHORT = ("--epochs=1", "--checkpoint-every=5", FEW)  # 22 steps
 
 
 def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
@@ -16,7 +18,7 @@ def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
     folder, progress = tmp_path / "undisturbed", tmp_path / "progress"
 
     def variables(folder: Path) -> dict[str, str]:
-        return {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_CHECKPOINT_KEEP": "3"}
+        return {"JOBCTL_CHECKPOINT_DIR": str(folder), "JOBCTL_CHECKPOINT_KEEP": "3", **FEW_DIGITS}
 
     undisturbed = lines(torchrun(2, SCRIPT, *SHORT, "--min-accuracy=0"), **variables(folder))
     assert undisturbed[0] == "started step=0 of=22 processes=2"

@@ -60,7 +60,7 @@ def eventually(look: Callable[[], T], seconds: float = 240.0) -> T:
     while not (value := look()):
         now = time.monotonic()
         assert now < deadline, f"not within {seconds} s"
-        time.sleep(min(2.0, max(0.05, 4 * (now - asked))))  # a command of jobctl's costs what is waited for its time
+        time.sleep(min(2.0, max(0.05, 9 * (now - asked))))  # a command of jobctl's costs what is waited for its time
         asked = time.monotonic()
     return value
 

@@ -273,8 +273,26 @@ def test_a_user_by_number_writes_where_it_has_to(jobs: Jobs, login: str) -> None
         shutil.rmtree(jobs.checkpoints)
 
 
+def interrupted(jobs: Jobs, host: str) -> int:
+    """Kill `prepare` while the large file goes to a host; return the number of what has arrived of it."""
+    command = jobs.popen("prepare", *jobs.where, "--target", "ssh", "--skip-check", stdout=None, stderr=None)
+    home = next(one.home for one in jobs.fleet.hosts if one.name == host)
+
+    def arriving() -> list[Path]:
+        return [path for path in home.rglob("incomplete/huge.bin") if path.stat().st_size > 0]
+
+    (begun,) = eventually(arriving)
+    command.kill()
+    command.wait()
+    assert not any(path.name != "incomplete" for path in begun.parents[1].iterdir() if path.is_dir())
+    return begun.stat().st_ino
+
+
 def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
-    """`prepare` sends it. A container reads it and cannot change it; what changes is sent again alone; what no job has is removed."""
+    """`prepare` sends it. A container reads it and cannot change it; what changes is sent again alone; what no job has is removed.
+
+    A folder of a host goes to the other one the same way, and goes on after a kill.
+    """
     data = jobs.directory / "images"
     data.mkdir()
     (data / "big.bin").write_bytes(b"x" * 3_000_000)
@@ -302,7 +320,24 @@ def test_data_is_sent_once_and_kept_between_jobs(jobs: Jobs) -> None:
     removed = json.loads(jobs.ok("data", "remove", "--yes", *jobs.where, "-o", "json"))["hosts"]
     assert [len(host["data"]) for host in removed] == [2, 2]
     assert jobs.run("data", *jobs.where).stderr == "these hosts keep no data\n"
-    shutil.rmtree(data)
+    # The same folder on a host: the other one gets it, and the host itself a copy that nobody changes.
+    there = jobs.fleet.hosts[1].home / "images"
+    shutil.move(data, there)
+    jobs.spec(SPEC + f"data: ['h2:{there}:/data']\n")
+    (there / "huge.bin").write_bytes(bytes(60_000_000))
+    begun = interrupted(jobs, "h1")
+    jobs.ok("up", *jobs.where, "--target", "ssh")
+    (whole,) = jobs.fleet.hosts[0].home.rglob("huge.bin")
+    assert (whole.stat().st_ino, whole.stat().st_size) == (begun, 60_000_000)  # it was continued
+    assert jobs.ok(*read) == "4 5 6 3000000 False\n"
+    assert jobs.ok("exec", "--node", "0", *read[3:]) == "4 5 6 3000000 False\n"
+    assert jobs.run("plan").returncode == 0
+    jobs.ok("down")
+    jobs.ok("data", "remove", "--yes", *jobs.where)
+    shutil.rmtree(there)
     gone = jobs.run("up", *jobs.where)
-    assert (gone.returncode, f"there is no directory {data} to send: nothing was changed" in gone.stderr) == (2, True)
-    assert jobs.happened("up")[-1] == jobs.happened("up")[1]
+    assert (gone.returncode, f"there is no directory h2:{there} to send: nothing was changed" in gone.stderr) == (
+        2,
+        True,
+    )
+    assert jobs.happened("up")[-1] == jobs.happened("up")[2]

@@ -31,7 +31,7 @@ def test_renders(
     printed = capsys.readouterr()
     assert ended.value.code in (0, None), printed.err
     nodes = re.search(r"^nodes: (\d+)$", spec, re.MULTILINE)
-    machines = int(nodes[1] if nodes else 1) + ("framework: mindspore" in spec)  # its scheduler has one of its own
+    machines = int(nodes[1] if nodes else 1)
     scripts = [path.read_text(encoding="utf-8") for path in (tmp_path / "out").rglob("job.sbatch")]
     assert [f"#SBATCH --nodes={machines}\n" in script for script in scripts] == [True]
 

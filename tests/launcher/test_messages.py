@@ -15,11 +15,21 @@ from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, Stacks
 from jobctl.jobspec.launcher.records import changed, record
 from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
-from jobctl.jobspec.plan.recovery import Failure as PlannedFailure
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
+from tests.tools.failures import failed
 
-FAILURE = PlannedFailure(1, 5.0, 0, "a", 0, 1, "exit", None, 2.5, "workerlog.0", ("out of luck",), "why", ((0, 1),))
+FAILURE = failed(
+    node=0,
+    host="a",
+    rank=0,
+    progress=None,
+    ran=2.5,
+    reason="why",
+    alike=((0, 1),),
+    log="workerlog.0",
+    tail=("out of luck",),
+)
 GENERATION = Generation(
     job="demo",
     run_id="demo-1",
@@ -64,7 +74,7 @@ ORDER = Order.from_json(control_file())
     [
         ORDER,
         Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7),
-        NodeFailure(1, 5.0, 0, "a", 0, 1, "exit", None, 2.5, "workerlog.0", ["out of luck"], "why", [(0, 1)]),
+        NodeFailure.from_json(control_file()["alone"]["failures"][0]),
         GOSSIP,
         changed(GOSSIP, order=ORDER.news(1)),
         PeerMessage("demo-2", 0, tick="t"),

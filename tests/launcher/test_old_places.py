@@ -49,6 +49,31 @@ def test_nodes_that_have_not_moved_are_answered_at_once(places: OldPlaces) -> No
     assert (places.is_clear(0, 100.0), places.clear_of(100.0)) == (True, None)
 
 
+def by_launchers(given: Order) -> Order:
+    """Return an order of launchers, who have moved nodes in it."""
+    data = given.to_json()
+    moved = {"number": given.number, "id": given.id, "times": 1}
+    return Order.from_json({**data, "alone": {**data["alone"], "base": {"number": 1, "id": "g1"}, "moved": moved}})
+
+
+def test_a_node_that_a_supervisor_has_elsewhere_in_ignorance_is_not_answered_at_once(places: OldPlaces) -> None:
+    places.enter(by_launchers(moved(0)))
+    places.note_answer(0, 200.0)
+    ignorant = Order.from_json({**order(3).to_json(), "host_timeout": TIMEOUT})
+    places.enter(ignorant)
+    assert (places.is_clear(0, 200.0 + LONG - 0.1), places.kept(201.0), places.clear_of(201.0)) == (False, [0], None)
+    places.enter(ignorant)  # as a lease is asked for again
+    assert (places.left, places.is_clear(0, 200.0 + LONG), places.kept(201.0 + LONG)) == ({0}, True, [])
+    assert places.is_clear(1, 200.0)
+
+
+def test_a_launcher_that_was_started_again_knows_which_node_it_may_keep_elsewhere() -> None:
+    places = OldPlaces(200.0)
+    places.left = {0}
+    places.enter(Order.from_json({**order(3).to_json(), "host_timeout": TIMEOUT}))
+    assert (places.kept(200.0 + LONG - 0.1), places.kept(200.0 + LONG)) == ([0], [])
+
+
 def test_a_launcher_that_was_started_again_may_have_answered_everybody_until_then() -> None:
     places = OldPlaces(200.0)
     places.enter(moved(0))

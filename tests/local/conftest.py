@@ -71,7 +71,7 @@ def eventually(look: Callable[[], T], seconds: float = PATIENCE) -> T:
         now = time.monotonic()
         assert now < deadline, f"not within {seconds} s"
         # A command of jobctl's costs what is waited for its time, where other tests keep the cores busy.
-        time.sleep(min(1.0, max(0.02, 4 * (now - asked))))
+        time.sleep(min(1.5, max(0.02, 9 * (now - asked))))
         asked = time.monotonic()
     return value
 
@@ -175,6 +175,18 @@ def kill(*pids: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     eventually(lambda: all(start_ticks(pid) is None for pid in pids))
+
+
+@contextlib.contextmanager
+def ui(jobs: Jobs, *args: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Run `jobctl ui`; yields the address that it prints, and the process."""
+    with jobs.popen("ui", *args) as server:
+        try:
+            assert server.stderr is not None
+            yield server.stderr.readline().split()[-1], server
+        finally:
+            server.terminate()
+            assert server.wait(30) in (0, -signal.SIGKILL)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tools.frameworks import need_packages, python_of
 from tests.tools.pace import keep_pace, limit
-from tests.tools.standins import PATH
+from tests.tools.standins import FEW, FEW_DIGITS, PATH
 
 need_packages("torch", "sklearn")
 
@@ -101,7 +101,8 @@ def test_lenet_resumes_at_the_step_that_every_rank_has(example: Any, tmp_path: P
     """As if a worker was killed while it saved: the weights become those of a run that nothing disturbed."""
     jobs = example("mindspore-lenet")
     jobs.set(PATH=f"{python_of('mindspore').parent}{os.pathsep}{os.environ['PATH']}", OMP_NUM_THREADS="1")
-    args = "--set=args=[--epochs=2, --checkpoint-every=20, --min-accuracy=0]"  # its accuracy in the end: tests/fleet
+    jobs.set(**FEW_DIGITS)
+    args = f"--set=args=[--epochs=2, --checkpoint-every=20, --min-accuracy=0, {FEW}]"  # its accuracy: tests/fleet
     done = jobs.run("up", args, "--follow", timeout=240)
     assert done.returncode == 0, done.stderr
     ended = re.compile(r"^(.*?) \| final .* (accuracy=\S+ weights=\S+)", re.M)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.tools.frameworks import Name, need_packages, python_of
-from tests.tools.standins import PATH
+from tests.tools.standins import FEW, FEW_DIGITS, PATH
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -58,8 +58,8 @@ def test_a_minimal_script_trains_and_saves(example: Any, framework: Any, tmp_pat
 
 def test_jax_trains_and_saves(example: Any, tmp_path: Path) -> None:
     jobs = example("jax-digits", "jax")
-    jobs.set(PYTHONPATH=PATH)
-    lines = said(jobs, "--set=args=[--epochs=1, --checkpoint-every=10, --min-accuracy=0]")
+    jobs.set(PYTHONPATH=PATH, **FEW_DIGITS)
+    lines = said(jobs, f"--set=args=[--epochs=1, --checkpoint-every=10, --min-accuracy=0, {FEW}]")
     assert "started step=0 of=22 processes=2" in lines
     assert sum(line.startswith("final step=22 ") for line in lines) == 1
     assert any("22" in path.name for path in tmp_path.glob("checkpoints/*"))

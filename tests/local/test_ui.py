@@ -1,98 +1,158 @@
-"""The page of `jobctl ui` for a job that really runs, asked over loopback as a browser does."""
+"""The server of `jobctl ui` for jobs that really run, asked over loopback as its page does."""
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
-from .conftest import Jobs
+from jobctl.jobspec.deploy.store.lock import hold
+from tests.tools.ui_client import UiClient
 
-
-class _Browser:
-    """Asks a server, with a cookie once it has one."""
-
-    def __init__(self, netloc: str) -> None:
-        self.netloc, self.cookie = netloc, ""
-
-    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection(self.netloc, timeout=60)
-        connection.request("GET", path, headers={**({"Cookie": self.cookie} if self.cookie else {}), **headers})
-        answer = connection.getresponse()
-        found = answer.status, dict(answer.headers.items()), answer.read()
-        connection.close()
-        return found
-
-    def data(self, path: str) -> Any:
-        status, _, body = self.get(path)
-        assert status == 200, body
-        return json.loads(body)
-
-
-def _refused_without_token(browser: _Browser) -> None:
-    for path in ("/", "/page.js", "/api/jobs", "/report?job=counter", "/?token=wrong"):
-        assert browser.get(path)[0] == 401, path
-    assert browser.get("/api/jobs", Cookie=f"jobctl-ui-{browser.netloc.rpartition(':')[2]}=wrong")[0] == 401
+from .conftest import Jobs, ui
 
 
 def test_the_page_shows_a_job(jobs: Jobs, eventually: Callable[..., Any]) -> None:
     (jobs.directory / "hold").touch()
     jobs.ok("up")
     eventually(lambda: all(node["progress"] == 5 for node in jobs.status()["nodes"]))
-    with jobs.popen("ui") as server:
-        try:
-            assert server.stderr is not None
-            url = urlsplit(server.stderr.readline().split()[-1])
-            browser = _Browser(url.netloc)
-            _refused_without_token(browser)
-            status, headers, _ = browser.get(f"/?{url.query}")
-            assert (status, headers["Location"]) == (303, "/")
-            assert "HttpOnly; SameSite=Strict" in headers["Set-Cookie"]
-            browser.cookie = headers["Set-Cookie"].partition(";")[0]
-
-            status, headers, body = browser.get("/")
-            assert (status, b"<h2>Jobs</h2>" in body) == (200, True)
-            assert "default-src 'none'; script-src 'self'" in headers["Content-Security-Policy"]
-            assert browser.get("/", Host="rebound.example")[0] == 403
-            assert browser.get("/api/other")[0] == 404
-
-            (row,) = browser.data("/api/jobs")["jobs"]
-            assert (row["job"], row["phase"], row["step"]) == ("counter", "running", 5)
-            job = browser.data("/api/job?job=counter")
-            assert [node["state"] for node in job["nodes"]] == ["running", "running"]
-            assert job["story"]["events"]
-            lines = browser.data("/api/logs?job=counter&node=1&text=step+4")["lines"]
-            assert [(line["node"], line["line"]) for line in lines] == [(1, "step 4")]
-            status, headers, _ = browser.get("/report?job=counter")
-            assert (status, headers["Content-Security-Policy"].startswith("sandbox;")) == (200, True)
-            for name in ("nobody", "..%2F..%2Fetc"):
-                status, _, body = browser.get(f"/api/job?job={name}")
-                assert (status, "error" in json.loads(body)) == (503, True)
-        finally:
-            server.terminate()
-            assert server.wait(30) == 0
-    done = jobs.run("ui", "--listen", "0.0.0.0:0")
-    assert (done.returncode, "on loopback only" in done.stderr) == (2, True)
+    with ui(jobs) as (url, _):
+        client = UiClient(url)
+        client.meet()
+        (row,) = client.data("/api/jobs")["jobs"]
+        assert (row["job"], row["phase"], row["step"], row["down"]) == ("counter", "running", 5, False)
+        job = _with_story(client, eventually)
+        assert [node["state"] for node in job["nodes"]] == ["running", "running"]
+        assert job["loads"]["1"]["memory"] > 0
+        seen = job["samples"][-1]["number"]
+        again = client.data("/api/job", job="counter", since=str(seen), story=job["story"]["version"])
+        assert all(one["number"] > seen for one in again["samples"])
+        found = client.data("/api/logs", job="counter", node="1", text="step 4")
+        assert [(line["node"], line["line"]) for line in found["lines"]] == [(1, "step 4")]
+        more = client.data("/api/logs", job="counter", node="1", text="step 4", since=found["at"])
+        assert (more["lines"], more["more"]) == ([], True)
+        _report_opens_once(client)
+        for name in ("nobody", "..%2F..%2Fetc", ""):
+            status, _, body = client.signed("GET", f"/api/job?job={name}")
+            assert (status, "error" in json.loads(body)) == (503, True)
     jobs.ok("down")
 
 
-def test_a_browser_shows_what_a_job_prints_as_text(
-    jobs: Jobs, browse: Callable[..., Any], eventually: Callable[..., Any]
-) -> None:
-    """The page's script fills the page, and nothing that a job prints becomes part of the page."""
-    code = "import time\nprint('<img src=x onerror=document.title=1><script>document.title=2</script>', flush=True)\n"
-    (jobs.directory / "counter.py").write_text(code + "time.sleep(600)\n")
+def _with_story(client: UiClient, eventually: Callable[..., Any]) -> dict[str, Any]:
+    """Return the job once its story has been told, for which no look waits."""
+    found: dict[str, Any] = eventually(
+        lambda: (job := client.data("/api/job", job="counter"))["story"]["events"] and job
+    )
+    return found
+
+
+def _report_opens_once(client: UiClient) -> None:
+    ticket = client.data("/api/ticket", job="counter")["ticket"]
+    status, headers, body = client.send("GET", f"/report?ticket={ticket}")
+    assert (status, headers["Content-Security-Policy"].startswith("sandbox;")) == (200, True)
+    assert b"counter" in body
+    assert client.send("GET", f"/report?ticket={ticket}")[0] == 404
+
+
+def _done(client: UiClient, action: str, eventually: Callable[..., Any]) -> dict[str, Any]:
+    """Return how the last action ended."""
+
+    def over() -> dict[str, Any] | None:
+        last: dict[str, Any] = client.data("/api/job", job="counter")["actions"][0]
+        return last if last["state"] != "running" else None
+
+    found: dict[str, Any] = eventually(over)
+    assert found["action"] == action
+    return found
+
+
+def test_buttons_do_what_commands_do(jobs: Jobs, eventually: Callable[..., Any]) -> None:
+    jobs.set(STEPS="100000", DELAY="0.05")
     jobs.ok("up")
-    eventually(lambda: "<img src=x" in jobs.ok("logs"))
-    with jobs.popen("ui") as server:
-        try:
-            assert server.stderr is not None
-            done = browse(server.stderr.readline().split()[-1], "--virtual-time-budget=15000")
-        finally:
-            server.terminate()
-    assert "<title>jobctl</title>" in done.stdout
-    assert "node0 rank0 | &lt;img src=x onerror=document.title=1&gt;&lt;script&gt;" in done.stdout
-    assert ">node 0 on localhost runs generation 1</td>" in done.stdout
-    assert [line for line in done.stderr.splitlines() if "Uncaught" in line or "Refused to" in line] == []
+    jobs.running()
+    with ui(jobs, "--allow-actions") as (url, _):
+        client = UiClient(url)
+        client.meet()
+        assert client.data("/api/jobs")["actions"] is True
+        words = client.data("/api/ask", job="counter", action="restart")["words"]
+        assert "Job `counter` is running. Its processes end, and generation 2 begins" in words
+        assert client.act("counter", "restart")[0] == 200
+        status, said = client.act("counter", "stop")
+        assert (status, "job `counter` is locked by" in said["error"]) == (409, True)
+        found = _done(client, "restart", eventually)
+        assert (found["state"], found["text"]) == ("done", "job `counter` is running, generation 2")
+        jobs.running()
+        assert "kills a process of node 0" in client.data("/api/ask", job="counter", action="drill", node="0")["words"]
+        assert client.act("counter", "drill", node="0")[0] == 200
+        found = _done(client, "drill", eventually)
+        assert found["text"].startswith("killed a process of node 0 on localhost: ")
+        assert found["state"] == "done"
+        with hold(jobs.state / "jobs" / "counter" / "lock", "restart"):
+            status, said = client.act("counter", "stop")
+            assert (status, "locked by `restart` (pid" in said["error"]) == (409, True)
+        assert client.act("counter", "stop")[0] == 200
+        assert _done(client, "stop", eventually)["text"] == "job `counter` is stopped"
+        refused = client.signed("GET", "/api/ask?job=counter&action=drill")
+        assert (refused[0], b"is stopped: a drill needs one that runs" in refused[2]) == (503, True)
+    assert jobs.status()["phase"] == "stopped"
+    jobs.ok("down")
+
+
+def test_a_new_server_goes_on_with_token_and_port(jobs: Jobs) -> None:
+    """So that pages that are open go on; what others could have read counts no longer."""
+    with ui(jobs) as (url, server):
+        client = UiClient(url)
+        client.meet()
+        server.kill()
+        server.wait()
+    kept = jobs.state / "ui.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    with ui(jobs) as (again, _):
+        assert again == url
+        status, _, _ = client.signed("GET", "/api/jobs")
+        assert status == 401  # what was signed for the server before
+        client.meet()
+        assert client.signed("GET", "/api/jobs")[0] == 200
+    with ui(jobs, "--new-token") as (changed, _):
+        assert UiClient(changed).token != client.token
+
+
+def test_a_job_that_is_down_is_listed_with_its_report(jobs: Jobs, eventually: Callable[..., Any]) -> None:
+    jobs.ok("up")
+    jobs.ok("wait")
+    jobs.ok("down")
+    with ui(jobs, "--allow-actions") as (url, _):
+        client = UiClient(url)
+        client.meet()
+        (row,) = client.data("/api/jobs")["jobs"]
+        assert (row["job"], row["phase"], row["down"]) == ("counter", "succeeded", True)
+        job = _with_story(client, eventually)
+        assert (job["down"], job["nodes"], job["story"]["phase"]) == (True, [], "succeeded")
+        lines = client.data("/api/logs", job="counter", text="step 5")["lines"]
+        assert sorted(line["rank"] for line in lines) == [0, 1]
+        _report_opens_once(client)
+        refused = client.signed("GET", "/api/ask?job=counter&action=restart")
+        assert (refused[0], b"job `counter` is down" in refused[2]) == (503, True)
+
+
+SMI = """\
+#!/bin/sh
+echo '0, NVIDIA H100, 75, 61440, 81920, 400.0, 60, 0, 0'
+"""
+
+
+def test_devices_and_step_rates_are_sampled(jobs: Jobs, eventually: Callable[..., Any]) -> None:
+    tool = jobs.directory / "nvidia-smi"
+    tool.write_text(SMI)
+    tool.chmod(0o755)
+    jobs.set(STEPS="100000", DELAY="0.05", PATH=f"{jobs.directory}:{jobs.environ['PATH']}")
+    jobs.ok("up")
+    jobs.running()
+    with ui(jobs) as (url, _):
+        client = UiClient(url)
+        client.meet()
+        job = eventually(lambda: (found := client.data("/api/job", job="counter"))["loads"]["0"]["rate"] and found)
+        used = {"device": "gpu:0", "name": "NVIDIA H100", "use": 0.75, "used": 60 * 2**30, "memory": 80 * 2**30}
+        assert job["loads"]["0"]["devices"] == [used]
+        assert job["samples"][-1]["busy"] == {"0": [[75, 75]], "1": [[75, 75]]}
+    jobs.ok("down")

@@ -28,7 +28,9 @@ def compiled(tmp_path: Path, text: str) -> Compiled:
     path = tmp_path / "job.yaml"
     loaded = load_text(path, f"name: demo\nframework: torch\nmodule: train\n{text}", environ={})
     assert loaded.spec is not None, loaded.diagnostics
-    return Compiled(loaded.spec, tmp_path, path, "local", (), None, None, None, (), ())
+    return Compiled(
+        loaded.spec, tmp_path, path, target="local", hosts=(), hosts_path=None, on=None, exclude=None, warnings=()
+    )
 
 
 def channels(tmp_path: Path, text: str, reporter: Any = None, **environ: str) -> list[tuple[str, str, dict[str, Any]]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobctl.jobspec.deploy.model.control import NOTHING
+from jobctl.jobspec.deploy.model.control import NOTHING, Control
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.observed import Observed
@@ -19,6 +20,7 @@ from jobctl.jobspec.operations.lifecycle.bring_up import BringUp
 from jobctl.jobspec.operations.reporter import Silent
 from jobctl.jobspec.operations.resolve.job import Reached, Where, check, compiled_of, job_of_name
 from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_for, plan_of
+from jobctl.jobspec.plan.generation import Alone, LastMove, first_generation
 
 SPEC = "name: small\nframework: torch\nmodule: train\nimage: img\nfitness: quick\ncheckpoint: /shared\nnodes: "
 HOSTS = "a\nb\nc\ns1 spare\ns2 spare\n"
@@ -84,6 +86,7 @@ def test_a_spare_takes_the_place_of_a_host_that_is_not_fit(monkeypatch: pytest.M
     assert up.checked == [(["a", "b", "c"], "quick"), (["a", "c", "s1"], "quick")]
     text = "b: all cores: 4.7 Mround/s, 21 % below the median of 3 (5.9)"
     assert up.reporter.warnings == [f"node 1 runs on spare s1: {text}"]
+    assert [one.host for one in up.bring_up.measured] == ["b"]  # for the report
 
 
 def test_a_spare_that_is_not_fit_either_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +119,17 @@ def test_nodes_whose_checkpoints_are_on_their_hosts_do_not_move(monkeypatch: pyt
     up = Up("3", HOSTS, ["b"], monkeypatch)
     with pytest.raises(HostsFailed, match="needs 3 nodes"):
         up.left_out()
+
+
+def test_nodes_stay_where_their_launchers_have_moved_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody watched then: only the hosts know of it."""
+    up = Up("3", HOSTS, [], monkeypatch)
+    first = first_generation(up.bring_up.plan)
+    members = tuple(replace(member, host="s1" if member.node == 1 else member.host) for member in first.members)
+    alone = Alone(1, (), (1, 2), moved=LastMove(2, "id", 1))
+    moved = Observed(Control(replace(first, members=members, alone=alone)), (), supervised=False)
+    up.bring_up.change(moved)
+    assert up.homes == ["a", "s1", "c"]
+    gone = Up("3", HOSTS.replace("s1 spare\n", ""), [], monkeypatch)
+    gone.bring_up.change(moved)
+    assert gone.homes == ["a", "b", "c"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,7 +12,7 @@ from jobctl.jobspec import planner
 from jobctl.jobspec.frameworks.base import framework
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
 from jobctl.jobspec.launcher.order import Rendezvous
-from jobctl.jobspec.plan.recovery import Failure, Recovery
+from jobctl.jobspec.plan.recovery import Recovery
 from jobctl.jobspec.plan.types import Launch, Plan, Slot
 from jobctl.jobspec.planner.context import Context
 from jobctl.jobspec.spec.frameworks import FRAMEWORKS, FrameworkName
@@ -19,6 +20,7 @@ from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 from jobctl.jobspec.supervise.decisions import GiveUp, Restart
 from jobctl.jobspec.supervise.failures import judge, matching_rule
+from tests.tools.failures import failed
 
 BASE = "name: job\nframework: jax\nimage: img\n"
 
@@ -80,16 +82,16 @@ def test_a_range_needs_nothing_else() -> None:
 def test_a_port_that_somebody_took_is_not_a_bug() -> None:
     """What jax 0.10.2 prints; it comes again, on the same rank, before any step."""
     taken = "jax.errors.JaxRuntimeError: UNKNOWN: Failed to start RPC server"
-    failure = Failure(2, 20.0, 0, "a", 0, 1, "exit", None, 1.0, tail=(taken,))
-    earlier = Failure(1, 10.0, 0, "a", 0, 1, "exit", None, 1.0, tail=(taken,))
+    earlier = failed(rank=0, progress=None, ran=1.0, tail=(taken,))
+    failure = replace(earlier, generation=2, at=20.0)
     policy = Recovery(3, None, "wait", 30.0, None, None, ())
     assert matching_rule(failure, DEFAULT_RULES) in framework("jax").rules
     assert isinstance(judge(failure, [earlier], policy, 20.0), Restart)
 
 
 def test_a_bug_on_one_rank_ends_the_job() -> None:
-    failure = Failure(2, 20.0, 1, "b", 1, 1, "exit", None, 1.0, tail=("ValueError: bad shape",))
-    earlier = Failure(1, 10.0, 1, "b", 1, 1, "exit", None, 1.0)
+    earlier = failed(progress=None, ran=1.0)
+    failure = replace(earlier, generation=2, at=20.0, tail=("ValueError: bad shape",))
     assert isinstance(judge(failure, [earlier], Recovery(3, None, "wait", 30.0, None, None, ()), 20.0), GiveUp)
 
 

@@ -25,6 +25,7 @@ from jobctl.jobspec.planner.context import Context, Placement, PlanError
 from jobctl.jobspec.planner.memory import SHM_SIZE
 from jobctl.jobspec.planner.placement import local_hosts
 from jobctl.jobspec.render.container import job_mounts
+from jobctl.jobspec.render.slurm import machines, slots, slurm_files
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.load import load_text
 
@@ -399,7 +400,18 @@ def test_data_is_named_by_its_folder_and_mounted_beside_the_work_directory() -> 
     assert (mount.source, mount.read_only) == (f"../.data/{first.name}/data", True)
 
 
-def test_in_an_allocation_a_scheduler_has_a_machine_of_its_own() -> None:
+def test_data_of_a_host_is_named_by_host_and_folder() -> None:
+    plan = make("data: ['ml@gpu09:/d/images:/data', '[::1]:/d/images:/more', ./a:b:/here]\n", "gpu01\ngpu02\n")
+    assert [(one.host, one.source) for one in plan.data] == [
+        ("ml@gpu09", "/d/images"),
+        ("[::1]", "/d/images"),
+        (None, "/specs/a:b"),
+    ]
+    assert plan.data[0].place == "ml@gpu09:/d/images"
+    assert len({one.name for one in plan.data}) == 3
+
+
+def test_in_an_allocation_each_role_has_nodes_of_its_own() -> None:
     text = BASE.replace("torch", "mindspore") + "nodes: 2\ndevices: npu:8\n"
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
@@ -409,3 +421,14 @@ def test_in_an_allocation_a_scheduler_has_a_machine_of_its_own() -> None:
         ("trainer", "node-1", 8),
         ("scheduler", "node-2", 1),
     ]
+    assert (slots(plan), machines(plan)) == ([0, 0, 1], (2, 2))
+
+
+def test_in_an_allocation_an_elastic_job_takes_a_range_of_machines() -> None:
+    loaded = load_text(Path("/specs/job.yaml"), BASE + 'nodes: "2:4"\n', environ={})
+    assert loaded.spec is not None, loaded.diagnostics
+    plan = planner.plan(loaded.spec, (), Context("slurm", "/specs", "me@here", "1.0"))
+    assert (slots(plan), machines(plan)) == ([0, 0, 0, 0], (2, 4))
+    batch = next(file.content for file in slurm_files(plan, first_generation(plan)) if file.path == "job.sbatch")
+    assert b"#SBATCH --nodes=2-4\n" in batch
+    assert b"--ntasks" not in batch

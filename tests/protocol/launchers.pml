@@ -27,11 +27,15 @@
 #define G 0  /* begun by a supervisor */
 #define Y1 1 /* begun by launchers after G */
 #define Y2 2 /* begun by launchers after Y1 */
-#define X 3  /* the next of a supervisor, whatever it knew: a move of node 0 to B, a restart in place, or a stop */
-#define Z 4  /* begun by launchers after X */
-#define ORDERS 5
-#define by_launchers(o) (o == Y1 || o == Y2 || o == Z)
-#define last(o) (o == Y2 || o == Z) /* the model has no generation after these */
+#define M 3  /* begun by launchers after G, Y1 or Y2: a move of node 0 to B */
+#define X 4  /* the next of a supervisor, whatever it knew: a move of node 0 to B, a restart in place, or a stop */
+#define Z 5  /* begun by launchers after X */
+#define ORDERS 6
+#ifndef HOT
+#define HOT 0 /* whether B is a hot spare, so that launchers may begin M */
+#endif
+#define by_launchers(o) (o == Y1 || o == Y2 || o == M || o == Z)
+#define last(o) (o == Y2 || o == M || o == Z) /* the model has no generation after these, but M */
 
 /* States of a launcher. Those of the nodes that stay begin at once: what holds them up can only hold up others. */
 #define IDLE 0   /* has no part in its order */
@@ -40,7 +44,8 @@
 #define FAILED 3 /* its processes ended, or were ended as the lease was over, or its container is a new one */
 
 bit there[ORDERS]; /* which orders were ever made */
-bit moves;         /* whether X moves node 0 */
+bit moves;         /* whether X has node 0 at B */
+bit after_m;       /* whether that is because its author knew that node 0 had begun there in M */
 bit stops;         /* whether X is a stop */
 byte number = 4;   /* BUG_NUMBER: the number of X */
 
@@ -49,6 +54,7 @@ byte state[PLACES];
 byte age_a[PLACES];  /* since this launcher last answered A, in whatever order */
 bit vote_a[PLACES];  /* whether that was in the order that A has now */
 byte age_b[PLACES];  /* since this launcher last answered B in the order that B has now */
+bit left_b[PLACES];  /* whether its order has node 0 at A, while the one before had it at B */
 byte age_s[PLACES];  /* since a supervisor has counted on this launcher, to answer A */
 
 bit supervised;      /* whether there is a supervisor */
@@ -63,7 +69,7 @@ byte told_b = CAP;   /* since it, or one before it, last answered B in the order
 byte p, q, i, rounds, votes, newest, following; /* of the step that is being made */
 bit good;
 
-#define moved(o) (o >= X && moves)
+#define moved(o) (o == M || (o >= X && moves))
 #define home(o) (moved(o) -> B : A)
 #define takes_part(x, o) (!(o == X && stops) && (x == home(o) || (x > A && x < B)))
 #ifdef BUG_NUMBER
@@ -86,9 +92,16 @@ bit good;
 #define is_clear(q) (age_a[q] >= CAP && age_s[q] >= CAP)
 #endif
 
+/* A launcher that may keep B alive, although its order does not say that node 0 has been there. */
+#ifdef BUG_FORGETS_MOVE
+#define keeps_b(q) false
+#else
+#define keeps_b(q) (left_b[q] && age_b[q] < CAP)
+#endif
+
 /* The lease: processes may run for T from when a tick was sent that a supervisor has answered, or a strict majority of
    the launchers, with its own. Sets `good` to whether a place of node 0 has one. A node that has moved begins without
-   its own vote: no launcher of the generation before has that. */
+   its own vote: no launcher of the generation before has that. Where launchers have moved it, it never has one. */
 inline hold(x) {
   votes = 1;
   if
@@ -97,7 +110,11 @@ inline hold(x) {
     good = (sup_a && told_a <= T) || 2 * votes > N
   :: else ->
 #ifndef BUG_OWN_VOTE
+#ifdef BUG_MOVED_VOTES
     votes = ran_b;
+#else
+    votes = ran_b && order[B] != M;
+#endif
 #endif
     for (i : 1 .. N - 1) { if :: age_b[i] <= T -> votes++ :: else fi };
     good = told_b <= T || 2 * votes > N
@@ -105,6 +122,7 @@ inline hold(x) {
 }
 
 inline enter(x, o) {
+  left_b[x] = (o != order[x] && !moved(o) && order[x] == M) || (left_b[x] && age_b[x] < CAP && !moved(o));
   order[x] = o;
   state[x] = (takes_part(x, o) -> (x == A || x == B -> WAITS : TRAINS) : IDLE);
   drop_votes(x)
@@ -122,8 +140,8 @@ inline drop_votes(x) { /* They were for another order. */
 #define can_answer(q, x) (order[q] == order[x] && x == home(order[x]) && takes_part(x, order[x]))
 inline answer(q, x) {
   if
-  :: x == A && can_answer(q, A) -> age_a[q] = 0; vote_a[q] = 1
-  :: x == B && can_answer(q, B) && is_clear(q) -> age_b[q] = 0
+  :: x == A && can_answer(q, A) && !keeps_b(q) -> age_a[q] = 0; vote_a[q] = 1
+  :: x == B && can_answer(q, B) && (is_clear(q) || (order[q] >= X && after_m)) -> age_b[q] = 0
   :: else
   fi
 }
@@ -137,8 +155,20 @@ inline supervisor_answers_a(heard) {
   };
   if
   :: supervised && order[A] == known && takes_part(A, known) && (2 * votes > N || (!is_second && 2 * votes == N)) ->
-    told_a = 0; sup_a = 1;
-    for (i : 1 .. N - 1) { if :: heard & (1 << i) -> age_s[i] = 0 :: else fi }
+#if HOT
+#ifndef BUG_SUPERVISOR_AT_ONCE
+    votes = 1; /* Launchers may have moved node 0: half of them have to be in this order, and not to keep B alive. */
+    for (i : 1 .. N - 1) {
+      if :: (heard & (1 << i)) && order[i] == known && !keeps_b(i) -> votes++ :: else fi
+    };
+#endif
+#endif
+    if
+    :: 2 * votes > N || (!is_second && 2 * votes == N) ->
+      told_a = 0; sup_a = 1;
+      for (i : 1 .. N - 1) { if :: heard & (1 << i) -> age_s[i] = 0 :: else fi }
+    :: else
+    fi
   :: else
   fi
 }
@@ -146,7 +176,7 @@ inline supervisor_answers_a(heard) {
 /* A node that has moved it answers once half of the launchers have gone over, and are clear of the node's first place. */
 inline supervisor_answers_b() {
   votes = 0;
-  for (i : 1 .. N - 1) { if :: order[i] >= X && is_clear(i) -> votes++ :: else fi };
+  for (i : 1 .. N - 1) { if :: order[i] == known && is_clear(i) -> votes++ :: else fi };
 #ifdef BUG_AT_ONCE
   votes = N;
 #endif
@@ -167,7 +197,7 @@ inline take_over(x) {
 
 inline make_x(move, stop) {
   number = known + 2;
-  there[X] = 1; moves = move; stops = stop; known = X; by_second = is_second
+  there[X] = 1; moves = (known == M || move); stops = stop; after_m = (known == M && ran_b); known = X; by_second = is_second
 }
 
 /* Processes begin with a lease; a generation of launchers, once all members have gone over to it. */
@@ -195,11 +225,19 @@ inline propose(x) {
   if :: good && following != order[x] -> there[following] = 1; enter(x, following) :: else fi
 }
 
+/* A launcher that stays, and has answered neither node 0 nor been answered by a supervisor for long, moves node 0, once all
+   others that stay are in its order. */
+inline move_0(p) {
+  good = age_a[p] >= CAP && age_s[p] >= CAP;
+  for (i : 1 .. N - 1) { if :: order[i] != order[p] -> good = 0 :: else fi };
+  if :: good -> there[M] = 1; enter(p, M) :: else fi
+}
+
 /* A container is started again. Its launcher knows what it has written down: its order. Whom it has answered it does not
    know, so it has to take it that it has answered everybody until just now. */
 inline come_back(x) {
 #ifdef BUG_FORGETS_ORDER
-  if :: !moved(order[x]) || x != B -> order[x] = G :: else fi;
+  if :: !moved(order[x]) || x != B -> order[x] = G; left_b[x] = 0 :: else fi;
 #endif
 #ifndef BUG_AMNESIA
   if :: x != A && x != B -> age_a[x] = 0; age_s[x] = 0 :: else fi;
@@ -207,7 +245,6 @@ inline come_back(x) {
   age_a[x] = CAP; age_s[x] = CAP;
 #endif
   vote_a[x] = 0;
-  age_b[x] = CAP;
   drop_votes(x);
   if :: x == B -> ran_b = 0 :: else fi;
   state[x] = (takes_part(x, order[x]) -> FAILED : IDLE)
@@ -247,7 +284,7 @@ inline heal() {
 #else
       good = 1;
 #endif
-      if :: good && newer(newest, order[p]) && (p != B || moved(newest)) -> enter(p, newest) :: else fi
+      if :: good && newer(newest, order[p]) && (p != B || moved(newest) || order[B] == M) -> enter(p, newest) :: else fi
     };
     for (q : 1 .. N - 1) { answer(q, A); answer(q, B) };
     supervisor_answers_a((1 << N) - 1);
@@ -268,17 +305,18 @@ inline heal() {
 
 /* What makes no difference is forgotten, and the launchers of the nodes that stay are put in order, as they are alike:
    states that differ in nothing else are one. */
-#define key(x) (((((order[x] * 4 + state[x]) * 4 + age_a[x]) * 4 + age_b[x]) * 4 + age_s[x]) * 2 + vote_a[x])
+#define key(x) ((((((order[x] * 4 + state[x]) * 4 + age_a[x]) * 4 + age_b[x]) * 4 + age_s[x]) * 2 + vote_a[x]) * 2 + left_b[x])
 #define swap(what) i = what[q]; what[q] = what[q + 1]; what[q + 1] = i
 inline forget() {
-  for (i : 1 .. N - 1) { if :: age_a[i] > T -> vote_a[i] = 0 :: else fi };
+  for (i : 1 .. N - 1) { if :: age_a[i] > T -> vote_a[i] = 0 :: else fi; if :: age_b[i] >= CAP && order[i] > M -> left_b[i] = 0 :: else fi };
+  left_b[A] = 0; left_b[B] = 0;
   age_a[A] = 0; age_a[B] = 0; age_b[A] = 0; age_b[B] = 0; age_s[A] = 0; age_s[B] = 0; vote_a[A] = 0; vote_a[B] = 0;
   if :: told_a > T -> sup_a = 0 :: else fi;
   if :: supervised :: else -> known = 0 fi;
   for (p : 1 .. N - 1) {
     for (q : 1 .. N - 2) {
       if
-      :: key(q) > key(q + 1) -> swap(order); swap(state); swap(age_a); swap(age_b); swap(age_s); swap(vote_a)
+      :: key(q) > key(q + 1) -> swap(order); swap(state); swap(age_a); swap(age_b); swap(age_s); swap(vote_a); swap(left_b)
       :: else
       fi
     }
@@ -295,9 +333,9 @@ inline forget() {
     assert(!(stops && state[A] == TRAINS && order[A] >= X)) \
   }
 
-#define ENTER(x, o) STEP(there[o] && newer(o, order[x]) && (x != B || moved(o)), enter(x, o))
+#define ENTER(x, o) STEP(there[o] && newer(o, order[x]) && (x != B || moved(o) || order[B] == M), enter(x, o))
 #define OF_PLACE(x) \
-  ENTER(x, Y1) ENTER(x, Y2) ENTER(x, X) ENTER(x, Z) \
+  ENTER(x, Y1) ENTER(x, Y2) ENTER(x, M) ENTER(x, X) ENTER(x, Z) \
   STEP(state[x] == FAILED, propose(x)) \
   STEP(state[x] == TRAINS && !last(order[x]), state[x] = FAILED) \
   STEP(x != B || moved(order[B]), come_back(x))
@@ -306,6 +344,7 @@ inline forget() {
 #define OF_STAYER(x) \
   STEP(can_answer(x, A) && (age_a[x] || !vote_a[x]), answer(x, A)) \
   STEP(can_answer(x, B) && age_b[x], answer(x, B)) \
+  STEP(HOT && !there[M] && order[x] < M, move_0(x)) \
   STEP(supervised && newer(order[x], known), known = order[x]) \
   STEP(SUPERVISOR && OTHERS && !supervised, take_over(x))
 
@@ -347,9 +386,9 @@ active proctype world() {
 #ifdef PROGRESS
   skip;
   d_step { /* What follows is certain: all of it is one state. */
-    for (p : 0 .. N) { order[p] = 0; state[p] = 0; age_a[p] = 0; age_b[p] = 0; age_s[p] = 0; vote_a[p] = 0 };
+    for (p : 0 .. N) { order[p] = 0; state[p] = 0; age_a[p] = 0; age_b[p] = 0; age_s[p] = 0; vote_a[p] = 0; left_b[p] = 0 };
     for (p : 0 .. ORDERS - 1) { there[p] = 0 };
-    moves = 0; stops = 0; number = 0; supervised = 0; second = 0; by_second = 0; known = 0; told_a = 0; told_b = 0; ran_b = 0; sup_a = 0; p = 0
+    moves = 0; after_m = 0; stops = 0; number = 0; supervised = 0; second = 0; by_second = 0; known = 0; told_a = 0; told_b = 0; ran_b = 0; sup_a = 0; p = 0
   }
 #endif
 }

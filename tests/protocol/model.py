@@ -21,7 +21,8 @@ class Instance:
     """A job of so many nodes.
 
     `supervisor`: it has one at first; `others`: another one may take over from it. `progress`: it is also checked that
-    all nodes train again once nothing fails any more. `bug`: which BUG_ of the model is planted.
+    all nodes train again once nothing fails any more. `bug`: which BUG_ of the model is planted. `hot`: launchers may
+    move a node to a hot spare.
     """
 
     nodes: int
@@ -29,12 +30,13 @@ class Instance:
     others: bool = True
     progress: bool = False
     bug: str | None = None
+    hot: bool = False
     options: tuple[str, ...] = field(default=("-O1",))  # of the compiler
 
     @property
     def definitions(self) -> list[str]:
         """Return what the model asks for."""
-        values = {"N": self.nodes, "SUPERVISOR": int(self.supervisor), "OTHERS": int(self.others)}
+        values = {"N": self.nodes, "SUPERVISOR": int(self.supervisor), "OTHERS": int(self.others), "HOT": int(self.hot)}
         flags = [name for name, given in (("PROGRESS", self.progress), (f"BUG_{self.bug}", self.bug)) if given]
         return [f"-D{name}={value}" for name, value in values.items()] + [f"-D{flag}" for flag in flags]
 

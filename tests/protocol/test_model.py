@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,13 @@ JOBS = {
     "two nodes go on": Instance(2, others=False, progress=True),
     "three nodes without a supervisor go on": Instance(3, supervisor=False, progress=True),
     "three nodes go on": Instance(3, others=False, progress=True),
+    "three nodes without a supervisor, and a hot spare": Instance(3, supervisor=False, progress=True, hot=True),
 }
 LARGE_JOBS = {
     "three nodes, several supervisors": Instance(3, progress=True, options=("-O2",)),
     "four nodes without a supervisor go on": Instance(4, supervisor=False, progress=True),
+    "three nodes and a hot spare": Instance(3, others=False, hot=True, options=("-O2", "-DCOLLAPSE")),
+    "four nodes without a supervisor, and a hot spare": Instance(4, supervisor=False, progress=True, hot=True),
     "four nodes": Instance(4, others=False, progress=True, options=("-O2", "-DCOLLAPSE")),
 }
 # Each with the smallest job that shows it.
@@ -37,6 +41,11 @@ BUGS = {
     "NO_FENCE": Instance(2),  # processes run on when the lease is over
     "NO_LEASE": Instance(2),  # processes begin without one
     "OWN_VOTE": Instance(3, others=False),  # a node that has moved counts its own vote
+    "MOVED_VOTES": Instance(3, others=False, hot=True),  # and goes on to, where launchers have moved it
+    "FORGETS_MOVE": Instance(
+        3, others=False, hot=True
+    ),  # a launcher forgets it, as the next supervisor did not know it
+    "SUPERVISOR_AT_ONCE": Instance(3, others=False, hot=True),  # a supervisor that did not know it answers at once
 }
 QUICK = ("AT_ONCE", "NUMBER", "NO_GOSSIP")
 
@@ -53,7 +62,7 @@ def test_no_node_ever_runs_twice(job: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("bug", BUGS if LARGE else QUICK)
 def test_a_planted_bug_is_found(bug: str, tmp_path: Path) -> None:
     job = BUGS[bug]
-    planted = Instance(job.nodes, job.supervisor, job.others, job.progress, bug, ("-O0",))
+    planted = replace(job, bug=bug, options=("-O0",))
     assert search(planted, tmp_path).wrong is not None
 
 

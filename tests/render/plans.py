@@ -203,6 +203,7 @@ def cases() -> dict[str, Plan]:
     found["compose-mindspore-native"] = _mindspore("gpu", "mindspore: {recovery: native, node_timeout: 60s}\n")
     found["ssh-mindspore-npu"] = _mindspore("npu", "mindspore: {launcher: msrun}\n", "ssh")
     found |= {f"{target}-{name}": planned(text, target) for target, name, text in FLUID}
+    found |= {f"{target}-spare": planned(_SPARED, target, _SPARE_HOSTS) for target in ("compose", "ssh")}
     found |= {name: planned(text, "slurm") for name, text in SLURM}
     found["local-etcd"] = replace(_with_etcd("local"), nodes=(_at_home(_with_etcd("local").nodes[0]),))
     return found
@@ -304,6 +305,19 @@ checkpoint: /mnt/digits
 nodes: 2
 devices: gpu:2
 """
+_SPARED = """\
+name: resnet
+framework: torch
+image: torch:1
+script: train.py
+code: .
+secrets: [TOKEN]
+container: {user: self}
+checkpoint: /mnt/resnet
+nodes: 2
+devices: gpu:2
+"""
+_SPARE_HOSTS = "gpu03 addr=10.0.0.3 slots=2 spare\ngpu04 addr=10.0.0.4 slots=1 spare\n"  # the last has too few devices
 # Of these the whole environment of each process is recorded.
 TOLD: tuple[tuple[Target, str, str], ...] = (
     *FLUID,
@@ -325,11 +339,11 @@ def _mindspore(kind: str, options: str, target: Target = "compose") -> Plan:
     return planned(f"{text}checkpoint: /mnt/lenet\n{options}", target)
 
 
-def planned(text: str, target: Target) -> Plan:
-    """What the planner makes of a spec on two hosts of two devices."""
+def planned(text: str, target: Target, more: str = "") -> Plan:
+    """What the planner makes of a spec on two hosts of two devices, and `more` hosts."""
     loaded = load_text(Path("/specs/job.yaml"), text, environ={})
     assert loaded.spec is not None, loaded.diagnostics
-    hosts = parse_hosts("gpu01 addr=10.0.0.1 slots=2\ngpu02 addr=10.0.0.2 slots=2\n", "hosts.txt").hosts
+    hosts = parse_hosts(f"gpu01 addr=10.0.0.1 slots=2\ngpu02 addr=10.0.0.2 slots=2\n{more}", "hosts.txt").hosts
     return planner.plan(loaded.spec, hosts, Context(target, "/specs", "ada@desk", "1.0"))
 
 

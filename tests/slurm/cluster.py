@@ -49,6 +49,10 @@ MailProg=/bin/true
 NodeName=s[1-{size}] CPUs=8 RealMemory=1000 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
 PartitionName=brief Nodes=ALL MaxTime=1 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=low Nodes=ALL PriorityTier=1 State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=OFF State=UP
 """
 
 
@@ -212,9 +216,9 @@ class Slurm:
         self.controller = self.ctl.start("slurmctld", "-D", "-f", str(self.conf))
 
     def end_control(self) -> None:
-        """Kill the controller's daemon; nodes and jobs go on."""
+        """End the controller's daemon; nodes and jobs go on. Killed, it would forget what happened in the last seconds."""
         for pid in self.ctl.processes("slurmctld"):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGTERM)
         assert self.controller is not None
         self.controller.wait()
 
@@ -236,12 +240,16 @@ class Slurm:
         wait_for(lambda: self.idle() >= count, "idle nodes")
 
     def clear(self) -> None:
-        """Cancel all jobs, and wait until they are gone and all nodes are idle."""
-        self.run("scancel", "-u", "root", check=False)
+        """Mend what a test has left broken, cancel all jobs, and wait until they are gone and all nodes are idle."""
+        if not self.ctl.processes("slurmctld"):
+            self.control()
         for node in self.nodes:
             if node.first is None:
                 node.boot()
+            if not node.processes("slurmd"):
                 node.slurmd()
+        wait_for(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T", check=False), "the controller")
+        self.run("scancel", "-u", "root", check=False)
         wait_for(lambda: not self.run("squeue", "-h", check=False).strip(), "an empty queue")
         self.wait_idle(len(self.nodes))
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,28 +20,56 @@ from tests.tools import commands
 
 from .cluster import Slurm, missing, sh, slurm, wait_for
 
-# Counts steps as a light rank: node 0 writes them down, the others follow. Says where it began, and ends at `last`.
+# Counts steps as a light rank, with a loss of them: node 0 writes them down, and waits until all others of its generation
+# have followed. Says where it began, and ends at `last`. A node that runs twice at a time says so.
 _RANK = """\
-import os, sys, time
-path, last = os.path.join(os.environ["JOBCTL_CHECKPOINT_DIR"], "step"), int(sys.argv[1])
+import fcntl, math, os, sys, time
+folder, last = os.environ["JOBCTL_CHECKPOINT_DIR"], int(sys.argv[1])
+path, node = os.path.join(folder, "step"), os.environ["JOBCTL_NODE"]
 def read():
     try:
-        with open(path) as file: return int(file.read() or 0)
-    except FileNotFoundError: return 0
-node, step = os.environ["JOBCTL_NODE"], read()
+        with open(path) as file: words = file.read().split()
+    except FileNotFoundError: return 0, 0.0
+    return int(words[0]), float.fromhex(words[1])
+alone = open(os.path.join(folder, "node-" + node), "w")
+try: fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: open(os.path.join(folder, "twice"), "w").close()
+step, loss = read()
 print("node", node, "with", os.environ.get("TOKEN"), "in", os.path.basename(os.path.dirname(os.getcwd())), flush=True)
 print("node", node, "from step", step, "generation", os.environ["JOBCTL_GENERATION"], flush=True)
 assert "SLURM_PROCID" not in os.environ and "SLURM_JOB_ID" in os.environ
+seen, others = os.path.join(folder, "seen-" + os.environ["JOBCTL_GENERATION"] + "-"), int(os.environ["JOBCTL_NODES"]) - 1
+def follow():
+    with open(seen + node + ".new", "w") as file: file.write(str(step))
+    os.replace(seen + node + ".new", seen + node)
+def followed():
+    paths = [seen + str(number) for number in range(1, 9)]
+    return sum(int(open(path).read()) >= step for path in paths if os.path.exists(path)) >= others
 while step < last:
     time.sleep(0.05)
-    step = read() + (node == "0")
-    if node == "0":
-        with open(path + ".new", "w") as file: file.write(str(step))
+    step, loss = read()
+    if node != "0":
+        follow()
+    else:
+        while not followed(): time.sleep(0.02)
+        step, loss = step + 1, loss * 0.9 + math.sin(step)
+        print("at", step, flush=True)
+        with open(path + ".new", "w") as file: file.write("%d %s" % (step, loss.hex()))
         os.replace(path + ".new", path)
         with open(os.environ["JOBCTL_PROGRESS_FILE"], "w") as file: file.write(str(step))
 print("node", node, "done at", step, flush=True)
 """
 ENDLESS = 10**9
+
+
+def loss_at(step: int) -> str:
+    """Return the loss that an undisturbed job has at a step."""
+    loss = 0.0
+    for number in range(step):
+        loss = loss * 0.9 + math.sin(number)
+    return loss.hex()
+
+
 HOST_TIMEOUT = "6s"  # no process stands still for longer, however busy the machine
 
 
@@ -63,22 +92,22 @@ class SlurmJobs:
     environ: dict[str, str] = field(default_factory=dict)
     name: str = "tiny"
 
-    def write(self, last: int = ENDLESS, *, code: str | None = None, secrets: Sequence[str] = (), **slurm: Any) -> None:
-        """Write the spec of a job of two nodes that counts to `last`."""
-        spec = {
+    def write(self, last: int = ENDLESS, *, spec: dict[str, Any] | None = None, **slurm: Any) -> None:
+        """Write the spec of a job of two nodes that counts to `last`; `spec` are further keys, None removes one."""
+        whole = {
             "name": self.name,
             "framework": "torch",
             "command": [sys.executable, "rank.py", str(last)],
             "per": "node",
             "nodes": 2,
-            **({"code": code} if code else {}),
-            "secrets": list(secrets),
             "checkpoint": str(self.directory / "checkpoints"),
             "recovery": {"host_timeout": HOST_TIMEOUT},
             "stop_grace_period": "3s",
             "slurm": {"exclusive": False, **slurm},
+            **(spec or {}),
         }
-        (self.directory / "job.yaml").write_text(json.dumps(spec))
+        said = {key: value for key, value in whole.items() if value is not None}
+        (self.directory / "job.yaml").write_text(json.dumps(said))
         (self.directory / "rank.py").write_text(_RANK)
 
     def run(self, *args: str) -> Any:
@@ -115,7 +144,14 @@ class SlurmJobs:
     def step(self) -> int:
         """The last step that was written down."""
         path = self.directory / "checkpoints" / "step"
-        return int(path.read_text()) if path.exists() else 0
+        return int(path.read_text().split()[0]) if path.exists() else 0
+
+    def check_steps(self) -> None:
+        """Check that no node has run twice at a time, and that the loss is that of an undisturbed job."""
+        checkpoints = self.directory / "checkpoints"
+        step, loss = (checkpoints / "step").read_text().split()
+        assert not (checkpoints / "twice").exists()
+        assert loss == loss_at(int(step))
 
     def goes_on(self) -> None:
         """Return once the job has made more steps than by now."""
@@ -129,7 +165,8 @@ class SlurmJobs:
 
     def begun(self) -> list[tuple[int, int]]:
         """Return node and generation of each time that a rank began, as Slurm's log of the job has it."""
-        said = (self.work / "slurm.out").read_text()
+        path = self.work / "slurm.out"
+        said = path.read_text() if path.exists() else ""
         return [(int(node), int(g)) for node, g in re.findall(r"node (\d) from step \d+ generation (\d+)", said)]
 
     def jobs(self) -> list[str]:

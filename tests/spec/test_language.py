@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from jobctl.jobspec.spec.load import load_text, read_name
 from jobctl.jobspec.spec.model import Spec
 
+DEFAULTS = Path(__file__).parents[1] / "golden" / "spec" / "defaults.txt"  # renewed with --update-golden
 HEAD = "name: demo\nframework: torch\nscript: train.py\n"
 
 
@@ -24,62 +26,11 @@ def dump(spec: Spec, key: str) -> Any:
     return spec.model_dump(include={key})[key]
 
 
-def test_defaults_are_all_there() -> None:
-    assert load("").model_dump() == {
-        "version": 1,
-        "name": "demo",
-        "framework": "torch",
-        "mode": "collective",
-        "image": None,
-        "pull": "missing",
-        "script": "train.py",
-        "module": None,
-        "command": None,
-        "args": (),
-        "per": "process",
-        "setup": (),
-        "nodes": {"min": 1, "max": 1},
-        "devices": {"kind": "cpu", "count": 1, "ids": None},
-        "ps": None,
-        "rendezvous": {"port": None, "timeout": 600.0},
-        "etcd": None,
-        "checkpoint": None,
-        "recovery": {
-            "max_restarts": 3,
-            "window": None,
-            "on_host_loss": None,
-            "host_timeout": 30.0,
-            "hang_timeout": None,
-            "standby": {"modules": None},
-            "wait_timeout": None,
-            "max_duration": None,
-            "rules": (),
-        },
-        "fitness": "off",
-        "volumes": (),
-        "outputs": (),
-        "env": {},
-        "env_file": (),
-        "secrets": (),
-        "code": None,
-        "resources": {"shm_size": None, "memory": None, "cpus": None, "ulimits": {}},
-        "network": {"interface": None},
-        "container": {
-            "user": None,
-            "python": "python3",
-            "runtime": None,
-            "devices": (),
-            "cap_add": (),
-            "options": (),
-        },
-        "stop_grace_period": 45.0,
-        "torch": None,
-        "paddle": None,
-        "mindspore": None,
-        "kubernetes": None,
-        "slurm": None,
-        "notify": None,
-    }
+def test_defaults_are_all_there(request: pytest.FixtureRequest) -> None:
+    found = pformat(load("").model_dump(), sort_dicts=False) + "\n"
+    if request.config.getoption("--update-golden"):
+        DEFAULTS.write_text(found)
+    assert found == DEFAULTS.read_text()
 
 
 BIND = {"kind": "bind", "read_only": False}

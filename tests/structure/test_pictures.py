@@ -21,4 +21,4 @@ def test_a_picture_is_small_and_names_no_place(picture: Path) -> None:
 
 
 def test_there_are_pictures() -> None:
-    assert {path.name for path in PICTURES} >= {"session.svg", "report.png"}
+    assert {path.name for path in PICTURES} >= {"session.svg", "report.png", "ui.png"}

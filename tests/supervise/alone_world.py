@@ -13,8 +13,10 @@ from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import FIRST_TICKS, TICK
 from jobctl.jobspec.launcher.order import Order
+from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
-from jobctl.jobspec.plan.generation import Alone, Base, Generation
+from jobctl.jobspec.launcher.replacement import Replacement
+from jobctl.jobspec.plan.generation import Alone, Base, Generation, HotSpare
 
 from .etcd_world import order_of
 from .world import Bugs, Host, Launcher, Sim
@@ -25,6 +27,8 @@ class AloneBugs(Bugs):
     """What is broken on purpose in how launchers recover."""
 
     stays_dead: bool = False  # a launcher that was started again asks for no lease
+    votes: bool = False  # all members count where launchers have moved some
+    forgets_left: bool = False  # launchers forget where launchers had moved nodes, as a supervisor does not know it
 
 
 @dataclass
@@ -33,13 +37,39 @@ class AloneHost(Host):
 
     containers: set[int] = field(default_factory=set)
     entered: dict[int, Order] = field(default_factory=dict)  # the newest order of each node
+    left: dict[int, set[int]] = field(default_factory=dict)  # OldPlaces.left of each node's launcher
+    idle: IdleSpare | None = None  # a launcher that waits for a node
     ran: dict[int, str] = field(default_factory=dict)  # the order that each node began last
 
     def turn(self) -> None:
         here = {launcher.node for launcher in self.launchers}
         if self.acts:
             self.launchers += [self.sim.launcher(self, node) for node in sorted(self.containers - here)]
+        if self.acts and self.idle is not None and not self.launchers:
+            self.idle.turn()
         super().turn()
+
+    def give(self, order: Order) -> bool:
+        """Begin to be the launcher of the node that an order has on this host; say whether it has one."""
+        given = next((member.node for member in order.members if member.host == self.name), None)
+        if given is None or order.command != "run":
+            return False
+        self.entered[given] = order
+        self.ran.pop(given, None)
+        assert isinstance(self.sim, AloneSim)
+        self.launchers.append(AloneLauncher(self.sim, self, given))
+        self.sim.taken += order.has_moved
+        return True
+
+    @property
+    def receivers(self) -> list[Launcher]:
+        return [*self.launchers, *([self.idle] if self.idle is not None and not self.launchers else [])]
+
+    def power_off(self) -> None:
+        super().power_off()
+        if self.idle is not None:
+            assert isinstance(self.sim, AloneSim)
+            self.idle = IdleSpare(self.sim, self)
 
     def generations(self) -> list[Generation]:
         told = [order for node, order in self.entered.items() if order.is_of_launchers]
@@ -74,6 +104,8 @@ class AloneLauncher(Launcher):
         self.orders.places = self.places
         before = host.entered.get(node)
         self.orders.order = before if before is not None and before.is_of_launchers else None
+        self.places.left |= host.left.get(node, set())
+        self.replacement = Replacement(self.orders)
         self.now: Order | None = None
         self.since: FailedNode | None = None
 
@@ -95,9 +127,16 @@ class AloneLauncher(Launcher):
             self.next = now + (FIRST_TICKS if self.pending else TICK)
             self.tick()
         self.begin()
+        if self.mine:
+            self.replacement.look({}, self.done(), now)
         self.recover()
         if self.trains:
             self.step = int(now)
+
+    def done(self) -> set[int]:
+        """The nodes that have said that they ended well."""
+        number = self.now.number if self.now is not None else 0
+        return {node for host in self.sim.hosts.values() for node, at in host.done.items() if at == number}
 
     def begin(self) -> None:
         if not self.pending or self.now is None or not self.lease.held(self.sim.now):
@@ -126,6 +165,9 @@ class AloneLauncher(Launcher):
         self.trains = self.pending = self.fenced = self.failed = False
         self.host.entered[self.node] = order
         if not self.mine:
+            if self.host.idle is not None and self.host.give(order):  # it is the launcher of another node now
+                self.host.launchers.remove(self)
+                self.host.containers.discard(self.node)
             return
         known = self.lease.generation == order.lease
         if not known:
@@ -141,6 +183,13 @@ class AloneLauncher(Launcher):
             return
         self.lease.begin(order.lease, order.nodes, self.node, order.host_timeout, self.sim.now)
         self.orders.enter(order)
+        if self.sim.bugs.votes:
+            self.lease.of = None
+            self.lease.others = [node for node in order.nodes if node != self.node]
+            self.lease.votes = True
+        if self.sim.bugs.forgets_left:
+            self.places.left = set()
+        self.host.left[self.node] = set(self.places.left)
 
     def tick(self) -> None:
         now, name = self.sim.now, self.lease.tick(self.sim.now)
@@ -150,20 +199,33 @@ class AloneLauncher(Launcher):
                 self.sim.datagram(self.host, other, lambda x: x.hears(self, name, generation, age))
         line = {"node": self.node, "tick": name, "generation": generation, "progress": None, "echo": self.echo}
         unheard = {str(n): a for n, a in self.lease.unheard(now).items()}
-        self.host.send({**line, "unheard": unheard, "clear": self.places.clear_of(now)})
+        self.host.send({**line, "unheard": unheard, "clear": self.places.clear_of(now), "kept": self.places.kept(now)})
 
     def hears(self, by: AloneLauncher, name: str, generation: str, age: Any) -> None:
         now = self.sim.now
-        if generation != self.lease.generation or not self.places.is_clear(by.node, now):
+        if isinstance(by, IdleSpare) or generation != self.lease.generation:
+            if isinstance(by, IdleSpare):
+                message = PeerMessage(generation, by.node, tick=name, spare=by.host.name, age=age)
+                self.orders.hear_spare(message, None)
+            news = self.orders.news(age)
+            if news is not None:
+                self.sim.datagram(self.host, by.host, lambda x: x.told(name, news) if x is by else None)
+            return
+        if not self.places.is_clear(by.node, now):
             return
         if self.lease.asked(generation, by.node, now):
             self.places.note_answer(by.node, now)
-            self.orders.hear(by.node, name, age)
+            self.orders.hear(by.node, name, age, begun=by.lease.validity.had)
             news = self.orders.news(age)
             self.sim.datagram(self.host, by.host, lambda x: x.answered(name, self.node, news) if x is by else None)
 
     def answered(self, name: str, by: int, news: Any) -> None:
         if self.lease.answered(name, by) and news is not None:
+            self.orders.take(news)
+
+    def told(self, name: str, news: Any) -> None:
+        """A launcher of another lease says what this one does not know."""
+        if name in self.lease.ticks.sent:
             self.orders.take(news)
 
     def recover(self) -> None:
@@ -182,14 +244,46 @@ class AloneLauncher(Launcher):
             self.sim.alone += 1
 
 
+class IdleSpare(AloneLauncher):
+    """The launcher of a hot spare, as idle.py has it."""
+
+    def __init__(self, sim: AloneSim, host: AloneHost) -> None:
+        super().__init__(sim, host, -1)
+        host.containers.discard(-1)
+
+    def turn(self) -> None:
+        now = self.sim.now
+        order = self.orders.follow(order_of(self.host.control) if self.host.control is not None else None)
+        if order is None:
+            return
+        if self.host.give(order):
+            return
+        if now >= self.next:
+            self.next, name, age = now + TICK, self.lease.tick(now), list(order.age)
+            for other in self.sim.hosts.values():
+                if other is not self.host:
+                    self.sim.datagram(self.host, other, lambda x: x.hears(self, name, order.lease, age))
+
+    def hears(self, by: AloneLauncher, name: str, generation: str, age: Any) -> None:
+        """Answer nobody."""
+
+    def answered(self, name: str, by: int, news: Any) -> None:
+        """Nobody answers it."""
+
+
 class AloneSim(Sim):
-    """The world, without a supervisor unless somebody starts one."""
+    """The world, without a supervisor unless somebody starts one. `hot`: idle launchers wait on spares."""
 
     bugs: AloneBugs
 
-    def __init__(self, nodes: int, spares: int, seed: int, *, watched: bool, bugs: AloneBugs | None = None) -> None:
-        self.alone, self.watched = 0, True
+    def __init__(
+        self, nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
+    ) -> None:
+        self.alone, self.watched, self.hot, self.taken = 0, True, hot and nodes >= 3, 0
         super().__init__(nodes, spares, seed, bugs=bugs or AloneBugs())
+        for host in list(self.hosts.values())[nodes:] if self.hot else ():
+            assert isinstance(host, AloneHost)
+            host.control, host.idle = self.hosts["h0"].control, IdleSpare(self, host)
         self.watched = watched
         self.run(3.0)  # `up` has seen that all begin
         if not watched:
@@ -205,7 +299,9 @@ class AloneSim(Sim):
     def generation(self, homes: dict[int, str], number: int) -> Generation:
         made = super().generation(homes, number)
         base = Base(number, made.rendezvous.id)
-        return replace(made, alone=Alone(1000, (), (1, 9), base=base), began=1.0)
+        free = [host for name, host in self.hosts.items() if name not in homes.values() and not host.launchers]
+        spares = tuple(HotSpare(host.name, host.name, 1) for host in free) if self.hot else ()
+        return replace(made, alone=Alone(1000, (), (1, 9), base=base, spares=spares), began=1.0)
 
     def finish(self, host: Host) -> None:
         super().finish(host)

@@ -10,9 +10,11 @@ import random
 
 import pytest
 
+from jobctl.jobspec.launcher.old_places import OldPlaces
+
 from .alone_world import AloneBugs, AloneSim
 from .test_etcd_world import Clock, simulated  # noqa: F401 a fixture
-from .test_world import fault, find
+from .test_world import fault, find, shows_twice
 from .world import Twice
 
 pytestmark = pytest.mark.usefixtures("simulated")
@@ -20,12 +22,21 @@ WORLDS = int(os.environ.get("JOBCTL_TEST_WORLDS", "100")) // 2
 BOUND = 30.0  # seconds, beside twice the lease, within which all train once nothing fails any more
 
 
-def begin(nodes: int, spares: int, seed: int, *, watched: bool, bugs: AloneBugs | None = None) -> AloneSim:
+class AlwaysClear(OldPlaces):
+    """Launchers that forget whom they have answered elsewhere."""
+
+    def is_clear(self, node: int, now: float) -> bool:
+        return True
+
+
+def begin(
+    nodes: int, spares: int, seed: int, *, watched: bool, hot: bool = False, bugs: AloneBugs | None = None
+) -> AloneSim:
     """Return a world, whose clock is that of the launcher's modules."""
     random.seed(seed)
     Clock.sim = sim = AloneSim.__new__(AloneSim)  # type: ignore[assignment]
     sim.now = 0.0
-    sim.__init__(nodes, spares, seed, watched=watched, bugs=bugs)  # type: ignore[misc]
+    sim.__init__(nodes, spares, seed, watched=watched, hot=hot, bugs=bugs)  # type: ignore[misc]
     return sim
 
 
@@ -35,6 +46,21 @@ def live(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
     sim = begin(
         chance.choice((1, 2, 2, 3, 3, 4, 5)), chance.choice((0, 1, 1, 2)), seed, watched=seed % 2 == 0, bugs=bugs
     )
+    return happen(sim, chance)
+
+
+def live_with_hot_spares(seed: int, bugs: AloneBugs | None = None) -> AloneSim:
+    """The same, where launchers move nodes to hot spares. In one of three worlds somebody watches, now and then."""
+    chance = random.Random(seed)
+    sim = begin(chance.choice((3, 3, 4, 5)), chance.choice((1, 1, 2)), seed, watched=True, hot=True, bugs=bugs)
+    sim.watched = seed % 3 == 0
+    if chance.random() < 0.7:
+        sim.kill_supervisor()
+    return happen(sim, chance)
+
+
+def happen(sim: AloneSim, chance: random.Random) -> AloneSim:
+    """Let several things happen to a world."""
     for _ in range(chance.randint(2, 8)):
         if sim.watched:
             fault(sim, chance)
@@ -123,3 +149,37 @@ def test_a_job_that_lost_power_and_then_its_links_trains_again_by_itself() -> No
     assert not any(launcher.trains for launcher in sim.hosts["h0"].launchers)
     sim.heal(12.0)
     assert sim.all_train()
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_no_node_trains_twice_where_launchers_move_nodes(batch: int) -> None:
+    for seed in range(batch, WORLDS, 4):
+        try:
+            wrong = end(live_with_hot_spares(seed))
+        except Twice as twice:
+            raise AssertionError(f"seed {seed}: {twice}") from twice
+        assert wrong is None, f"seed {seed}: {wrong}"
+
+
+def test_members_that_count_after_they_have_moved_are_found() -> None:
+    find(shows_twice(lambda seed: live_with_hot_spares(seed, AloneBugs(votes=True))), 579)
+
+
+def test_launchers_that_forget_what_the_next_supervisor_did_not_know_are_found() -> None:
+    find(shows_twice(lambda seed: live_with_hot_spares(seed, AloneBugs(forgets_left=True))), 579)
+
+
+def test_launchers_that_answer_a_moved_node_at_once_are_found() -> None:
+    find(shows_twice(lambda seed: live_with_hot_spares(seed, AloneBugs(places=AlwaysClear))), 189)
+
+
+def test_a_lost_node_trains_on_a_hot_spare_with_nobody_watching() -> None:
+    sim = begin(3, 1, 1, watched=False, hot=True)
+    sim.hosts["h1"].power_off()
+    sim.run(sim.timeout)
+    assert not sim.all_train()
+    sim.run(6.0)
+    assert (sim.all_train(), sim.newest().placement[1]) == (True, "h3")
+    sim.hosts["h1"].on = True
+    sim.run(2 * sim.timeout)
+    assert (sim.all_train(), [x.trains for x in sim.hosts["h1"].launchers]) == (True, [False])

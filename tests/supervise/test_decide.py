@@ -28,6 +28,7 @@ from jobctl.jobspec.supervise.decisions import (
     World,
 )
 from jobctl.jobspec.supervise.failures import SETTLE, STACKS_WAIT, first_failure, judge
+from tests.tools.failures import dead_launcher, failed
 
 NOW = 1000.0
 POLICY = Recovery(
@@ -43,8 +44,8 @@ POLICY = Recovery(
 
 def failure(**changes: object) -> Failure:
     """A process of rank 1 that ended with code 7 at step 50 of generation 1."""
-    base = Failure(1, 990.0, 1, "localhost", 1, 7, "exit", 50, 20.0, "workerlog.0", ("boom",))
-    return replace(base, **changes)  # type: ignore[arg-type]
+    said = {"log": "workerlog.0", "tail": ("boom",)}
+    return failed(**{"at": 990.0, "host": "localhost", "exit_code": 7, "progress": 50, "ran": 20.0, **said, **changes})
 
 
 def node(index: int, state: str = "running", **changes: object) -> ObservedNode:
@@ -435,7 +436,7 @@ def test_the_event_of_a_hang_says_where_each_process_stands() -> None:
 
 # Nodes that all others can do without for a while.
 
-KILLED = Failure(1, NOW, 1, "localhost", None, None, "launcher", 50, 0.0, reason="its launcher was killed")
+KILLED = dead_launcher(at=NOW, host="localhost", progress=50, reason="its launcher was killed")
 
 
 def gone(index: int, **changes: object) -> ObservedNode:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobctl.jobspec.deploy.model.liveness import EXPIRY, MARGIN, RECENT, SILENCE, FailureDetector, tick_of
-from jobctl.jobspec.plan.generation import Generation, Moves, OldPlace
+from jobctl.jobspec.plan.generation import Alone, Base, Generation, HotSpare, Moves, OldPlace
 
 from .test_loss import GENERATION
 
@@ -30,6 +30,12 @@ def test_ticks_tell_how_long_processes_need_since_the_report() -> None:
     assert supervisor.detector.refreshed(1, report) == report
     supervisor.detector.expect(replace(THREE, number=5, rendezvous=replace(THREE.rendezvous, id="job-5")))
     assert supervisor.detector.refreshed(0, report)["processes"] == report["processes"]
+
+
+def test_a_launcher_without_a_node_gets_no_answer_and_has_no_voice() -> None:
+    supervisor = Supervisor()
+    assert supervisor.tick(-1, "h1", unheard={0: 99.0}) is None
+    assert -1 not in supervisor.detector.progress
 
 
 class Supervisor:
@@ -222,3 +228,32 @@ def test_hosts_keep_the_name_of_a_supervisor_that_hears_more_than_half() -> None
     assert one.detector.may_own()
     one.now += SILENCE + 0.1
     assert not one.detector.may_own()
+
+
+def may_move(generation: Generation) -> Generation:
+    """The same, where launchers may move nodes to a hot spare."""
+    base = Base(generation.number, generation.rendezvous.id)
+    return replace(generation, alone=Alone(3, (), (1, 9), base=base, spares=(HotSpare("s1", "10.0.0.9", 7),)))
+
+
+def test_where_launchers_may_have_moved_nodes_half_of_them_say_that_they_have_not() -> None:
+    """This supervisor may not know of it: then one of each half keeps the node alive elsewhere."""
+    supervisor = Supervisor(may_move(THREE))
+    supervisor.hosts(0, 1, 2)
+    assert supervisor.tick(0) is None
+    assert supervisor.tick(1, kept=[0]) is not None
+    assert supervisor.tick(0) is None
+    assert supervisor.tick(2) is not None
+    assert supervisor.tick(0) is not None
+
+
+def test_a_host_whose_launcher_is_in_a_later_order_does_not_count() -> None:
+    """Its supervisor answers nobody on the word of those that have gone on without it."""
+    supervisor = Supervisor()
+    supervisor.hosts(0, 1)
+    supervisor.tick(1, generation="job-5-x")
+    assert supervisor.tick(0) is None
+    supervisor.later(1.0)
+    supervisor.hosts(0, 1)
+    supervisor.tick(1)
+    assert supervisor.tick(0) is not None

@@ -13,6 +13,7 @@ from jobctl.jobspec.plan.generation import Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Failure, Recovery, Rule
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import Continue, GiveUp, Grow, Repair, Restart, Wait, World
+from tests.tools import failures
 
 NOW = 1000.0
 POLICY = Recovery(3, None, "replace", 30.0, None, None, ())
@@ -45,15 +46,15 @@ def job(*nodes: ObservedNode, **how: Any) -> Observed:
 
 
 def failed(**how: Any) -> Failure:
-    made = Failure(4, NOW - 5, 1, "h1", 1, 137, "signal", 7, 60.0)
-    return replace(made, **how)
+    """Rank 1, which was killed in generation 4."""
+    return failures.failed(**{"generation": 4, "at": NOW - 5, "exit_code": 137, "kind": "signal", **how})
 
 
 def world(**how: Any) -> World:
     return replace(World(planned=HOMES, least=3), **how)
 
 
-HOST_FAILURE = Failure(4, NOW, 1, "h1", None, None, "host", 7, 0.0, reason="h1 is lost")
+HOST_FAILURE = failures.lost(generation=4, at=NOW, progress=7)
 
 
 def test_a_lost_node_moves_to_a_spare() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,17 +14,20 @@ import pytest
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.inventory import Inventory
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.generation import Alone, LastMove
 from jobctl.jobspec.plan.types import HostRef, Plan
 from jobctl.jobspec.planner.context import PlanError
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.supervise import actions
 from jobctl.jobspec.supervise.decisions import Repair, Restart
 from jobctl.jobspec.supervise.loop import HostsChanged, Supervisor
+from jobctl.jobspec.supervise.replan import moved_by_launchers
 from tests.deploy.test_executor import RUNNING, TWO, Now
+from tests.tools.failures import lost
 
-LOST = Failure(1, 5.0, 1, "h1", None, None, "host", None, 0.0, "h1 is lost")
+LOST = lost()
 NO_CODE = HostError("s1", "not-prepared", "the code that runs is not there")
 
 
@@ -46,6 +50,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     monkeypatch.setattr(JobDir, "inventory", lambda self: inventory)
     deployer: Any = SimpleNamespace(job=job, plan=TWO, inventory=inventory)
     deployer.provision = lambda plan, hosts: {host: NO_CODE for host in hosts if host == "s1"}
+    deployer.spare_hashes = lambda plan: {}
     return Supervisor(deployer, Now(), lambda text: None)
 
 
@@ -64,7 +69,7 @@ def told(supervisor: Supervisor) -> list[str]:
 
 
 def test_a_node_stays_planned_where_it_is_if_the_other_host_cannot_take_it(supervisor: Supervisor) -> None:
-    failed = supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}))
+    failed = supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s1"}), RUNNING)
     assert (failed, homes(supervisor), told(supervisor)) == ({"s1": NO_CODE}, ({0: "h0", 1: "h1"},) * 2, [])
     assert [supervisor.actions.unfit.hosts(now) for now in (604.0, 606.0)] == [{"s1"}, set()]
 
@@ -88,13 +93,13 @@ def test_hosts_that_come_while_the_supervisor_begins_are_not_missed(
 
 
 def test_other_nodes_move_all_the_same(supervisor: Supervisor) -> None:
-    supervisor.actions._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}))
+    supervisor.actions._move(Restart("h0 and h1 are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}), RUNNING)
     assert homes(supervisor) == ({0: "s2", 1: "h1"},) * 2
     assert [("node 0 moves from h0 to s2" in line) for line in told(supervisor)] == [True]
 
 
 def test_a_node_whose_start_failed_elsewhere_stays_where_it_is(supervisor: Supervisor) -> None:
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     supervisor.actions.return_moved(RUNNING, Repair(""))
     assert homes(supervisor) == ({0: "h0", 1: "h1"},) * 2
@@ -107,7 +112,7 @@ def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
     def taken(*given: object) -> Plan:
         raise PlanError("no-room", "no room")
 
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     monkeypatch.setattr(actions, "with_moves", taken)
     supervisor.actions.return_moved(RUNNING, Repair(""))
@@ -117,7 +122,7 @@ def test_a_node_that_cannot_be_planned_where_it_is_ends_no_job(
 def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_more(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     supervisor.actions._tell_failed({"s2": HostError("s2", "cannot-start", "no")})
     supervisor.actions.return_moved(replace(RUNNING, unreachable={"h1": "not heard"}), Repair(""))
     monkeypatch.setattr(JobDir, "inventory", lambda self: Inventory((Host("h0"), Host("h1")), left=("h1",)))
@@ -126,7 +131,7 @@ def test_a_node_stays_away_from_a_host_that_is_silent_or_in_the_hosts_file_no_mo
 
 
 def test_a_node_is_not_sent_back_to_a_host_that_cannot_take_it_either(supervisor: Supervisor) -> None:
-    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}))
+    supervisor.actions._move(Restart("h1 is lost", LOST, 0.0, moves={1: "s2"}), RUNNING)
     for host in ("s2", "h1"):
         supervisor.actions._tell_failed({host: HostError(host, "cannot-start", "no")})
     supervisor.actions.return_moved(RUNNING, Repair(""))
@@ -146,8 +151,52 @@ def test_a_host_that_is_measured_and_slow_takes_a_node_only_if_there_is_no_other
     deployer.preflight = preflight
     deployer.plan = replace(TWO, fitness="quick")
     loss = Restart("h1 is lost", LOST, 0.0, moves={1: "s2"})
-    assert [str(error) for error in supervisor.actions._move(loss).values()] == ["s2: 21 % below the median"]
+    assert [str(error) for error in supervisor.actions._move(loss, RUNNING).values()] == ["s2: 21 % below the median"]
     assert homes(supervisor)[0] == {0: "h0", 1: "h1"}
-    assert supervisor.actions._move(loss) == {}
+    assert supervisor.actions._move(loss, RUNNING) == {}
     assert homes(supervisor)[0] == {0: "h0", 1: "s2"}
     assert measured == [(frozenset({"s2"}), "quick")]
+    lines = (supervisor.deployer.job.root / "events.jsonl").read_text().splitlines()
+    (kept,) = (event for event in map(json.loads, lines) if event["event"] == "fitness")
+    assert (kept["message"], [one["code"] for one in kept["findings"]]) == (
+        "fitness (quick): 1 host measured, not fit: s2",
+        ["slow-host"],
+    )
+
+
+def test_a_slow_node_whose_new_host_cannot_take_it_goes_on_where_it_is(supervisor: Supervisor) -> None:
+    """Nothing has failed: a generation on the same hosts would only cost the work since the last checkpoint."""
+    slow = lost(kind="straggler", reason="rank 1 is slow")
+    decision = Restart("node 1 is a straggler", slow, 0.0, moves={0: "s2", 1: "s1"}, exclude=frozenset({"h1"}))
+    outcome = supervisor.actions.apply(decision, RUNNING)
+    assert (outcome.complete, outcome.generation) == (False, None)
+    assert (homes(supervisor), told(supervisor)) == (({0: "h0", 1: "h1"},) * 2, [])
+    assert supervisor.actions.unfit.hosts(20.0) == {"s1"}
+
+
+def test_nothing_is_sent_to_a_host_where_a_launcher_waits(supervisor: Supervisor) -> None:
+    deployer: Any = supervisor.deployer
+    sent: list[frozenset[str]] = []
+    deployer.provision = lambda plan, hosts: sent.append(hosts) or {}
+    deployer.spare_hashes = lambda plan: {"s1": "h", "s2": "new"}
+    waits = replace(RUNNING, spares=tuple(SpareState(host, "ready", "h", 4000) for host in ("s1", "s2")))
+    supervisor.actions._move(Restart("both are lost", LOST, 0.0, moves={0: "s2", 1: "s1"}), waits)
+    assert (sent, homes(supervisor)[0]) == ([frozenset({"s2"})], {0: "s2", 1: "s1"})
+
+
+def test_nodes_are_planned_where_launchers_have_moved_them(supervisor: Supervisor) -> None:
+    """Else they would be sent back to the hosts that they have left."""
+    assert RUNNING.control.generation is not None
+    members = tuple(replace(m, host="s1" if m.node else m.host) for m in RUNNING.control.generation.members)
+    alone = Alone(1, (), (1, 2), moved=LastMove(2, "id", 1))
+    first = RUNNING.control.generation
+    moved_there = replace(first, members=members, alone=alone)
+    assert moved_by_launchers(TWO, moved_there) == {1: "s1"}
+    for other in (replace(moved_there, alone=replace(alone, moved=None)), replace(first, alone=alone), first, None):
+        assert moved_by_launchers(TWO, other) == {}
+    now = replace(RUNNING, control=replace(RUNNING.control, generation=moved_there))
+    supervisor.actions.follow_moves(now)
+    assert homes(supervisor) == ({0: "h0", 1: "s1"},) * 2
+    assert ["node 1 was moved from h1 to s1 by launchers" in line for line in told(supervisor)] == [True]
+    supervisor.actions.follow_moves(now)
+    assert len(told(supervisor)) == 1

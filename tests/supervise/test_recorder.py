@@ -14,6 +14,7 @@ from jobctl.jobspec.deploy.model.observed import Observed, ObservedProcess, Star
 from jobctl.jobspec.deploy.store import events
 from jobctl.jobspec.deploy.store.history import read_progress
 from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.supervise.decisions import Stay
 from jobctl.jobspec.supervise.recorder import PROGRESS, Recorder
 
 from .test_loss import GENERATION, job, node
@@ -96,6 +97,18 @@ def test_a_later_supervisor_does_not_tell_a_straggler_again(told: Told) -> None:
     told.recorder.notice(with_paces(0.14, 0.11, 0.10))  # another node is slow now
     named = [message.split(" is ")[0] for message in told.messages if "straggler" in message]
     assert named == ["node 2 on h2", "node 0 on h0"]
+
+
+def test_a_straggler_that_stays_is_told_once_in_a_generation(told: Told) -> None:
+    stays = Stay(2, "h2", "no other host is free")
+    for _ in range(2):
+        told.recorder.stay(stays, with_paces(0.10, 0.11, 0.14))
+        told.recorder.stay(stays, with_paces(0.10, 0.11, 0.14))
+        told.recorder = Recorder(told.job, told.clock, lambda text: None)
+    assert told.messages == ["node 2 stays on h2, though it is a straggler: no other host is free"]
+    later = replace(at(1), control=replace(at(1).control, generation=replace(GENERATION, number=5)))
+    told.recorder.stay(stays, later)
+    assert len(told.messages) == 2
 
 
 def test_nobody_is_slow_before_all_nodes_tell(told: Told) -> None:

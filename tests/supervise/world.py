@@ -28,6 +28,7 @@ from jobctl.jobspec.render.payload import control_json
 from jobctl.jobspec.supervise.decide import decide
 from jobctl.jobspec.supervise.decisions import GiveUp, Grow, Leave, Repair, Restart, Succeed, World
 from jobctl.jobspec.supervise.pauses import UNFIT
+from tests.tools.failures import dead_launcher
 
 DT = 0.25
 OWN = -2  # in the place of a node: a host keeps the name of its supervisor
@@ -157,6 +158,11 @@ class Host:
     @property
     def acts(self) -> bool:
         return self.on and not self.paused
+
+    @property
+    def receivers(self) -> list[Launcher]:
+        """All that hears what launchers send there."""
+        return self.launchers
 
     def generations(self) -> list[Generation]:
         """What can be read there."""
@@ -437,7 +443,7 @@ def _observed(member: Member, launcher: Launcher | None, generation: Generation,
     state: State = "running" if launcher.trains else "pending"
     if launcher.fenced or launcher.failed:
         state, kind = ("fenced", "fenced") if launcher.fenced else ("failed", "launcher")
-        failure = Failure(launcher.number, launcher.at, node, host, None, None, kind, None, 0.0)
+        failure = dead_launcher(generation=launcher.number, at=launcher.at, node=node, host=host, kind=kind)
     step, number = launcher.step, launcher.number
     return ObservedNode(node, "trainer", host, state, launcher=1, generation=number, progress=step, failure=failure)
 
@@ -555,7 +561,7 @@ class Sim:
                 host.turn()
             for _, sender, to, deliver in due:
                 if self.is_whole(sender.name, to.name):
-                    for launcher in to.launchers:
+                    for launcher in to.receivers:
                         deliver(launcher)
             for supervisor in list(self.supervisors):
                 supervisor.turn()

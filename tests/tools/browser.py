@@ -26,15 +26,21 @@ OPTIONS = (
 Browse = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="session")
-def browse(tmp_path_factory: pytest.TempPathFactory) -> Browse:
-    """Open a file or an address in Chromium; return the document as it is then, with what was logged on stderr."""
+def chromium() -> str:
+    """Return the path of Chromium; the test skips where there is none."""
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if found is None:
         why = "chromium is not installed (apt-get install chromium)"
         if os.environ.get("JOBCTL_TOOLS") == "required":
             pytest.fail(why)
         pytest.skip(why)
+    return found
+
+
+@pytest.fixture(scope="session")
+def browse(tmp_path_factory: pytest.TempPathFactory) -> Browse:
+    """Open a file or an address in Chromium; return the document as it is then, with what was logged on stderr."""
+    found = chromium()
 
     def dump(page: Path | str, *options: str) -> subprocess.CompletedProcess[str]:
         profile = tmp_path_factory.mktemp("profile")

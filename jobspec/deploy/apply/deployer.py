@@ -6,7 +6,7 @@ are each a `Deployer`. tests/contract holds both to it. In a `Cluster` somebody 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,8 @@ from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.events import Events
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
@@ -172,6 +173,12 @@ class Deployer(Handle, Protocol):
     def count_devices(self, kind: str, hosts: Iterable[str]) -> tuple[Mapping[str, int], Failures]:
         """Return how many devices hosts have, none left out that have some, and which hosts could not be asked."""
 
+    def data_versions(self, data: Iterable[Dataset]) -> tuple[Mapping[str, str | None], Failures]:
+        """Return the version of each data that is on a host, by its name, and which hosts could not be asked.
+
+        None is the version of a folder that does not exist. On this machine, where nothing is sent, there is none.
+        """
+
     def newest(self) -> Control:
         """Return the newest generation and ledger, empty where no host tells; nothing else is looked at."""
 
@@ -181,11 +188,27 @@ class Deployer(Handle, Protocol):
     def service_hashes(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies each service's artefact, by the service's name."""
 
+    def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies the artefact of each hot spare, by the name of its host."""
+
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
+
+    @property
+    def cold(self) -> Failures:
+        """Why launchers of spares could not be started, the last time: that is no failure of the job."""
+
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return what identifies the files that each spare host needs, so that a node can move there."""
 
     def follow(self) -> AbstractContextManager[Feed]:
         """Be the job's only supervisor for the length of the block: launchers are answered. Raises Locked if there is one."""
+
+    def build(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Have the image of `plan` built, unless somebody has it; `say` gets what is printed. Raises DeployError.
+
+        Nothing is built where the plan has no `build`, nor on this machine.
+        """
 
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put what `plan` needs in place; what runs is not touched by that."""

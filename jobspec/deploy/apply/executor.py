@@ -19,7 +19,7 @@ from jobctl.jobspec.deploy.model.errors import AWAY
 from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.code import code_hash
 from jobctl.jobspec.frameworks.failure_patterns import DEFAULT_RULES
-from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Base, Generation
+from jobctl.jobspec.plan.generation import FIRST_PORT, PORTS, Alone, Base, Generation, HotSpare
 from jobctl.jobspec.plan.recovery import Failure
 from jobctl.jobspec.plan.types import Node, Plan
 
@@ -70,7 +70,8 @@ class Done:
 def wanted(deployer: Deployer, plan: Plan, **how: object) -> Wanted:
     """Return what should run; `how` are further fields of Wanted."""
     code = plan.code.version if plan.code and plan.code.version else code_hash(plan)
-    return Wanted(plan, deployer.hashes(plan), code, services=deployer.service_hashes(plan), **how)  # type: ignore[arg-type]
+    also = {"services": deployer.service_hashes(plan), "spare_artefacts": deployer.spare_hashes(plan)}
+    return Wanted(plan, deployer.hashes(plan), code, **also, **how)  # type: ignore[arg-type]
 
 
 def execute(
@@ -165,21 +166,29 @@ def _next(
     generation = deployer.next_generation(want.plan, observed.control.generation, step.grace, ready)
     if observed.control.generation is None:
         generation = replace(generation, began=clock.now())
-    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now(), generation))
+    hot = want.spare_artefacts
+    spares = deployer.idle_spares(hot, {node.host.name for node in ready}) if hot else ()
+    generation = replace(generation, alone=_alone(want.plan, ledger, clock.now(), generation, spares))
     if how.fresh is not None:
         generation = replace(generation, run_id=how.fresh.run_id, checkpoint_dir=how.fresh.checkpoint_dir)
     return generation, ledger
 
 
-def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation) -> Alone | None:
-    """Return what launchers may do by themselves in `generation`; nothing where nodes recover one by one without etcd."""
+def _alone(plan: Plan, ledger: Ledger, now: float, generation: Generation, spares: Sequence[HotSpare]) -> Alone | None:
+    """Return what launchers may do by themselves in `generation`; nothing where nodes recover one by one without etcd.
+
+    `spares` are those that wait for a node.
+    """
     etcd = any(node.launch.etcd for node in plan.nodes)
     if not etcd and any(node.launch.regroups or node.launch.rejoin is not None for node in plan.nodes):
         return None
     left = plan.recovery.max_restarts - ledger.counted(plan.recovery.window, now)
     rules = (*plan.recovery.rules, *DEFAULT_RULES)
     base = None if etcd else Base(generation.number, generation.rendezvous.id)
-    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1), base=base)
+    # In a job that could begin with fewer nodes, a command that does not know of a move might leave out those that do.
+    fixed = plan.min_nodes == len(plan.nodes)
+    hot = tuple(spare for spare in spares if fixed and spare.host not in ledger.shunned)
+    return Alone(max(0, left), rules, (FIRST_PORT, FIRST_PORT + PORTS - 1), base=base, spares=hot)
 
 
 def _is_worth_it(want: Wanted, observed: Observed, ready: Sequence[Node]) -> bool:

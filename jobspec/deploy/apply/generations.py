@@ -100,8 +100,7 @@ def moves_of(generation: Generation, observed: Observed, failed: Collection[str]
 def _has_begun(node: int, last: Generation, observed: Observed) -> bool:
     """Say whether a node has begun where it has moved to: then most are clear of its old place, and stay so."""
     seen, home = observed.node(node), observed.control.placement.get(node)
-    first = last.base.number if last.base else last.number
-    return seen is not None and seen.reachable and seen.host == home and seen.generation >= first
+    return seen is not None and seen.reachable and seen.host == home and seen.generation >= last.lease_began.number
 
 
 def _voters(generation: Generation) -> set[int]:

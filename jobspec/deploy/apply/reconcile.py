@@ -12,6 +12,7 @@ from typing import Literal
 
 from jobctl.jobspec.deploy.apply.changes import Changed, causes
 from jobctl.jobspec.deploy.model.observed import LAUNCHER_KILLED, Observed, ObservedNode, is_behind, phase
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.plan.types import Node, Plan
 
 Kind = Literal[
@@ -50,6 +51,7 @@ class Step:
     stale: bool = False  # what is removed has no part in what runs
     service: str | None = None  # the service that the step is about
     generation: int | None = None  # the number of the generation that the step begins
+    spare: bool = False  # whether it is about the launcher that waits on a spare host
 
     def __str__(self) -> str:
         return f"{self.kind} {self.target}: {self.cause}"
@@ -84,7 +86,9 @@ class Wanted:
     keep_budget: bool = False
     changed: tuple[Changed, ...] | None = None
     services: Mapping[str, str] = field(default_factory=dict)  # the hash of each service's artefact
-    spares: Mapping[str, str] = field(default_factory=dict)  # what identifies that which each spare host is to have
+    # What identifies the files that each spare host needs; None: spares stay as they are.
+    spares: Mapping[str, str] | None = None
+    spare_artefacts: Mapping[str, str] = field(default_factory=dict)  # the hash of each hot spare's artefact, by host
 
     def usable(self, observed: Observed) -> list[Node]:
         """Return the nodes that can take part: of hosts that answer, and that run nowhere else."""
@@ -114,7 +118,9 @@ def reconcile(wanted: Wanted, observed: Observed) -> tuple[Step, ...]:
     steps += _spare_steps(wanted, observed)
     if waits:  # what runs goes on until all that the change needs is there
         steps = [
-            step for step in steps if step.kind == "prepare" or step.stale or (step.kind == "start" and not changed)
+            step
+            for step in steps
+            if step.kind == "prepare" or (step.stale and not step.spare) or (step.kind == "start" and not changed)
         ]
         steps.append(waits)
     cause = _generation_cause(wanted, observed, changed)
@@ -180,12 +186,26 @@ def changes(wanted: Wanted, observed: Observed) -> str | None:
 
 def _differs(wanted: Wanted, observed: Observed, node: Node) -> bool:
     seen = observed.node(node.index)
-    return seen is not None and seen.artefact is not None and seen.artefact != wanted.artefacts[node.index]
+    if seen is None or seen.artefact is None:
+        return False
+    # A node that has moved to a spare runs in the container that was there.
+    return seen.artefact not in (wanted.artefacts[node.index], wanted.spare_artefacts.get(seen.host))
+
+
+def takes_over(artefacts: Mapping[str, str], observed: Observed, host: str) -> bool:
+    """Say whether a launcher waits on a spare host that becomes a node there as soon as an order says so.
+
+    `artefacts` are the hashes of what starts it, by host: one that was started from another does not count.
+    """
+    wanted = artefacts.get(host)
+    return any(s.host == host and s.is_hot and s.artefact == wanted is not None for s in observed.spares)
 
 
 def _node_steps(wanted: Wanted, observed: Observed, node: Node) -> list[Step]:
     seen = observed.node(node.index)
     if seen is not None and seen.host != node.host.name:
+        if takes_over(wanted.spare_artefacts, observed, node.host.name):
+            return []
         return [_step("start", node, f"it moves from {seen.host}")]
     if seen is not None and seen.alive:
         cause = wanted.anew or "asked for" if node.index in wanted.replace else None
@@ -234,11 +254,28 @@ def _extra_nodes(wanted: Wanted, observed: Observed) -> list[Step]:
 
 def _spare_steps(wanted: Wanted, observed: Observed) -> list[Step]:
     """Give spares what a node that moves there needs: nobody else can when it does."""
-    return [
+    if wanted.spares is None:
+        return []
+    cold = [
         Step("prepare", host, "a spare that has not got what a node needs", host=host)
         for host, needed in wanted.spares.items()
         if observed.prepared.get(host, needed) != needed
     ]
+    return [*cold, *(step for spare in observed.spares for step in _hot_spare_steps(wanted, spare))]
+
+
+def _hot_spare_steps(wanted: Wanted, spare: SpareState) -> Iterator[Step]:
+    """Yield what has to be done about the launcher that waits on a spare host."""
+    kinds: dict[bool, tuple[Kind, str]] = {
+        True: ("start", "a node can move there without starting anything then"),
+        False: ("replace", "what a node needs there changed"),
+    }
+    artefact = wanted.spare_artefacts.get(spare.host) if spare.host in (wanted.spares or ()) else None
+    if spare.state == "unreachable" or spare.artefact == artefact:
+        return
+    kind, cause = kinds[spare.artefact is None] if artefact is not None else ("remove", "no node moves there at once")
+    # None of them has a part in what runs.
+    yield Step(kind, f"spare {spare.host}", cause, host=spare.host, spare=True, stale=kind != "start")
 
 
 def _hand_overs(observed: Observed) -> list[Step]:

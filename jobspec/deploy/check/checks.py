@@ -88,7 +88,8 @@ def _compose(run: Survey, seat: CheckedHost) -> Found:
 def _image_there(run: Survey, seat: CheckedHost) -> Found:
     if seat.nodes and seat.engine is not None and not run.failed(seat, "image"):
         image = seat.nodes[0].container.image
-        copied = f"is copied from {seat.image_sources[0]}" if seat.image_sources else "can be pulled"
+        pulled = "is built first" if run.builds(image) else "can be pulled"
+        copied = f"is copied from {seat.image_sources[0]}" if seat.image_sources else pulled
         yield Finding(seat.name, "image", "ok", f"{image} {'is there' if seat.image else copied}")
 
 

@@ -35,9 +35,11 @@ PATIENCE = 20.0  # seconds between the first container that stands ready for tha
 
 
 class Preflight:
-    """The checks of one job (or, with no plan, of bare hosts)."""
+    """The checks of one job (or, with no plan, of bare hosts). `others` are not checked, and may have its image."""
 
-    def __init__(self, host_jobs: Sequence[HostJob], plan: Plan | None, *, deep: bool = False) -> None:
+    def __init__(
+        self, host_jobs: Sequence[HostJob], plan: Plan | None, *, deep: bool = False, others: Sequence[HostJob] = ()
+    ) -> None:
         nodes, services = (plan.nodes, plan.services) if plan else ((), ())
         self.plan = plan
         self.seats = [
@@ -48,8 +50,8 @@ class Preflight:
             )
             for host_job in host_jobs
         ]
-        self.survey = Survey(plan, self.seats, deep)
-        self.sources = ImageSources(host_jobs)
+        self.sources = ImageSources([*host_jobs, *others])
+        self.survey = Survey(plan, self.seats, deep, images=self.sources)
         self.token = secrets.token_hex(4)
         self.ports: tuple[int, ...] = ()
         self._asked: list[CheckedHost] = []  # hosts on which something may have been left
@@ -122,6 +124,8 @@ class Preflight:
         """
         found = images.look(seat.host_job, container.image)
         sources = self.sources.have(container.image) if found is None and container.pull != "always" else []
+        if found is None and not sources and self.survey.builds(container.image):
+            return None, ()
         if container.pull == "never" and found is None and not sources:
             raise images.missing(seat.name, container.image)
         if container.pull == "always" or (found is None and not sources):

@@ -8,6 +8,7 @@ from typing import Any
 
 from jobctl.jobspec.deploy.host.facts import Facts
 from jobctl.jobspec.deploy.host.host_job import HostJob
+from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.plan.types import Need, Node, Plan, Service
@@ -47,11 +48,16 @@ class Survey:
     seats: Sequence[CheckedHost]
     deep: bool = False
     findings: list[Finding] = field(default_factory=list)
+    images: ImageSources | None = None  # who has images that a host lacks
 
     @property
     def needs(self) -> tuple[Need, ...]:
         """What is looked for in the image."""
         return tuple(need for need in (self.plan.needs if self.plan else ()) if self.deep or not need.deep)
+
+    def builds(self, image: str) -> bool:
+        """Say whether `up` builds an image if nobody has it."""
+        return self.plan is not None and self.plan.build is not None and self.plan.build.image == image
 
     def failed(self, seat: CheckedHost, *checks: str) -> bool:
         """Say whether one of these checks found an error on a host."""

@@ -57,7 +57,7 @@ class Engine:
 
         try:
             if self._client is None:
-                self._client = _client(self._dial)
+                self._client = _client(self.dial)
             yield self._client
         except HostError:
             raise
@@ -91,7 +91,7 @@ class Engine:
         message = "its Docker Engine answers what none does: is something else behind its socket?"
         raise HostError(self.transport.host, "engine-failed", message, "try `docker version` there")
 
-    def _dial(self) -> Any:
+    def dial(self) -> Any:
         """Return something like a socket to the engine: its own, otherwise what `docker` makes of its input and output.
 
         The latter works wherever `docker` does, and costs a process of it on the host, some 40 ms of CPU time each.

@@ -27,6 +27,7 @@ from jobctl.jobspec.deploy.model.control import NOTHING, Control, Unreadable, pa
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.host_state import HostState
 from jobctl.jobspec.deploy.model.observed import launching
+from jobctl.jobspec.deploy.model.spare_state import SPARE, as_nodes
 from jobctl.jobspec.deploy.model.untrusted import Json, as_text, number_in, parse_object
 from jobctl.jobspec.deploy.store.files import Room, told_of
 from jobctl.jobspec.deploy.transport.base import FIRST_ANSWER, Transport, checked, problem, put
@@ -34,6 +35,7 @@ from jobctl.jobspec.plan.types import Container
 from jobctl.jobspec.render.artefact import Artefact, folder
 from jobctl.jobspec.spec.hosts import Host
 
+SPARE_REPORT = PurePosixPath(SPARE) / "report.json"  # of a launcher that waits to become a node
 PREPARED = "prepared.json"  # in `run`: what a spare has
 SUPERVISED = 76  # what observe.sh ends with where a supervisor holds its lock
 
@@ -114,11 +116,15 @@ class HostJob:
             for path, data in files.items()
             if path.name == "report.json" and (node := _node(path)) is not None and data is not None
         }
-        nodes = frozenset(node for path in files if (node := _node(path)) is not None)
+        spare = (files.get(SPARE_REPORT) or {}) if SPARE_REPORT.parent in files else None
+        # Where a launcher may become any node, all have a folder already.
+        nodes = frozenset(n for path in files if (n := _node(path)) is not None and (spare is None or n in reports))
+        containers = as_nodes(containers, reports, spare)
         run = PurePosixPath("run")
         prepared = as_text((files.get(run / PREPARED) or {}).get("version"))
         there = PurePosixPath() in files
-        seen = HostState(containers, NOTHING, reports, supervised, nodes, there, prepared=prepared, full=full)
+        also = {"prepared": prepared, "full": full, "spare": spare}
+        seen = HostState(containers, NOTHING, reports, supervised, nodes, there, **also)  # type: ignore[arg-type]
         try:
             return replace(seen, control=self._control(files))
         except HostError as error:
@@ -232,25 +238,41 @@ class HostJob:
 
         `image`: what to start where the artefact's name of it means another one by now.
         """
-        name, report = f"node-{node}", self.work / f"node-{node}" / "report.json"
-        result = self.starter.start(self.work, name, report, image)
-        if self.starter.lowers_memlock(result):
-            self.end(node, 0.0)  # it was made, and cannot run
-            result = self.starter.start(self.work, name, report, image)
+        self._start(f"node-{node}", f"start node {node}", image, lambda: self.end(node, 0.0))
+
+    def start_spare(self, image: str | None = None) -> None:
+        """Start the container of a spare likewise."""
+        self._start(SPARE, "start the launcher of the spare", image, self.end_spare)
+
+    def _start(self, name: str, what: str, image: str | None, end: Callable[[], None]) -> None:
+        how = self.work, name, self.work / name / "report.json", image
+        if self.starter.lowers_memlock(result := self.starter.start(*how)):
+            end()  # it was made, and cannot run
+            result = self.starter.start(*how)
         if result.code != 0:
-            raise self.starter.error(f"start node {node}", result)
+            raise self.starter.error(what, result)
 
     def start_service(self, name: str) -> None:
         """Start the container of a service as its artefact says; one that runs from the same artefact stays."""
-        result = self.starter.start(self.work, name)
-        if result.code != 0:
+        if (result := self.starter.start(self.work, name)).code != 0:
             raise self.starter.error(f"start {name}", result)
 
     def end(self, name: int | str, grace: float) -> None:
         """Stop the containers of a node or service (SIGTERM, `grace` seconds, SIGKILL), and remove them."""
-        found = [seen for seen in self.containers.seen() if name in (seen.node, seen.service)]
-        self.containers.stop(found, grace)
-        self.containers.remove(found)
+        found = self.containers.seen()
+        if any(seen.role == SPARE for seen in found):  # only files tell which node it has become
+            found = self.observe(found).containers
+        self._end([seen for seen in found if name in (seen.node, seen.service)], grace)
+
+    def end_spare(self, grace: float = 0.0) -> None:
+        """Stop the container of a spare, whatever node it has become, and remove it."""
+        self._end([seen for seen in self.containers.seen() if seen.role == SPARE], grace)
+
+    def _end(self, containers: Sequence[SeenContainer], grace: float) -> None:
+        self.containers.stop(containers, grace)
+        self.containers.remove(containers)
+        if any(seen.role == SPARE for seen in containers):  # else the next one there would take that node up again
+            self.remove([str(self.work / SPARE_REPORT.parent)])
 
     def forget(self, node: int) -> None:
         """Remove what is left of a node that belongs elsewhere now."""

@@ -1,86 +1,184 @@
 """Sending data to hosts, which keep it between jobs.
 
 A version of data is a folder of its own on a host, beside the work directories of jobs. Only files that its newest other
-version does not have are sent, and compared with their digests there; the others get a second name. Nothing is ever
-changed, so a job that runs reads what it was started with.
+version does not have are sent; the others get a second name. All files are compared with their digests before they are a
+version. A transfer that did not end leaves its files: the next one sends the rest. Nothing is ever changed, so a job that
+runs reads what it was started with. The host where the folder is gets such a version too: what somebody changes in the
+folder changes no job.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
-from itertools import chain
-from threading import Lock
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.deploy.host.scripts import SCRIPTS
-from jobctl.jobspec.deploy.host.tar import SLOW, Tar, known_of, parse_listing
-from jobctl.jobspec.deploy.model.errors import HostError
-from jobctl.jobspec.deploy.store.code import File
-from jobctl.jobspec.deploy.store.data import files_of
-from jobctl.jobspec.deploy.transport.base import TIMEOUT, checked
+from jobctl.jobspec.deploy.host.data_folder import DataFileThere, DataFolder, DataThere, Shipment, lines
+from jobctl.jobspec.deploy.host.data_source import READ, STALL, DataSource, FolderHere, FolderOnHost, Rest
+from jobctl.jobspec.deploy.host.tar import SLOW
+from jobctl.jobspec.deploy.host.transfer_progress import TransferProgress
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
+from jobctl.jobspec.deploy.store.data import DataFile
+from jobctl.jobspec.deploy.transport.base import TIMEOUT
 from jobctl.jobspec.plan.sent import Dataset
-from jobctl.jobspec.render.container import DATA
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
 
-_READ = 100_000_000  # bytes of which the slowest host computes digests in a second
+_BLOCK = 512  # bytes to which a tar file pads what is in it
+_BATCH = 1_000_000_000  # bytes that a host copies before it is told of how far it is
+_TRIES = 5  # times that another command may be quicker
+_WORTH_TELLING = 1_000_000  # bytes of a transfer of which people want to know how far it is
+
+Known = Mapping[bytes, tuple[int, str]]
 
 
-@dataclass
+@dataclass(frozen=True)
 class DataPackage:
     """One version of data, ready to be sent to any number of hosts."""
 
     data: Dataset
-    files: tuple[File, ...]
-    _known: dict[bytes, tuple[int, str]] | None = None
-    _lock: Lock = field(default_factory=Lock)
+    source: DataSource
 
     @property
-    def known(self) -> dict[bytes, tuple[int, str]]:
-        """Kind and SHA-256 of each plain file, by its name. All files are read for it, once, if a host lacks the version."""
-        with self._lock:
-            if self._known is None:
-                self._known = known_of(self.files)
-            return self._known
+    def version(self) -> str:
+        """What the version is called on hosts."""
+        return self.data.version or "data"
 
     def send(self, host_job: HostJob) -> None:
         """Put this version beside those that the host has. Raises HostError, also if there is no room for it."""
-        top, version = str(host_job.work.parent / DATA / self.data.name), self.data.version or "data"
-        size = sum(file.size for file in self.files)
-        argv = SCRIPTS.argv("list_data", top, version)
-        answer = checked(host_job.transport, argv, f"look for data in {top}", timeout=TIMEOUT + size / _READ)
-        if answer.startswith(b"here"):
-            return
-        free, _, answer = answer.partition(b"\n")
-        base, _, listing = answer.partition(b"\n")
-        there = parse_listing(listing) if base else {}
-        same = {name for name, known in self.known.items() if there.get(name) == known}
-        tar = Tar([file for file in self.files if os.fsencode(file.name) not in same])
-        _see_room(host_job, top, tar.size, free)
-        names = b"".join(name + b"\0" for name in sorted(same))
-        sums = b"".join(_sum(name, digest) for name, (_, digest) in sorted(self.known.items()) if name not in same)
-        argv = SCRIPTS.argv("send_data", top, version, os.fsdecode(base), str(len(names)), str(len(sums)))
-        if tar.size >= 1_000_000:
-            host_job.tell(f"{host_job.host.name}: sending {tar.size / 1e6:.0f} MB of data ({self.data.name})")
-        stdin, timeout = chain([names, sums], tar), TIMEOUT + size / SLOW
-        checked(host_job.transport, argv, f"write data into {top}", stdin, timeout=timeout)
+        folder = DataFolder(host_job, self.data.name)
+        for _ in range(_TRIES):
+            if folder.has(self.version):
+                return
+            known = self._known()
+            reading = TIMEOUT + self._size / READ
+            there = folder.look(reading)
+            shipments = self._shipments(host_job, folder, there, known)
+            stamp = self._deliver(host_job, folder, there, shipments)
+            if stamp is None:
+                continue
+            host_job.tell(f"{host_job.host.name} compares {self.data.name}")
+            self._compare(host_job, folder.look(reading, again=True), known, set(shipments[0].linked))
+            if folder.keep(self.version, stamp):
+                return
+        message = f"other commands send {self.data.place} at the same time"
+        raise HostError(host_job.host.name, "data-busy", message, "`jobctl up` again when they have ended")
+
+    def _deliver(
+        self, host_job: HostJob, folder: DataFolder, there: DataThere, shipments: Sequence[Shipment]
+    ) -> str | None:
+        """Send shipments; return the stamp of what is there then, None if another command was quicker."""
+        size = sum(shipment.size for shipment in shipments)
+        tell = host_job.tell if size >= _WORTH_TELLING else lambda text: None
+        progress = TransferProgress(tell, f"{host_job.host.name} gets {self.data.name}", size)
+        stamp: str | None = there.stamp
+        for shipment in shipments:
+            now = replace(there, stamp=stamp or "")
+            if shipment.folder:  # the host copies by itself, and tells nothing meanwhile
+                stamp = folder.receive(self.version, now, shipment, STALL + shipment.size / SLOW)
+                progress.add(shipment.size)
+            else:
+                watched = replace(shipment, content=progress.watch(shipment.content))
+                stamp = folder.receive(self.version, now, watched, STALL)
+            if stamp is None:
+                return None
+        return stamp
+
+    def _shipments(self, host_job: HostJob, folder: DataFolder, there: DataThere, known: Known) -> list[Shipment]:
+        """Return what of this version a host lacks, in one or more parts. Raises HostError if there is no room for it."""
+        arrived = {name for name, about in known.items() if _is(about, name, there.incomplete)}
+        linked = {name for name, about in known.items() if _is(about, name, there.kept)} - arrived
+        present = arrived | linked
+        missing = {file.name: file for file in self.source.files if file.name not in present}
+        own = self._folder_on(host_job)
+        rest = None if own else self._rest(there, missing)
+        if rest is not None:
+            del missing[rest.name]
+        size = _archived(missing.values()) + (rest.size if rest else 0)
+        if there.free is not None and size > there.free:
+            message = (
+                f"there is no room for {size / 1e6:.0f} MB of data in {folder.top}: {there.free / 1e6:.0f} MB are free"
+            )
+            hint = "make room there; `jobctl data` lists what is kept"
+            raise HostError(host_job.host.name, "disk-full", message, hint)
+        stale = [name for name in there.incomplete if name not in arrived and (rest is None or name != rest.name)]
+        if not own:
+            return [Shipment(linked, stale, rest, "", self.source.archive(missing, rest), size)]
+        first, *others = _batches(missing.values())
+        return [
+            Shipment(linked, stale, None, own, [lines(first)], sum(first.values())),
+            *(Shipment((), (), None, own, [lines(batch)], sum(batch.values())) for batch in others),
+        ]
+
+    def _rest(self, there: DataThere, missing: Mapping[bytes, DataFile]) -> Rest | None:
+        """Return what is missing of the largest file that has begun to arrive, if that is how the file begins."""
+        begun = [
+            (found.size, name, found.digest)
+            for name, found in there.incomplete.items()
+            if found.digest and name in missing and 0 < found.size < missing[name].size
+        ]
+        for size, name, digest in sorted(begun, reverse=True)[:1]:
+            if self.source.digest_of_first(name, size) == digest:
+                file = missing[name]
+                return Rest(name, size, file.size - size, file.kind, file.time_ns)
+        return None
+
+    def _compare(self, host_job: HostJob, there: DataThere, known: Known, linked: set[bytes]) -> None:
+        """Raise HostError if something has not arrived as it was sent."""
+        for name, about in known.items():
+            if name not in linked and not _is(about, name, there.incomplete):
+                message = f"what has arrived of {self.data.place} differs from what was sent: {os.fsdecode(name)}"
+                hint = "was it changed meanwhile? `jobctl up` again sends it"
+                raise HostError(host_job.host.name, "data-differs", message, hint)
+
+    def _folder_on(self, host_job: HostJob) -> str:
+        """Return the folder itself if it is on the host that is to get it, nothing otherwise."""
+        source = self.source
+        return source.folder if isinstance(source, FolderOnHost) and source.transport is host_job.transport else ""
+
+    @property
+    def _size(self) -> int:
+        return sum(file.size for file in self.source.files)
+
+    def _known(self) -> Known:
+        """Return kind and digest of each file that is no link. Raises DeployError if one cannot be read."""
+        known = self.source.known
+        for file in self.source.files:
+            if not file.is_link and not known.get(file.name, (0, ""))[1]:
+                hint = "make it readable, or move it away; `jobctl up` again sends it"
+                raise DeployError(f"cannot read {self.data.place}/{os.fsdecode(file.name)}", hint)
+        return known
 
 
-def pack_data(data: tuple[Dataset, ...]) -> tuple[DataPackage, ...]:
-    """Return data as packages. Raises DeployError for a folder that is not on this machine."""
-    return tuple(DataPackage(one, files_of(one)) for one in data)
+def pack_data(data: Iterable[Dataset], on_host: Callable[[Dataset], FolderOnHost]) -> tuple[DataPackage, ...]:
+    """Return data as packages; `on_host` returns the folder of data that is on a host.
+
+    Raises DeployError for a folder that should be on this machine, and is not.
+    """
+    return tuple(DataPackage(one, FolderHere(one) if one.host is None else on_host(one)) for one in data)
 
 
-def _see_room(host_job: HostJob, top: str, size: int, free: bytes) -> None:
-    """Raise HostError if so many bytes are more than the host has left."""
-    if free.strip().isdigit() and size > int(free) * 1024:
-        message = f"there is no room for {size / 1e6:.0f} MB of data in {top}: {int(free) / 1e3:.0f} MB are free"
-        raise HostError(host_job.host.name, "disk-full", message, "make room there; `jobctl data` lists what is kept")
+def _batches(files: Iterable[DataFile]) -> list[dict[bytes, int]]:
+    """Return files, each with its size, in parts that a host copies in seconds or minutes; at least one part."""
+    found: list[dict[bytes, int]] = [{}]
+    left = _BATCH
+    for file in files:
+        if file.size > left and found[-1]:
+            found.append({})
+            left = _BATCH
+        found[-1][file.name] = file.size
+        left -= file.size
+    return found
 
 
-def _sum(name: bytes, digest: str) -> bytes:
-    """Return a line for `sha256sum -c`, which escapes names with a backslash or a line break."""
-    escaped = name.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
-    return (b"\\" if escaped != name else b"") + digest.encode() + b"  ./" + escaped + b"\n"
+def _is(about: tuple[int, str], name: bytes, files: Mapping[bytes, DataFileThere]) -> bool:
+    """Say whether a host has a file as it is in the folder."""
+    found = files.get(name)
+    return found is not None and (found.kind, found.digest) == about
+
+
+def _archived(files: Iterable[DataFile]) -> int:
+    """Return how many bytes files need in a tar file, and about as many on a disk."""
+    return sum(_BLOCK + -(-file.size // _BLOCK) * _BLOCK for file in files)

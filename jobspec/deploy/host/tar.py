@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from jobctl.jobspec.deploy.model.errors import DeployError
 from jobctl.jobspec.deploy.store.code import File, digest_of, kind_of
@@ -20,17 +21,22 @@ def known_of(files: Iterable[File]) -> dict[bytes, tuple[int, str]]:
 
 
 class Tar:
-    """Files as a tar file, made while it is read; `size` is how long it is going to be."""
+    """Files as a tar file, made while it is read; `size` is how long it is going to be.
 
-    def __init__(self, files: Sequence[File], *, timeless: bool = False) -> None:
-        made = ((file, _header(file, timeless)) for file in files)
+    `plain`: modes are those that make a version of the code. `timeless`: so are times.
+    """
+
+    def __init__(self, files: Sequence[File], *, timeless: bool = False, plain: bool = False) -> None:
+        made = ((file, _header(file, timeless, plain or timeless)) for file in files)
         self._members = [(file, header) for file, header in made if header is not None]
         self.size = sum(len(header) + _padded(file.size) for file, header in self._members) + len(_END)
 
     def __iter__(self) -> Iterator[bytes]:
         for file, header in self._members:
             yield header
-            yield from _content(file)
+            if file.size:
+                yield from pieces_of(file.path, 0, file.size)
+                yield bytes(_padded(file.size) - file.size)
         yield _END
 
 
@@ -41,11 +47,11 @@ def _padded(size: int) -> int:
     return -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
 
 
-def _header(file: File, timeless: bool) -> bytes | None:
+def _header(file: File, timeless: bool, plain: bool) -> bytes | None:
     """Return what stands before a file in an archive, None if it cannot be read."""
     member = tarfile.TarInfo(file.name)
     member.mtime = 0 if timeless else int(file.info.st_mtime)
-    member.mode, member.size = file.kind if timeless else file.mode, file.size
+    member.mode, member.size = file.kind if plain else file.mode, file.size
     try:
         if file.is_link:
             member.type, member.linkname, member.mode = tarfile.SYMTYPE, os.readlink(file.path), 0o777
@@ -56,21 +62,19 @@ def _header(file: File, timeless: bool) -> bytes | None:
     return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
-def _content(file: File) -> Iterator[bytes]:
-    """Yield as many bytes of a file as it had when it was looked at, padded. Raises DeployError if it has fewer now."""
-    left = file.size
-    if not left:
-        return
+def pieces_of(path: Path, start: int, size: int) -> Iterator[bytes]:
+    """Yield `size` bytes of a file from `start` on. Raises DeployError if it has fewer by now."""
+    left = size
     try:
-        with open(file.path, "rb", buffering=0) as opened:
+        with open(path, "rb", buffering=0) as opened:
+            opened.seek(start)
             while left and (chunk := opened.read(min(left, _CHUNK))):
                 left -= len(chunk)
                 yield chunk
     except OSError as error:
-        raise DeployError(f"cannot read {file.path}: {error.strerror}", "`jobctl up` again sends it") from error
+        raise DeployError(f"cannot read {path}: {error.strerror}", "`jobctl up` again sends it") from error
     if left:
-        raise DeployError(f"{file.path} became shorter while it was sent", "`jobctl up` again sends it")
-    yield bytes(_padded(file.size) - file.size)
+        raise DeployError(f"{path} became shorter while it was sent", "`jobctl up` again sends it")
 
 
 def parse_listing(text: bytes) -> dict[bytes, tuple[int, str]]:

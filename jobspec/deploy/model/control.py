@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.launcher.control import age_of
 from jobctl.jobspec.plan.generation import Generation
-from jobctl.jobspec.plan.recovery import Failure
+from jobctl.jobspec.plan.recovery import STRAGGLER, Failure
 from jobctl.jobspec.plan.serial import load
 
 T = TypeVar("T")
@@ -75,8 +75,9 @@ class Ledger:
         return replace(self, failures=self.failures + more) if more else self
 
     def counted(self, window: float | None, now: float) -> int:
-        """Return how many failures count for `recovery.max_restarts`."""
-        return sum(window is None or now - failure.at <= window for failure in self.failures)
+        """Return how many failures count for `recovery.max_restarts`. A node that was only slow has not failed."""
+        failed = (failure for failure in self.failures if failure.kind != STRAGGLER)
+        return sum(window is None or now - failure.at <= window for failure in failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,8 @@ def newest(controls: Iterable[Control]) -> Control:
 def age(generation: Generation) -> tuple[Any, ...]:
     """Return what grows with every order, as launchers have it."""
     base = None if generation.base is None else (generation.base.number, generation.base.id)
-    return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command)
+    moved = generation.alone.moved.times if generation.alone and generation.alone.moved else 0
+    return age_of(generation.began, (generation.number, generation.rendezvous.id), base, generation.command, moved)
 
 
 def _ledger_age(ledger: Ledger) -> tuple[float, int, bool]:

@@ -9,6 +9,7 @@ from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, age, begun_alone, newest, role_of
 from jobctl.jobspec.deploy.model.errors import HostError
 from jobctl.jobspec.deploy.model.observed import FULL, Observed, ObservedNode, ObservedService, State, parse_node
+from jobctl.jobspec.deploy.model.spare_state import SPARE, idle_spare, spare_container
 from jobctl.jobspec.deploy.model.untrusted import Json
 
 NONE: Mapping[str, str] = {}
@@ -33,6 +34,14 @@ class HostState:
     prepared: str | None = None
     full: bool = False
     unreadable: HostError | None = None
+    spare: Json | None = (
+        None  # what a launcher reports that waits to become a node, {} before it does, None where none was
+    )
+
+    @property
+    def waits(self) -> bool:
+        """Whether a launcher waits here that can become a node."""
+        return idle_spare("", self.containers, self.spare).is_hot
 
     def started(self, node: int) -> bool:
         """Whether the launcher of `node` has reported since its container was started."""
@@ -84,7 +93,7 @@ def merge(
     members = control.placement
     homes = {**planned, **members}
     seen = _told_once(seen, homes, services)
-    found = [node for host, one in seen.items() for node in _nodes(host, one)]
+    found = _on_hosts(seen, control)
     chosen = _chosen(found, homes, control, unreachable)
     return Observed(
         control,
@@ -98,6 +107,25 @@ def merge(
         prepared={host: one.prepared for host, one in seen.items()},
         obstacles={host: FULL for host, one in seen.items() if one.full},
     )
+
+
+def _on_hosts(seen: Mapping[str, HostState], control: Control) -> list[ObservedNode]:
+    """Return the nodes on all hosts, also those that launchers of spare hosts are about to become.
+
+    Between the generation that has a node there and the first report of it, its launcher is the one that waits.
+    """
+    found = [node for host, one in seen.items() for node in _nodes(host, one)]
+    there = {(node.node, node.host) for node in found if node.container is not None}
+    places = [place for place in control.placement.items() if place[1] in seen and place not in there]
+    begin = [_about_to_begin(node, host, seen[host], control) for node, host in places if seen[host].waits]
+    left = {(node.node, node.host) for node in begin}  # what an earlier life of such a node has left there is not it
+    return [node for node in found if (node.node, node.host) not in left] + begin
+
+
+def _about_to_begin(node: int, host: str, seen: HostState, control: Control) -> ObservedNode:
+    container, spare = spare_container(seen.containers), idle_spare(host, seen.containers, seen.spare)
+    made = ObservedNode(node, role_of(control, node), host, "starting", spare.artefact, launcher=1, port=spare.port)
+    return replace(made, container=container.id if container else None)
 
 
 def _chosen(
@@ -183,11 +211,11 @@ def _nodes(host: str, seen: HostState) -> Iterator[ObservedNode]:
         running = found is not None and found.running
         # Where the engine cannot tell, launchers are believed.
         alive = 1 if running or (seen.blind and index in seen.reports and not seen.ended(index)) else None
-        role = found.role if found else "trainer"
+        role = found.role if found and found.role != SPARE else "trainer"
         node = parse_node(index, role, host, seen.reports.get(index), alive, found.artefact if found else None)
         yield replace(node, container=found.id if found else None)
 
 
 def _is_outdated(seen: HostState, control: Control) -> bool:
-    mine = seen.control.generation
+    mine = control_of({"": seen}).generation  # what its launchers have begun without a supervisor, they have
     return control.generation is not None and (mine is None or age(mine) < age(control.generation))

@@ -22,18 +22,20 @@ class SshOptions:
 class Inventory:
     """All hosts of a job's hosts file (spares too), and SSH's options.
 
-    `left` names hosts that are in the file no more. The job may still run on them, but no node is to move there.
+    `left` names hosts that are in the file no more. The job may still run on them, but no node is to move there. `others`
+    take no part in the job; data may come from them. They are not kept.
     """
 
     hosts: tuple[Host, ...]
     ssh: SshOptions = SshOptions()
     left: tuple[str, ...] = ()
+    others: tuple[Host, ...] = ()
 
     def with_hosts(self, others: tuple[Host, ...]) -> Inventory:
         """Return this with those of `others` that it does not know: a job may still run on them."""
         known = {host.name for host in self.hosts}
         more = tuple(host for host in others if host.name not in known)
-        return Inventory((*self.hosts, *more), self.ssh, (*self.left, *(host.name for host in more)))
+        return Inventory((*self.hosts, *more), self.ssh, (*self.left, *(host.name for host in more)), self.others)
 
 
 def dump_inventory(inventory: Inventory) -> dict[str, Any]:

@@ -49,10 +49,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """One line of a launcher's: the `name` of the tick, and which `report` it has written last.
+    """One line of a launcher's: the `name` of the tick, and which `report` it has written last. That of a spare is of node -1.
 
     `echo` is what the supervisor answered last, its token and time, `unheard` whom it has not answered for how many
-    seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so.
+    seconds, `clear` which moved nodes it keeps alive nowhere else; None where it does not say so. `kept` are nodes that
+    it may keep alive where launchers have moved them, although the order does not say so.
     """
 
     node: int
@@ -64,6 +65,7 @@ class Tick:
     unheard: Mapping[int, float] | None
     clear: frozenset[int] | None = None
     paces: Mapping[int, float] = field(default_factory=dict)  # own seconds in each step, by local rank
+    kept: frozenset[int] = frozenset()
 
 
 def parse_tick(line: bytes | str) -> Tick | None:
@@ -74,6 +76,7 @@ def parse_tick(line: bytes | str) -> Tick | None:
 def tick_of(said: Json) -> Tick | None:
     """Return the tick that a line holds, None for other lines."""
     node, name = as_number(said.get("node")), as_text(said.get("tick"))
+    node = -1 if said.get("node") == -1 else node
     if node is None or name is None or "\n" in name:
         return None
     token, _, stamp = (as_text(said.get("echo")) or "").partition(":")
@@ -90,6 +93,7 @@ def tick_of(said: Json) -> Tick | None:
         None if ages is None else {other: age for other, age in ages.items() if other is not None and age is not None},
         _nodes(said.get("clear")),
         _paces(said.get("paces")),
+        _nodes(said.get("kept")) or frozenset(),
     )
 
 
@@ -130,6 +134,11 @@ class FailureDetector:
         self._missed: dict[int, tuple[float, float]] = {}  # since when no launcher was there, and up to when
         self._joined: dict[int, float] = {}  # when each launcher was heard first in the generation
         self._clear: dict[int, set[int]] = {}  # launchers that keep a moved node alive nowhere else, by that node
+        self._kept: dict[int, frozenset[int]] = {}  # nodes that a launcher may keep alive elsewhere, as it last said
+        self._leases = {
+            one.lease for one in (self.generation, self.previous) if one is not None
+        }  # that were ever known
+        self._ahead: set[str] = set()  # hosts whose launchers are in a lease that this supervisor does not know
         self._hosts: dict[str, float] = {}
         self._counted = (float("-inf"), False)  # when it was counted last whether enough hosts are heard, and whether
 
@@ -151,12 +160,15 @@ class FailureDetector:
             if before is not None and (generation is None or age(generation) < age(before)):
                 return
             self.generation, self._counted = generation, (float("-inf"), False)
+            if generation is not None:
+                self._leases.add(generation.lease)
+                self._ahead.clear()
             if before is not None and generation is not None and _follows(before, generation):
                 self.previous = before
             if generation is None or before is None or before.lease != generation.lease:
                 self._began = max(self._began, self.now())
                 self._heard, self._said, self._missed = {}, {}, {}
-                self._joined, self._clear, self.paces = {}, {}, {}
+                self._joined, self._clear, self._kept, self.paces = {}, {}, {}, {}
 
     def miss(self, looked: Mapping[int, float]) -> None:
         """Take note of all nodes whose launchers do not run where they belong, and when the looks began that found so."""
@@ -192,6 +204,10 @@ class FailureDetector:
             now, node = self.now(), tick.node
             self._missed.pop(node, None)
             generation = self.generation
+            if tick.generation is None or tick.generation in self._leases:
+                self._ahead.discard(host)
+            else:
+                self._ahead.add(host)
             if generation is None or tick.generation != generation.lease:
                 return None
             if not any(member.node == node and member.host == host for member in generation.members):
@@ -207,6 +223,7 @@ class FailureDetector:
     def _note_clear(self, tick: Tick, generation: Generation, now: float) -> None:
         """Take note of the moved nodes that a launcher keeps alive nowhere else."""
         self._joined.setdefault(tick.node, now)
+        self._kept[tick.node] = tick.kept
         for node in generation.moved & (tick.clear or frozenset()):
             self._clear.setdefault(node, set()).add(tick.node)
 
@@ -218,10 +235,22 @@ class FailureDetector:
         """
         moves = generation.moves
         if moves is None or node not in generation.moved:
-            return True
+            return self._may_stay(node, generation)
         long_ago = self.now() - generation.host_timeout - MARGIN
         clear = self._clear.get(node, set()) | {other for other, at in self._joined.items() if at <= long_ago}
         return self._is_enough(len(clear & (set(_voters(generation)) - generation.moved)), moves.voters)
+
+    def _may_stay(self, node: int, generation: Generation) -> bool:
+        """Say whether a node may run that has not moved, as far as this supervisor knows: launchers may have moved it.
+
+        Then one of each half of the launchers keeps it alive elsewhere.
+        """
+        before = self.previous
+        if not _may_move(generation) and not (before is not None and _may_move(before)):
+            return True
+        free = {other for other in self._joined if node not in self._kept.get(other, ())}
+        voters = set(_voters(generation))
+        return self._is_enough(len(free & voters), len(voters))
 
     def may_own(self) -> bool:
         """Say whether hosts may keep our name in the place of another supervisor's, which may live and hear the others.
@@ -233,8 +262,10 @@ class FailureDetector:
             return generation is not None and 2 * self._hosts_heard(generation) > len(_voters(generation))
 
     def _hosts_heard(self, generation: Generation) -> int:
+        """Return how many hosts of voters are heard. Those do not count that others have given a later order."""
         now = self.now()
-        return sum(now - self._hosts.get(host, -2 * SILENCE) <= SILENCE for host in _voters(generation).values())
+        hosts = [host for host in _voters(generation).values() if host not in self._ahead]
+        return sum(now - self._hosts.get(host, -2 * SILENCE) <= SILENCE for host in hosts)
 
     def _may_answer(self, generation: Generation, now: float) -> bool:
         """Say whether we hear the hosts of half of the nodes: who hears fewer may have been succeeded elsewhere.
@@ -315,6 +346,11 @@ def _follows(before: Generation, generation: Generation) -> bool:
     """Say whether a node may still hold a lease of the generation before; one of launchers may have any number."""
     later = before.number < generation.number or (before.base is not None and before.base.id != before.rendezvous.id)
     return later and before.lease != generation.lease
+
+
+def _may_move(generation: Generation) -> bool:
+    """Say whether launchers may move nodes by themselves, or have done so."""
+    return generation.alone is not None and (bool(generation.alone.spares) or generation.alone.moved is not None)
 
 
 def _voters(generation: Generation) -> dict[int, str]:

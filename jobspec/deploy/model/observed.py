@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from jobctl.jobspec.deploy.model.control import Control
-from jobctl.jobspec.deploy.model.slurm_state import SlurmState, SpareState
+from jobctl.jobspec.deploy.model.slurm_state import SlurmState
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_code, as_moment, as_number, as_text, objects, texts
 from jobctl.jobspec.plan.generation import Generation
 from jobctl.jobspec.plan.recovery import Failure
@@ -60,10 +61,9 @@ class StartWay:
 
 @dataclass(frozen=True, slots=True)
 class ObservedNode:
-    """One node: its launcher, and what that last reported.
+    """The report of a node's launcher. `artefact` is the hash of what it was started from, None if that cannot be told.
 
-    `artefact` is the hash of what its launcher was started from, None if that cannot be told. `host` is empty where none was
-    found yet. `generation` is the last one that it began, 0 for none, `port` where it hears others. Times are Unix times.
+    `host` is empty where none was found yet. `generation` is the last one that it began, 0 for none. Times are Unix times.
     """
 
     node: int
@@ -81,7 +81,7 @@ class ObservedNode:
     processes: tuple[ObservedProcess, ...] = ()
     container: str | None = None
     reachable: bool = True
-    port: int | None = None
+    port: int | None = None  # where it hears others
     again: int = 0  # how often processes of it were started again in this generation, which went on
     because: str | None = None  # why, the last time
     stacks_written: bool = False  # whether it has written the stacks of its processes because the generation hangs
@@ -119,11 +119,11 @@ class Observed:
     """A whole job as seen at one moment.
 
     `unreachable` are the hosts that did not answer, and why; a node on one is `lost` here, which says nothing of how
-    it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers
-    of a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
-    answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands, and
-    why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of jobctl's, and
-    `supervised` is None. `changing`: a change of the job waits for hosts. `obstacles` are hosts that answer but cannot take what they are sent, and why.
+    it is. `outdated` are hosts with a node of the job whose control file is not the newest. `strays` are containers of
+    a node that belongs elsewhere. `owners` are all whose containers were seen. `prepared` says of each host that
+    answered what was put there last for a node that may move there, None for nothing. `verdict` is how the job stands,
+    and why, as somebody else says who owns its recovery: then there is neither a generation nor a supervisor of
+    jobctl's, and `supervised` is None. `obstacles` says why hosts that answer cannot take what they are sent.
     """
 
     control: Control
@@ -137,9 +137,9 @@ class Observed:
     prepared: Mapping[str, str | None] = field(default_factory=dict)
     verdict: tuple[Phase, str | None] | None = None
     obstacles: Mapping[str, str] = field(default_factory=dict)
-    changing: bool = False
+    changing: bool = False  # whether a change of the job waits for hosts
     slurm: SlurmState | None = None
-    spares: tuple[SpareState, ...] = ()  # of an allocation
+    spares: tuple[SpareState, ...] = ()  # hosts without a node
 
     @property
     def members(self) -> tuple[ObservedNode, ...]:

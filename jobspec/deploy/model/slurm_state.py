@@ -15,11 +15,3 @@ class SlurmState:
     expected_start: float | None
     nodes: str | None
     time_left: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SpareState:
-    """A machine of an allocation that takes the place of one that is lost, and whether it is `ready` or `unreachable`."""
-
-    host: str
-    state: str

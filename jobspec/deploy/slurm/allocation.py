@@ -65,8 +65,9 @@ class SlurmAllocation:
         return (self.login.name,)
 
     def has_files(self) -> bool:
-        """Say whether there is a directory of the job, as last observed."""
-        return self._look is not None and self._look.there
+        """Say whether there is a directory of the job, or a job in the queue, as last observed."""
+        look = self._look
+        return look is not None and (look.there or (look.entry is not None and not look.entry.over))
 
     def lock(self, command: str, *, break_it: bool = False) -> AbstractContextManager[None]:
         """Hold the job's lock while steps are applied: on this machine. Submitting has a lock of its own there."""

@@ -15,7 +15,8 @@ from jobctl.jobspec.deploy.model.observed import (
     describe_failure,
     parse_node,
 )
-from jobctl.jobspec.deploy.model.slurm_state import SlurmState, SpareState
+from jobctl.jobspec.deploy.model.slurm_state import SlurmState
+from jobctl.jobspec.deploy.model.spare_state import SpareState
 from jobctl.jobspec.deploy.model.untrusted import Json, as_number, as_text, number_in, objects
 from jobctl.jobspec.deploy.slurm.queue import QueueEntry, SlurmLook
 from jobctl.jobspec.plan.types import Plan
@@ -97,8 +98,10 @@ def _nodes(look: SlurmLook, reports: Mapping[int, Json], plan: Plan | None) -> I
     placed = look.allocation.get("nodes")
     places: Mapping[str, Json] = placed if isinstance(placed, dict) else {}
     known = {node.index: node.role for node in plan.nodes} if plan else {}
-    runs = look.entry is not None and look.entry.runs
-    for index in sorted({*known, *reports, *(number for name in places if (number := number_in(name)) is not None)}):
+    runs = look.is_fresh if look.entry is None else look.entry.runs
+    placed = {number for name in places if (number := number_in(name)) is not None}
+    elastic = plan is not None and plan.elastic and placed
+    for index in sorted(placed if elastic else {*known, *reports, *placed}):
         place = places.get(str(index)) or {}
         host = as_text(place.get("host")) or ""
         report = reports.get(index)

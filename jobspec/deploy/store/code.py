@@ -27,7 +27,7 @@ LARGE = 200_000_000  # bytes of code above which `validate` and `up` warn
 _WHOLE = 1 << 20  # bytes up to which a file is read at once; a key and a report page are no larger
 
 # What running a script, an editor or jobctl itself changes, and what never reaches a process.
-_NEVER = (
+NEVER = (
     *(".git", "__pycache__", "*.pyc", ".venv", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
     *(".DS_Store", "*.swp", "*.swo", "*~", ".#*", ".jobctl-*"),
 )
@@ -130,10 +130,10 @@ def code_hash(plan: Plan) -> str | None:
     if plan.code is not None:
         files = code_of(plan, plan.code).files
         notes = plan.target != "kubernetes"  # there they are part of an object
-        return _hash((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
+        return hash_of((file for file in files if not (notes and file.is_note)), read=plan.target != "local")
     if plan.script is not None and os.path.isfile(plan.script):
         script = Path(plan.script)
-        return _hash([File(script, script.name, script.stat())], read=plan.target != "local")
+        return hash_of([File(script, script.name, script.stat())], read=plan.target != "local")
     return None
 
 
@@ -149,16 +149,22 @@ def select(code: Code, job: str, outputs: Sequence[str], checkpoint: str | None)
     what the job or jobctl itself writes there: to look at a job must not change it.
     """
     root = Path(code.source)
-    own = [f"{job}-pull", f"{job}-report.html"]
+    own = written_for(job)
     own += [os.path.relpath(checkpoint, root)] if checkpoint and Path(checkpoint).is_relative_to(root) else []
-    excluded = [*at_any_depth([*_NEVER, *code.exclude, *outputs]), *own, *_ignored(root), f"!{IGNORE}"]
+    excluded = [*at_any_depth([*NEVER, *code.exclude, *outputs]), *own, *ignored(root / IGNORE), f"!{IGNORE}"]
     included = at_any_depth(code.include)
-    walk = _Walk(
-        root,
-        Patterns([*excluded, *(f"!{pattern}" for pattern in included)]),
-        Patterns(included),
-        {os.path.realpath(path): why for path, why in code.withheld} | dict(code.withheld),
-    )
+    excluded += [f"!{pattern}" for pattern in included]
+    return selected(root, Patterns(excluded), Patterns(included), dict(code.withheld))
+
+
+def written_for(job: str) -> list[str]:
+    """Return the names of what jobctl writes for a job where the user works."""
+    return [f"{job}-pull", f"{job}-report.html"]
+
+
+def selected(root: Path, excluded: Patterns, included: Patterns, withheld: dict[str, str]) -> CodeSelection:
+    """Return the files below `root` that are not `excluded`; what is `withheld`, private or no code, only if `included`."""
+    walk = _Walk(root, excluded, included, {os.path.realpath(path): why for path, why in withheld.items()} | withheld)
     files = sorted(walk.files(), key=lambda file: file.name.split("/"))
     return CodeSelection(tuple(files), tuple(sorted(walk.left_out, key=lambda one: one.name)))
 
@@ -236,10 +242,10 @@ def _lines(path: Path) -> set[str]:
         return set()
 
 
-def _ignored(root: Path) -> list[str]:
-    """Return the patterns in the code's .dockerignore."""
+def ignored(path: Path) -> list[str]:
+    """Return the patterns in a file like .dockerignore, none if there is no such file."""
     try:
-        lines = (root / IGNORE).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
@@ -260,7 +266,7 @@ def names_in(folder: Path) -> set[str]:
     return {entry.name for entry in _entries(folder)}
 
 
-def _hash(files: Iterable[File], *, read: bool) -> str:
+def hash_of(files: Iterable[File], *, read: bool = True) -> str:
     """Return what identifies files by name, kind and content. Without `read`, large ones by size and time."""
     digest = sha256()
     for file in files:

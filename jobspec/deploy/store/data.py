@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISLNK, S_ISREG
@@ -13,24 +14,44 @@ from jobctl.jobspec.deploy.store.code import File
 from jobctl.jobspec.plan.sent import Dataset
 
 
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file or link of data: its name below the folder, size in bytes (of a link 0), mode and time of its last change."""
+
+    name: bytes
+    size: int
+    kind: int
+    time_ns: int
+    is_link: bool
+
+
 def files_of(data: Dataset) -> tuple[File, ...]:
     """Return the files and links of data, sorted by name. Raises DeployError if the folder cannot be read."""
     return tuple(sorted(_walk(Path(data.source), ""), key=lambda file: file.name.split("/")))
 
 
+def described(files: Iterable[File]) -> tuple[DataFile, ...]:
+    """Return what tells files of this machine from others."""
+    return tuple(
+        DataFile(os.fsencode(file.name), file.size, file.kind, file.info.st_mtime_ns, file.is_link) for file in files
+    )
+
+
 def version_of(data: Dataset) -> str | None:
-    """Return what identifies the files of data, None where there is no such folder on this machine.
+    """Return what identifies the files of data, None where there is no such folder on this machine."""
+    return version_from(described(files_of(data))) if os.path.isdir(data.source) else None
+
+
+def version_from(files: Iterable[DataFile]) -> str:
+    """Return what identifies files.
 
     No file is read: that may take hours. Another time makes another version, whose files hosts recognise as those that
     they have.
     """
-    if not os.path.isdir(data.source):
-        return None
     digest = sha256()
-    for file in files_of(data):
-        name = os.fsencode(file.name)
-        about = f"{file.kind:o} {file.size} {file.info.st_mtime_ns}"
-        digest.update(b"%d %s\0%s\0" % (len(name), name, about.encode()))
+    for file in sorted(files, key=lambda file: file.name.split(b"/")):
+        about = f"{file.kind:o} {file.size} {file.time_ns}"
+        digest.update(b"%d %s\0%s\0" % (len(file.name), file.name, about.encode()))
     return digest.hexdigest()[:16]
 
 

@@ -16,6 +16,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from jobctl.jobspec.deploy.apply.deployer import AllUnreachable, Failures
+from jobctl.jobspec.deploy.host.data_source import FolderOnHost
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.lock import Held, check, hold_on
 from jobctl.jobspec.deploy.model.control import Control, kept_control, newest
@@ -23,12 +24,14 @@ from jobctl.jobspec.deploy.model.errors import UNHEARD, DeployError
 from jobctl.jobspec.deploy.model.host_state import HostState, merge, unreadable
 from jobctl.jobspec.deploy.model.inventory import Inventory, SshOptions
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.spare_state import SpareState, idle_spare
 from jobctl.jobspec.deploy.store.jobdir import JobDir
 from jobctl.jobspec.deploy.store.lock import break_lock, hold, read_holder
 from jobctl.jobspec.deploy.transport.base import Transport
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome, fan_out
 from jobctl.jobspec.deploy.transport.local import LocalTransport
 from jobctl.jobspec.deploy.transport.ssh import Ssh
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.hosts import Host
 
@@ -65,6 +68,8 @@ class Fleet:
         self._held: Held | None = None
         self._following: Following | None = None
         self._silent: dict[str, DeployError] = {}  # hosts that do not answer, and are not asked again
+        self._others: dict[str, Transport] = {}  # hosts beside the job's that have data for it
+        self._folders: dict[str, FolderOnHost] = {}  # data on hosts, which is looked at once
 
     def connect(self) -> None:
         """Connect to the hosts that are asked first, in the background."""
@@ -75,6 +80,25 @@ class Fleet:
         """Close all connections."""
         for host_job in self.host_jobs.values():
             host_job.transport.close()
+        for transport in self._others.values():
+            transport.close()
+
+    def folder_of(self, data: Dataset) -> FolderOnHost:
+        """Return the folder of data that is on a host."""
+        assert data.host is not None
+        return self._folders.setdefault(data.place, FolderOnHost(self._connection(data.host), data.source))
+
+    def _connection(self, name: str) -> Transport:
+        """Return the connection to a host that has data, NAME or USER@NAME: one of the job's, or as SSH's configuration says."""
+        user, _, host = name.rpartition("@")
+        known = self.host_jobs.get(host)
+        if known is not None and user in ("", known.host.user):
+            return known.transport
+        if name not in self._others:
+            listed = (one for one in self.inventory.others if one.name == host and user in ("", one.user))
+            there = next(listed, Host(host.strip("[]"), user=user or None))
+            self._others[name] = transport_to(there, self.inventory.ssh)
+        return self._others[name]
 
     # Observing.
 
@@ -112,11 +136,31 @@ class Fleet:
         services = {service.name: service.host.name for service in self.plan.services} if self.plan else {}
         observed = merge(seen, unreachable, planned, supervised=supervised, before=before, services=services)
         self.known = observed.control
-        return replace(observed, changing=self.job.is_changing())
+        return replace(observed, changing=self.job.is_changing(), spares=self._spares(seen, observed, planned))
+
+    def _spares(
+        self, seen: Mapping[str, HostState], observed: Observed, planned: Mapping[int, str]
+    ) -> tuple[SpareState, ...]:
+        """Return how the spare hosts are that have no node."""
+        homes = {*planned.values(), *observed.control.placement.values()}
+        states = {
+            host.name: idle_spare(host.name, one.containers, one.spare)
+            if (one := seen.get(host.name)) is not None and host.name not in observed.unreachable
+            else SpareState(host.name, "unreachable")
+            for host in self.inventory.hosts
+            if host.name not in homes
+        }
+        spare = {host.name for host in self.inventory.hosts if host.spare} - {*self.inventory.left}
+        # Where the hosts file has no spare any more, a launcher may still wait.
+        return tuple(one for host, one in states.items() if host in spare or one.artefact is not None)
 
     def hosts_with_nodes(self) -> list[str]:
         """Return the hosts that have a directory of a node, as last observed."""
         return [host for host, seen in self.seen.items() if seen.directories]
+
+    def hosts_with_launchers(self) -> list[str]:
+        """Return the hosts whose launchers get orders, those of spares too, as last observed."""
+        return [host for host, seen in self.seen.items() if seen.directories or seen.spare is not None]
 
     # Whose turn it is.
 

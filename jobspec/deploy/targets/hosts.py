@@ -7,7 +7,7 @@ file: what hosts need (provision.py), launchers and generations (launchers.py), 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,14 +24,15 @@ from jobctl.jobspec.deploy.model.observed import Observed
 from jobctl.jobspec.deploy.store.archive import free_name
 from jobctl.jobspec.deploy.store.events import EventFile
 from jobctl.jobspec.deploy.store.jobdir import JobDir
-from jobctl.jobspec.deploy.targets import ending, inside, oneoff, provision
+from jobctl.jobspec.deploy.targets import building, ending, inside, oneoff, provision, spare_launchers
 from jobctl.jobspec.deploy.targets.background import end_supervisor
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.targets.launchers import Launchers
 from jobctl.jobspec.deploy.targets.node_ports import HostPorts
-from jobctl.jobspec.plan.generation import Generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
-from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes
+from jobctl.jobspec.render.artefact import hashes, read_templates, service_hashes, spare_hashes
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
 if TYPE_CHECKING:
@@ -121,6 +122,10 @@ class Hosts:
         counts = {host_job.host.name: found[kind] for host_job, found in outcome.done.items() if kind in found}
         return counts, self.fleet.failures(outcome)
 
+    def data_versions(self, data: Iterable[Dataset]) -> tuple[Mapping[str, str | None], Failures]:
+        """Return the version of each data that is on a host, and which hosts could not be asked."""
+        return provision.data_versions(self.fleet, data)
+
     def preflight(
         self, plan: Plan | None, hosts: Iterable[str], *, deep: bool = False, fitness: FitnessMode = "off"
     ) -> list[Finding]:
@@ -128,7 +133,9 @@ class Hosts:
         from jobctl.jobspec.deploy.check.preflight import Preflight
 
         wanted = set(hosts)
-        preflight = Preflight([self.host_jobs[host] for host in self.host_jobs if host in wanted], plan, deep=deep)
+        checked = [self.host_jobs[host] for host in self.host_jobs if host in wanted]
+        others = [self.host_jobs[host] for host in self.host_jobs if host not in wanted | set(self.fleet.down)]
+        preflight = Preflight(checked, plan, deep=deep, others=others)
         findings = preflight.run()
         if fitness == "off":
             return findings
@@ -146,6 +153,19 @@ class Hosts:
         """Return what identifies each service's artefact."""
         return service_hashes(plan)
 
+    def spare_hashes(self, plan: Plan) -> Mapping[str, str]:
+        """Return what identifies the artefact of each hot spare, by the name of its host."""
+        return spare_hashes(plan)
+
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        """Return the hot spares that wait for a node, as last observed; none on `homes`, or of other `artefacts` by host."""
+        return spare_launchers.idle_spares(self.fleet, artefacts, homes)
+
+    @property
+    def cold(self) -> Failures:
+        """Why launchers of spares could not be started, the last time."""
+        return self._launchers.cold
+
     def spares(self, plan: Plan) -> Mapping[str, str]:
         """Return for each spare host what identifies all that a node needs there."""
         return provision.spares(self.fleet, plan)
@@ -161,6 +181,10 @@ class Hosts:
         return self.fleet.follow()
 
     # Changing.
+
+    def build(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Have the image of the plan built, unless it is there; `say` gets what the builder prints."""
+        building.build(self.fleet, plan, say)
 
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put artefacts, code, secrets and images in place on the hosts of the plan; what runs is not touched by that."""
@@ -230,8 +254,7 @@ class Hosts:
         """End all processes and all launchers; the containers stay, so that it can be seen how they ended."""
         self.command("finish", grace)
         ending.wait_for_nodes(self, grace)
-        seen = self.fleet.seen
-        self.fleet.on(seen, lambda host_job: host_job.containers.kill(seen[host_job.host.name].containers))
+        spare_launchers.end_all(self.fleet)
 
     def take_down(self, grace: float) -> tuple[Path | None, Failures]:
         """End everything, fetch the logs, and remove all of the job on each host that can be reached."""
@@ -308,7 +331,7 @@ class Hosts:
 
     def look_around(self, plan: Plan, node: Node, start: RuntimeInputs, argv: Sequence[str]) -> int:
         """Run a command in a container like that of `node`, with the terminal; what it needed is removed afterwards."""
-        return oneoff.look_around(self.host_jobs[node.host.name], plan, node, start, argv)
+        return oneoff.look_around(self.fleet, plan, node, start, argv)
 
     def fetch(self, into: Path) -> dict[str, int]:
         """Copy logs and outputs of all hosts that answer; those of a node are in its folder."""

@@ -121,7 +121,9 @@ def inject_fault(fleet: Fleet, node: int, what: FaultTarget) -> None:
 def _running(fleet: Fleet, node: int | str) -> tuple[HostJob, SeenContainer]:
     """Return where the container of a node or service runs. Raises DeployError if it does not."""
     observed = fleet.observe()
-    for host, seen in fleet.seen.items():
+    home = next((one.host for one in observed.nodes if one.node == node), None)
+    # Where it was before it moved, its engine may have started a container of it again.
+    for host, seen in sorted(fleet.seen.items(), key=lambda found: found[0] != home):
         for container in seen.containers:
             if node in (container.node, container.service) and container.running:
                 return fleet.host_jobs[host], container

@@ -15,8 +15,9 @@ from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.ports import used_ports
 from jobctl.jobspec.deploy.model.container import SeenContainer
 from jobctl.jobspec.deploy.model.control import Control, Image, Ledger, ledger_json
-from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.host_state import HostState, control_of
+from jobctl.jobspec.deploy.targets import spare_launchers
 from jobctl.jobspec.deploy.targets.fleet import Fleet, raise_if_all
 from jobctl.jobspec.deploy.transport.fanout import AT_ONCE, Outcome
 from jobctl.jobspec.plan.generation import Generation
@@ -32,6 +33,7 @@ class Launchers:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
+        self.cold: dict[str, DeployError] = {}  # why launchers of spares could not be started, the last time
 
     # Steps.
 
@@ -41,11 +43,15 @@ class Launchers:
         `prepared` is what the image was just found to be. Without it, nodes start with the image of the job's `up`.
         """
         fleet = self._fleet
+        self.cold = {}
         todo = {host: [step for step in steps if step.host == host] for host in {step.host for step in steps}}
         fresh: dict[str, HostState] = {}
 
         def execute(host_job: HostJob) -> None:
-            _wait_for_reports(host_job, self._apply_on(host_job, todo[host_job.host.name], prepared), fresh)
+            name = host_job.host.name
+            _wait_for_reports(host_job, self._apply_on(host_job, todo[name], prepared), fresh)
+            if any(step.spare for step in todo[name]):
+                fresh[name] = host_job.observe()
 
         outcome = fleet.on(todo, execute)
         fleet.seen = {**fleet.seen, **fresh}
@@ -57,6 +63,8 @@ class Launchers:
         for step in steps:
             if step.service is not None:
                 _apply_service(host_job, step)
+            elif step.spare:
+                self._apply_spare(host_job, step, prepared)
             elif step.kind == "prepare":
                 continue  # `prepare` has done it
             elif step.node is not None:
@@ -76,14 +84,28 @@ class Launchers:
             host_job.forget(node)
         if step.kind not in ("replace", "start"):
             return False
+        spare_launchers.make_room(self._fleet, host_job, sends=prepared is None)
         host_job.announce(node, seen.reports.get(node) if seen else None)
         host_job.start(node, None if prepared is not None else self._instead(host_job, node))
         return True
 
+    def _apply_spare(self, host_job: HostJob, step: Step, prepared: Image | None) -> None:
+        """Carry out a step about the launcher that waits on a spare host; what it cannot do is no failure of the job."""
+        try:
+            if step.kind != "start":
+                host_job.end_spare()
+            if step.kind != "remove":
+                image = None if prepared is not None else self._instead(host_job, -1)
+                control = self._fleet.known or control_of(self._fleet.seen)
+                spare_launchers.start(host_job, control, image)
+        except HostError as error:
+            self.cold[host_job.host.name] = error
+
     def _instead(self, host_job: HostJob, node: int) -> str | None:
-        """Return the image to start a node with if its name means another one by now than at `up`."""
+        """Return the image to start a node (-1: a spare) with if its name means another one by now than at `up`."""
         plan = self._fleet.plan
-        container = next((n.container for n in plan.nodes if n.index == node), None) if plan else None
+        nodes = (*plan.nodes, *plan.spares) if plan else ()
+        container = next((n.container for n in nodes if n.index == node), None)
         return images.instead(host_job, container, control_of(self._fleet.seen).ledger.image) if container else None
 
     # Generations.
@@ -96,6 +118,7 @@ class Launchers:
         others = {node.host.name for node in nodes if node.launch.listens} - set(taken)
         taken |= {host_job.host.name: found for host_job, found in fleet.on(others, used_ports).done.items()}
         ports = {node.node: node.port for node in fleet.merge(fleet.seen, fleet.down).nodes}
+        ports |= spare_launchers.ports(fleet, nodes)
         return choose_generation(
             plan, last, grace, nodes, lambda host, port: port not in taken.get(host, ()), first.host.name, ports
         )
@@ -106,7 +129,7 @@ class Launchers:
         before = control_of(fleet.seen, fleet.known).generation
         fleet.job.keep_run(control_json(generation), ledger_json(ledger), control_json(before) if before else None)
         fleet.known = Control(generation, ledger)
-        others = {host for host, seen in fleet.seen.items() if seen.directories}  # so that left out nodes stop
+        others = set(fleet.hosts_with_launchers())  # so that left out nodes stop, and spares know what is newest
         hosts = {member.host for member in generation.members} | others
         if len(hosts) > AT_ONCE:  # then some wait for others that would be told after them
             patience = 0.0
@@ -122,7 +145,7 @@ class Launchers:
         generation = self._fleet.observe().control.generation
         if generation is not None:
             told = replace(generation, command=verb, grace=grace)
-            raise_if_all(self.hand_over(self._fleet.hosts_with_nodes(), told))
+            raise_if_all(self.hand_over(self._fleet.hosts_with_launchers(), told))
 
     def hand_over(
         self,

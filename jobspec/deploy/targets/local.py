@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +47,8 @@ from jobctl.jobspec.deploy.targets.local_services import HOST, LocalServices, sc
 from jobctl.jobspec.deploy.targets.local_session import ProcessSession
 from jobctl.jobspec.deploy.targets.node_ports import home_of
 from jobctl.jobspec.deploy.transport.foreground import run_in_foreground
-from jobctl.jobspec.plan.generation import Generation, first_generation
+from jobctl.jobspec.plan.generation import Generation, HotSpare, first_generation
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Node, Plan
 from jobctl.jobspec.render.artefact import Artefact, render
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
@@ -67,6 +68,7 @@ class Local:
         self.plan = plan or job.plan()
         self._services = LocalServices(self.work)
         self._launchers = LocalLaunchers(self.work)
+        self.cold: Failures = {}  # this machine has no spares
 
     def where(self) -> tuple[str, ...]:
         """This machine."""
@@ -79,6 +81,10 @@ class Local:
         """Return how many devices this machine has."""
         found = count_devices(kind)
         return (dict.fromkeys(hosts, found) if found else {}), {}
+
+    def data_versions(self, data: Iterable[Dataset]) -> tuple[Mapping[str, str | None], Failures]:
+        """Nothing is sent on this machine."""
+        return {}, {}
 
     def has_files(self) -> bool:
         """Say whether there is a work directory."""
@@ -121,6 +127,16 @@ class Local:
         found = {artefact.path: artefact.content for artefact in self.artefacts(plan)}
         return {service.name: script_hash(found[f"{service.name}.sh"]) for service in plan.services}
 
+    def spare_hashes(self, plan: Plan) -> dict[str, str]:
+        """Return nothing: this machine has no spares."""
+        del plan
+        return {}
+
+    def idle_spares(self, artefacts: Mapping[str, str], homes: Collection[str]) -> tuple[HotSpare, ...]:
+        """Return nothing, likewise."""
+        del artefacts, homes
+        return ()
+
     def spares(self, plan: Plan) -> dict[str, str]:
         """Return nothing: this machine is the only one."""
         return {}
@@ -144,6 +160,9 @@ class Local:
                 feed.close()
 
     # Changing.
+
+    def build(self, plan: Plan, say: Callable[[str], None]) -> None:
+        """Build nothing: there are no images."""
 
     def prepare(self, plan: Plan, start: RuntimeInputs) -> Failures:
         """Put the files of `plan` into the work directory; what runs is not touched by that."""

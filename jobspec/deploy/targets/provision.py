@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from jobctl.jobspec.deploy.apply.deployer import Failures, RuntimeInputs
 from jobctl.jobspec.deploy.host import images
+from jobctl.jobspec.deploy.host.data_source import version_on_host
 from jobctl.jobspec.deploy.host.host_job import HostJob
 from jobctl.jobspec.deploy.host.image_copy import ImageSources
 from jobctl.jobspec.deploy.host.send_code import Package, pack_code
@@ -18,9 +19,12 @@ from jobctl.jobspec.deploy.host.send_data import DataPackage, pack_data
 from jobctl.jobspec.deploy.model.control import Image
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.observed import Observed
+from jobctl.jobspec.deploy.model.spare_state import SPARE
 from jobctl.jobspec.deploy.targets.fleet import Fleet
 from jobctl.jobspec.deploy.transport.base import checked
+from jobctl.jobspec.deploy.transport.fanout import fan_out
 from jobctl.jobspec.plan.generation import first_generation
+from jobctl.jobspec.plan.sent import Dataset
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.render.artefact import Artefact, folder, render
 from jobctl.jobspec.render.container import code_directory, data_directory
@@ -52,7 +56,10 @@ def idle_hosts(fleet: Fleet, plan: Plan) -> frozenset[str]:
 
 
 def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
-    """Return the hosts with room for a node that has to move, spares first. A host with room for two is there twice."""
+    """Return the hosts with room for a node that has to move: those where a launcher waits, then other spares.
+
+    A host with room for two is there twice.
+    """
     at = {node.index: node.host.name for node in fleet.plan.nodes} if fleet.plan else {}
     at |= observed.control.placement
     taken = Counter(at.values())
@@ -60,14 +67,14 @@ def free_hosts(fleet: Fleet, observed: Observed) -> tuple[str, ...]:
     ready = [host for host in trains if (seen := fleet.seen.get(host.name)) is not None and seen.there]
     return tuple(
         host.name
-        for host in sorted(ready, key=lambda host: not host.spare)
+        for host in sorted(ready, key=lambda host: (not fleet.seen[host.name].waits, not host.spare))
         for _ in range(host.nodes - taken[host.name])
     )
 
 
 def artefacts(fleet: Fleet, plan: Plan) -> dict[str, list[Artefact]]:
     """Return the files of each host: its own folder of what `render` prints, and the launcher; for spares only that."""
-    spare = [host.name for host in fleet.inventory.hosts if host.spare]
+    spare = [host.name for host in fleet.inventory.hosts if host.spare] + [node.host.name for node in plan.spares]
     homes = [node.host.name for node in plan.nodes] + [service.host.name for service in plan.services]
     found: dict[str, list[Artefact]] = {name: [] for name in (*homes, *spare, *sorted(idle_hosts(fleet, plan)))}
     folders = {folder(host): host for host in found}
@@ -107,7 +114,15 @@ class Transfer:
 
 def _transfer(fleet: Fleet, plan: Plan) -> Transfer:
     sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
-    return Transfer(plan, pack_code(plan), pack_data(plan.data), sources)
+    return Transfer(plan, pack_code(plan), pack_data(plan.data, fleet.folder_of), sources)
+
+
+def data_versions(fleet: Fleet, data: Iterable[Dataset]) -> tuple[dict[str, str | None], Failures]:
+    """Return the version of each data that is on a host, by its name, and which hosts could not be asked."""
+    there = [one for one in data if one.host is not None]
+    outcome = fan_out(there, lambda one: version_on_host(fleet.folder_of(one)))
+    versions = {one.name: version for one, version in outcome.done.items()}
+    return versions, {str(one.host): error for one, error in outcome.failed.items()}
 
 
 @dataclass(frozen=True)
@@ -230,4 +245,7 @@ def _directories(plan: Plan, host_job: HostJob) -> list[str]:
     """Return the directories that a host needs for its nodes and services of the job."""
     nodes = [f"node-{node.index}" for node in plan.nodes if node.host.name == host_job.host.name]
     services = [service.name for service in plan.services if service.host.name == host_job.host.name]
+    if any(spare.host.name == host_job.host.name for spare in plan.spares):
+        # Made in advance, as the user who answers launchers there, and not as that of the container.
+        nodes = [SPARE, *(f"node-{node.index}" for node in plan.nodes)]
     return ["run/feeds", *nodes, *services, *(f"outputs/{path}" for path in (plan.code.outputs if plan.code else ()))]

@@ -8,7 +8,7 @@ import socket
 import subprocess
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import IO, Any
 
 from jobctl.jobspec.deploy.model.errors import HostError, PortClosed
 from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, RunningCommand, Stdin, TerminalSize
@@ -20,22 +20,50 @@ def _run(argv: Sequence[str], stdin: Stdin, timeout: float) -> subprocess.Comple
     if isinstance(stdin, bytes):
         return subprocess.run(argv, input=stdin, capture_output=True, timeout=timeout, check=False)
     reader, writer = os.pipe()
+    feed = _Feed(writer, stdin)
     with os.fdopen(reader, "rb") as theirs, ThreadPoolExecutor(1, thread_name_prefix="input") as feeding:
-        fed = feeding.submit(_feed, writer, stdin)
+        fed = feeding.submit(feed.write)
         try:
-            return subprocess.run(argv, stdin=theirs, capture_output=True, timeout=timeout, check=False)
+            return _fed(argv, theirs, feed, timeout)
         finally:
             theirs.close()  # nobody reads it any more: who feeds it ends
             fed.result()
 
 
-def _feed(writer: int, pieces: Iterable[bytes]) -> None:
-    """Write an input piece by piece, as long as somebody reads it."""
-    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "wb", buffering=0) as file:
-        for piece in pieces:
-            left = memoryview(piece)
-            while left:
-                left = left[file.write(left) :]
+def _fed(argv: Sequence[str], theirs: IO[bytes], feed: _Feed, timeout: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that is fed; it is given up when it has read nothing for `timeout` seconds, and not ended."""
+    with subprocess.Popen(argv, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            while True:
+                written = feed.written
+                try:
+                    out, err = process.communicate(timeout=timeout)
+                except subprocess.TimeoutExpired:
+                    if feed.written == written:
+                        raise
+                else:
+                    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+        except BaseException:
+            process.kill()
+            raise
+
+
+class _Feed:
+    """The input of a command, written piece by piece as long as somebody reads it."""
+
+    def __init__(self, writer: int, pieces: Iterable[bytes]) -> None:
+        self._writer, self._pieces = writer, pieces
+        self.written = 0  # bytes
+
+    def write(self) -> None:
+        """Write all of it."""
+        with contextlib.suppress(BrokenPipeError), os.fdopen(self._writer, "wb", buffering=0) as file:
+            for piece in self._pieces:
+                left = memoryview(piece)
+                while left:
+                    count = file.write(left)
+                    left = left[count:]
+                    self.written += count
 
 
 def open_port(host: str, address: str, port: int) -> socket.socket:
@@ -65,7 +93,7 @@ class LocalTransport:
         """There is nothing to connect to."""
 
     def run(self, argv: Sequence[str], stdin: Stdin = b"", *, timeout: float = TIMEOUT) -> Result:
-        """Run a command with `stdin` as its input; given up after `timeout` seconds."""
+        """Run a command with `stdin` as its input; given up after `timeout` seconds, of silence if it is fed in pieces."""
         try:
             done = _run(argv, stdin, timeout)
         except subprocess.TimeoutExpired:

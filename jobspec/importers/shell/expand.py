@@ -22,7 +22,7 @@ Read: TypeAlias = Callable[[str], str | None]
 MOST_ROUNDS = 4096
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
-_REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[@*0-9]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
+_REFERENCE = re.compile(r"([A-Za-z_]\w*)(\[[^\][]+\])?(?:(:?[-=?+])(.*))?", re.DOTALL)
 # What is split at blanks; what nobody knows (a command's output, `${NAME%% *}`) stays one word whatever is in it.
 _PIECE = re.compile(r"(?:\$\$\((?:[^()]|\([^()]*\))*\)|\$\$\{[^{}]*\}|[^ \t\n])+")
 _BRACES = re.compile(r"\{(-?\d{1,6})\.\.(-?\d{1,6})\}|\{([^{}\s]*,[^{}\s]*)\}")
@@ -67,6 +67,15 @@ class Expander:
 
     def numbers(self) -> dict[str, str]:
         return {name: item for name, item in self.values.items() if isinstance(item, str)}
+
+    def counted(self, text: str) -> str:
+        """Return a sum with numbers in place of `${#LIST[@]}`."""
+
+        def count(match: re.Match[str]) -> str:
+            item = self.values.get(match[1])
+            return str(len(item)) if isinstance(item, list) else match[0]
+
+        return re.sub(r"\$\{#(\w+)\[[@*]\]\}", count, text)
 
     # Words.
 
@@ -117,7 +126,7 @@ class Expander:
 
     def _sum(self, text: str) -> str:
         try:
-            return str(arithmetic.value(text, self.numbers()))
+            return str(arithmetic.value(self.counted(text), self.numbers()))
         except ValueError:
             if recipes.NODE_LIST in self.values and recipes.of_job(text):
                 return "0"  # a port made of the job's number: jobctl chooses one
@@ -199,8 +208,11 @@ class Expander:
             return item if place in (None, "[0]") else None
         if item is None:
             return None
-        number = int(place[1:-1]) if place and place[1:-1].isdigit() else 0
-        return item[number] if number < len(item) else ""
+        try:
+            number = arithmetic.value(place[1:-1], self.numbers()) if place and place[1:-1] not in ("@", "*") else 0
+        except ValueError:
+            return None
+        return item[number] if -len(item) <= number < len(item) else ""
 
     def _reference(self, name: str, operator: str | None, word: str | None) -> str:
         """Return the reference by which the spec gets the variable from its environment, as the script would."""

@@ -124,10 +124,10 @@ class _Reader(Expander):
     def _sums(self, loop: For) -> Iterator[tuple[str, str]]:
         first, test, step = (*loop.sums, "", "", "")[:3]
         try:
-            name, number = arithmetic.assigned(first, self.numbers())
+            name, number = arithmetic.assigned(self.counted(first), self.numbers())
             while True:
                 self.values[name] = str(number)
-                if not arithmetic.value(test, self.numbers()):
+                if not arithmetic.value(self.counted(test), self.numbers()):
                     return
                 yield name, str(number)
                 _, number = arithmetic.assigned(step, self.numbers())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from jobctl.jobspec.importers.draft import Draft, Found
 from jobctl.jobspec.importers.escaping import literal
 from jobctl.jobspec.importers.names import says_something
 from jobctl.jobspec.importers.slurm import recipes
-from jobctl.jobspec.importers.slurm.options import split
+from jobctl.jobspec.importers.slurm.options import is_known, split
 
 _LINE = re.compile(r"#SBATCH(?=\s)(.*)")
 _TOLD = "SLURM_"
@@ -109,8 +109,8 @@ class Batch:
                 told[name] = literal(self.options[option])
         return told
 
-    def completed(self, job: Found) -> Found:
-        """Return the job with `slurm`, and with notes on what has no place."""
+    def completed(self, job: Found, read: Callable[[str], str | None]) -> Found:
+        """Return the job with `slurm`, and with notes on what has no place. `read` returns the text of a file beside it."""
         draft = Draft(fields={**job.fields}, remarks={**job.remarks})
         slurm: dict[str, Any] = dict(_slurm(self, draft))
         _devices(self, draft, slurm)
@@ -122,6 +122,12 @@ class Batch:
                 f"`#SBATCH` asks for {self.nodes} nodes, and the command starts {most}: `nodes` is the command's"
             )
         _names_left(draft)
+        script = draft.get("script")
+        if isinstance(script, str) and (names := recipes.of_task(read(script) or "")):
+            draft.check(
+                f"`{script}` reads {', '.join(names)}, which processes of jobctl do not have: RANK, LOCAL_RANK and"
+                " WORLD_SIZE, or what its framework sets, say the same"
+            )
         if "image" in draft.fields:
             draft.check("on target slurm processes run on the nodes, without `image`: see `container.python`")
         for line in self.late:
@@ -207,10 +213,12 @@ def _further(batch: Batch, draft: Draft) -> Iterator[str]:
         elif not name.startswith("--"):
             draft.drop(batch.where(name), "sbatch does not know it")
         elif name not in _COUNTED and name not in _KEYS:
+            if not is_known(name):
+                draft.check(f"{batch.where(name)}: sbatch of 22.05 to 24.11 has no such option")
             yield literal(f"{name}={value}" if value else name)
     nodes = batch.options.get("--nodes", "")
     if nodes and not nodes.isdigit():
-        draft.drop(batch.where("--nodes"), f"an allocation of jobctl has a fixed number of nodes: {batch.nodes}")
+        draft.drop(batch.where("--nodes"), f'{batch.nodes} are taken; `nodes: "2:4"` makes a job elastic')
 
 
 def _seconds(text: str) -> int | None:

@@ -23,6 +23,26 @@ _NO_WORD = {
     "--container-readonly", "--no-container-entrypoint", "--container-entrypoint", "--preserve-env", "--multi-prog",
     "--stepmgr", "--resv-ports",
 }  # fmt: skip
+# Further options of `sbatch`, of 22.05 to 24.11: man sbatch. Those of plugins (pyxis: `--container-…`) are any site's own.
+_LONG = """
+--acctg-freq --batch --bb --bbf --cluster-constraint --clusters --comment --container --container-id --cores-per-socket
+--cpu-freq --cpus-per-gpu --deadline --delay-boot --export --export-file --gid --gpu-bind --gpu-freq --gpus-per-node
+--gpus-per-socket --gpus-per-task --gres --gres-flags --hint --kill-on-invalid-dep --mail-type --mail-user --mcs-label
+--mem --mem-bind --mem-per-cpu --mem-per-gpu --mincpus --network --ntasks-per-core --ntasks-per-gpu --ntasks-per-node
+--ntasks-per-socket --oom-kill-step --open-mode --power --prefer --priority --profile --reservation --segment --signal
+--sockets-per-node --switches --thread-spec --threads-per-core --time-min --tmp --tres-bind --tres-per-task --uid
+--wait-all-nodes --wckey --wrap --help --usage --version
+"""
+_OF_SRUN = {"--kill-on-bad-exit", "--label", "--unbuffered", "--relative", "--disable-status", "--multi-prog", "--pty",
+            "--overlap", "--exact", "--whole", "--preserve-env", "--immediate"}  # fmt: skip
+SBATCH = frozenset((*_LONG.split(), *SHORT.values(), *_NO_WORD)) - _OF_SRUN
+
+
+def is_known(name: str) -> bool:
+    """Say whether `sbatch` takes an option, or a plugin of containers may."""
+    return name in SBATCH or "container" in name
+
+
 _SBATCH_ONLY = {"--wait"}  # a flag of sbatch, a number of seconds for srun
 
 

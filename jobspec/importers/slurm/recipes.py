@@ -12,6 +12,13 @@ _NAMES = re.compile(r"\bscontrol\s+(show|getaddrs)\b")
 _ONE = re.compile(r"\bhead\b|\bsed\b|\bawk\b|\btail\b|\bcut\b|\bhostname\b|\bgetent\b")
 _HOST = re.compile(rf"\bhostname\b|\bgetent\b.*{NODE}|\bnslookup\b|\bhost\b")
 _JOB = re.compile(r"\$\{?SLURM_JOB_?ID\b|\bSLURM_JOB_?ID\b")
+# What Slurm tells each task of a step, and jobctl keeps from processes: a step of its own has one task on each node.
+_OF_TASK = re.compile(r"\bSLURM_(?:PROCID|LOCALID|NODEID|NTASKS\w*|NPROCS|GTIDS|STEP_\w+|TASKS?_\w+)\b")
+
+
+def of_task(text: str) -> list[str]:
+    """Return the variables of a task that a script reads by itself."""
+    return sorted(set(_OF_TASK.findall(text)))
 
 
 def node(number: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobctl.jobspec.importers.shell.expand import Read
-from jobctl.jobspec.importers.slurm import containers
+from jobctl.jobspec.importers.slurm import containers, recipes
 from jobctl.jobspec.importers.slurm.options import split
 from jobctl.jobspec.importers.start_command import Inside, StartCommand
 
@@ -30,7 +30,9 @@ def srun(launch: StartCommand, read: Read) -> Inside | None:
     for name, value in options.items():
         if name in _COUNTED and value.rpartition(":")[2] != str(env.get(_COUNTED[name])):
             inner = inner.noting(f"srun {name}={value}", "each node has what `#SBATCH` lines ask for")
-        elif name not in _KNOWN and name not in _COUNTED:
+        elif name in _DROPPED and recipes.NODE not in value:
+            inner = inner.noting(f"srun {name}={value}", _DROPPED[name])
+        elif name not in _KNOWN and name not in _COUNTED and name not in _DROPPED:
             inner = inner.noting(f"srun {name}{'=' if value else ''}{value}", "jobctl starts the processes itself")
     image = options.get("--container-image")
     if image is None:
@@ -44,10 +46,16 @@ def srun(launch: StartCommand, read: Read) -> Inside | None:
 # What is carried over, and what has no meaning for the job: jobctl keeps logs by itself, and starts one step.
 _KNOWN = {
     "--nodes", "--ntasks", "--ntasks-per-node", "--export", "--container-image", "--container-mounts",
-    "--container-workdir", "--container-name", "--no-container-mount-home", "--label", "--unbuffered", "--output",
-    "--error", "--job-name", "--kill-on-bad-exit", "--wait", "--overlap", "--nodelist", "--verbose", "--quiet",
-    "--exclusive", "--jobid", "--relative",
+    "--container-workdir", "--container-name", "--no-container-mount-home", "--label", "--unbuffered", "--job-name",
+    "--kill-on-bad-exit", "--wait", "--overlap", "--verbose", "--quiet", "--exclusive", "--jobid",
 }  # fmt: skip
+# What is dropped although it says something: on which nodes a step runs, and where it writes.
+_DROPPED = {
+    "--output": "logs are kept by jobctl: `jobctl logs`",
+    "--error": "logs are kept by jobctl: `jobctl logs`",
+    "--nodelist": "Slurm chooses the nodes: `slurm.options` takes `--nodelist` of the whole job",
+    "--relative": "jobctl deals the nodes itself",
+}
 # What `#SBATCH` lines count too, and the variable that says how many it is there.
 _COUNTED = {
     "--cpus-per-task": "SLURM_CPUS_PER_TASK",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,34 +16,87 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.host.host_job import HostJob
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.model.observed import Observed
+    from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.deploy.store.past import PastJob
     from jobctl.jobspec.operations.resolve.job import Reached
 
 
 @dataclass(frozen=True, slots=True)
 class KnownJob:
-    """A job that is up: how it was started, and how it is. Where that cannot be seen, `error` says why."""
+    """A job that is up: how it was started, and how it is. Where that cannot be seen, `error` says why.
+
+    `answered`: whether at least one of its hosts did.
+    """
 
     name: str
     about: dict[str, Any] = field(default_factory=dict)
     handle: Handle | None = None
     observed: Observed | None = None
     error: OperationError | DeployError | None = None
+    answered: bool = True
+
+
+class KnownJobs:
+    """The jobs that were started here and are up, to be looked at again and again.
+
+    Connections to their hosts stay open between two looks. Several threads may look at several jobs, one at each.
+    """
+
+    def __init__(self) -> None:
+        self._handles: dict[str, tuple[object, Handle]] = {}
+
+    def directories(self) -> list[JobDir]:
+        """Return the directories of the jobs that are up, in order of their names."""
+        from jobctl.jobspec.deploy.store import jobdir
+
+        return list(jobdir.known_jobs(jobdir.state_dir(os.environ)))
+
+    def look(self, directory: JobDir) -> KnownJob:
+        """Return how a job is now. One that is not up has neither a handle nor an error."""
+        from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
+        from jobctl.jobspec.deploy.model.errors import DeployError
+
+        about: dict[str, Any] = {}
+        try:
+            found = directory.about()
+            if found is None:
+                return KnownJob(directory.name)
+            about, handle = found, self.handle(directory)
+            return KnownJob(directory.name, about, handle, handle.observe())
+        except AllUnreachable as nothing:
+            return KnownJob(directory.name, about, self.handle(directory), nothing.observed, answered=False)
+        except (OperationError, DeployError) as error:  # its context has gone from the kubeconfig, say
+            return KnownJob(directory.name, about, error=error, answered=False)
+
+    def handle(self, directory: JobDir) -> Handle:
+        """Return the handle of a job: that of the last look, unless the job was brought up again since then."""
+        from jobctl.jobspec.operations.resolve.running import known_handle
+
+        stamp, kept = directory.stamp(), self._handles.get(directory.name)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        self.drop(directory.name)
+        handle = known_handle(directory)
+        self._handles[directory.name] = stamp, handle
+        return handle
+
+    def drop(self, name: str) -> None:
+        """Let go of the connections of a job: the next look makes others."""
+        kept = self._handles.pop(name, None)
+        if kept is not None:
+            kept[1].close()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for name in list(self._handles):
+            self.drop(name)
 
 
 def known_jobs() -> Iterator[KnownJob]:
     """Yield the jobs that were started here and are up."""
-    from jobctl.jobspec.deploy.model.errors import DeployError
-    from jobctl.jobspec.deploy.store import jobdir
-    from jobctl.jobspec.operations.inspect.status import observe
-    from jobctl.jobspec.operations.resolve.running import known_handle
-
-    for job in jobdir.known_jobs(jobdir.state_dir(os.environ)):
-        try:
-            about, handle = job.about() or {}, known_handle(job)
-            yield KnownJob(job.name, about, handle, observe(handle))
-        except (OperationError, DeployError) as error:  # its context has gone from the kubeconfig, say
-            yield KnownJob(job.name, error=error)
+    with closing(KnownJobs()) as jobs:
+        for directory in jobs.directories():
+            yield jobs.look(directory)
 
 
 def jobs_that_are_down() -> Iterator[PastJob]:

@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.operations.inspect.listing import KnownJobs
 from jobctl.jobspec.operations.inspect.report import story_of
 from jobctl.jobspec.operations.resolve.job import job_of_name
-from jobctl.jobspec.operations.resolve.running import directory_of_running, known_handle
+from jobctl.jobspec.operations.resolve.running import directory_of_running
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.apply.deployer import Handle
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.report.metrics import JobMetrics
 
@@ -29,7 +29,7 @@ class MetricsSource:
 
     def __init__(self, chosen: Sequence[str] | None, clock: Callable[[], float] = time.time) -> None:
         self.chosen, self.clock = chosen, clock
-        self._handles: dict[str, tuple[object, Handle]] = {}
+        self._jobs = KnownJobs()
         self._lock = threading.Lock()
         self._last: tuple[float, str] | None = None
 
@@ -46,59 +46,35 @@ class MetricsSource:
 
     def close(self) -> None:
         """Let go of all connections."""
-        for _, handle in self._handles.values():
-            handle.close()
-        self._handles.clear()
+        self._jobs.close()
 
     def _directories(self) -> list[JobDir]:
-        import os
-
-        from jobctl.jobspec.deploy.store.jobdir import readable_jobs, state_dir
-
         if self.chosen is None:
-            return list(readable_jobs(state_dir(os.environ)))
+            return self._jobs.directories()
         return [job_of_name(name) for name in self.chosen]
 
     def _job(self, directory: JobDir, now: float) -> JobMetrics | None:
-        """Return what is known of a job, None of one that is not up."""
-        from jobctl.jobspec.deploy.apply.deployer import AllUnreachable
-        from jobctl.jobspec.deploy.model.errors import DeployError
+        """Return what is known of a job, None of one that is not up, or that this version cannot read."""
         from jobctl.jobspec.deploy.model.observed import phase
         from jobctl.jobspec.deploy.store.history import read_progress
         from jobctl.jobspec.deploy.targets.sampling import sample_hosts
         from jobctl.jobspec.report.metrics import JobMetrics
 
-        plan, about = directory.plan(), directory.about()
-        if about is None:
+        job = self._jobs.look(directory)
+        if not job.about:
             return None
-        known = (directory.name, plan.framework if plan else None, about.get("target"), now)
-        try:
-            handle = self._handle(directory)
-            observed = handle.observe()
-        except (AllUnreachable, DeployError, OperationError):
-            self._drop(directory.name)  # it is reached in another way, perhaps
+        plan = directory.plan()
+        known = (job.name, plan.framework if plan else None, job.about.get("target"), now)
+        if job.handle is None or job.observed is None or not job.answered:
+            self._jobs.drop(job.name)  # it is reached in another way, perhaps
             return JobMetrics(*known, None, "unknown")
         story = None
         with suppress(OperationError):
             story = story_of(directory)
+        observed = job.observed
         hosts = sorted({node.host for node in observed.members if node.reachable and node.host})
-        samples = sample_hosts(handle, hosts)
+        samples = sample_hosts(job.handle, hosts)
         return JobMetrics(*known, observed, phase(observed)[0], story, read_progress(directory.progress), samples)
-
-    def _handle(self, directory: JobDir) -> Handle:
-        """Return the handle of a job: that of the last look, unless the job was brought up again since then."""
-        stamp, kept = directory.stamp(), self._handles.get(directory.name)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
-        self._drop(directory.name)
-        handle = known_handle(directory)
-        self._handles[directory.name] = stamp, handle
-        return handle
-
-    def _drop(self, name: str) -> None:
-        kept = self._handles.pop(name, None)
-        if kept is not None:
-            kept[1].close()
 
 
 def metrics_of(jobs: Sequence[str]) -> MetricsSource:

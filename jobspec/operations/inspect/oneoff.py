@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import CommandNotRun
-from jobctl.jobspec.operations.lifecycle.records import secrets_of
+from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
+from jobctl.jobspec.operations.resolve.build import have_built
+from jobctl.jobspec.operations.resolve.data import data_versions
 from jobctl.jobspec.operations.resolve.devices import devices_of
 from jobctl.jobspec.operations.resolve.job import job_of_name
 from jobctl.jobspec.operations.resolve.names import node_number
@@ -15,10 +17,13 @@ from jobctl.jobspec.operations.resolve.planning import deployer_of, inventory_fo
 from jobctl.jobspec.operations.unsupported import refuse_unsupported
 
 if TYPE_CHECKING:
+    from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled, Reached
 
 
-def run_like_node(compiled: Compiled, node: str | None, argv: Sequence[str], reached: Reached) -> int:
+def run_like_node(
+    compiled: Compiled, node: str | None, argv: Sequence[str], reached: Reached, reporter: Reporter
+) -> int:
     """Run `argv` with what the job's processes would have, and return its exit code."""
     from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
     from jobctl.jobspec.deploy.model.errors import CannotRun
@@ -27,8 +32,11 @@ def run_like_node(compiled: Compiled, node: str | None, argv: Sequence[str], rea
     directory = job_of_name(compiled.spec.name)
     old = directory.plan()
     deployer = deployer_of(directory, compiled.target, inventory_for(compiled, reached), old)
-    plan = deployer.plan = plan_of(compiled, devices=devices_of(compiled, deployer, old))
+    devices, versions = devices_of(compiled, deployer, old), data_versions(compiled, deployer, old)
+    plan = deployer.plan = plan_of(compiled, devices=devices, versions=versions)
+    refuse_missing_data(plan)
     index = node_number(plan, node or "0", range(len(plan.nodes)))
+    have_built(deployer, plan, reporter)
     try:
         return deployer.look_around(plan, plan.nodes[index], RuntimeInputs(os.environ, secrets_of(compiled)), argv)
     except CannotRun as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.operations.errors import Refused
@@ -10,6 +11,7 @@ from jobctl.jobspec.operations.unsupported import refuse_unsupported
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
+    from jobctl.jobspec.report.fitness import FitnessStory
     from jobctl.jobspec.report.report import Story
 
 
@@ -30,7 +32,16 @@ def story_of(directory: JobDir) -> Story:
             f"there is no history of job `{directory.name}` in {directory.root.parent.parent}",
             "`jobctl up` writes it where it is called; `jobctl list` shows the jobs that are up",
         )
-    return story
+    return replace(story, fitness=_with_history(story.fitness, directory))
+
+
+def _with_history(fitness: FitnessStory, directory: JobDir) -> FitnessStory:
+    """Add what the hosts have measured so far with the same image and effort, as this machine has kept it."""
+    from jobctl.jobspec.deploy.store.speeds import Speeds
+
+    condition = f"{fitness.image or 'no image'} {fitness.mode}"
+    speeds = Speeds(directory.state / "fitness", dict.fromkeys(fitness.hosts, condition))
+    return fitness.with_history(speeds.past())
 
 
 def _is_written(directory: JobDir) -> bool:

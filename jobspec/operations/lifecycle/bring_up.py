@@ -19,8 +19,9 @@ from jobctl.jobspec.operations.lifecycle.records import (
     tell_up,
 )
 from jobctl.jobspec.operations.lifecycle.telling import tell_now
-from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on_spares
+from jobctl.jobspec.operations.lifecycle.unfit_hosts import has_enough, plan_on, plan_on_spares
 from jobctl.jobspec.operations.reporter import SILENT
+from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.channels import channels_of, environ_of_job
 from jobctl.jobspec.operations.resolve.drift import another_secret, changed_keys
 from jobctl.jobspec.operations.resolve.ownership import refuse_others, refuse_owner, warn_of_another_spec
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer, Failures, RuntimeInputs
     from jobctl.jobspec.deploy.apply.executor import Done, Fresh
     from jobctl.jobspec.deploy.apply.reconcile import Step, Wanted
+    from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.notification import Channel
     from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.deploy.store.jobdir import JobDir
@@ -97,12 +99,14 @@ class BringUp:
         self.changed = changed_keys(compiled, plan, deployer, secrets=options.start is None)
         self.channels: tuple[Channel, ...] | None = None  # None: this command does not know them
         self.unfit: Failures = {}  # hosts that were measured, and found unfit
+        self.measured: list[Finding] = []  # what was measured, if something was
 
     def change(self, observed: Observed) -> HostsChange:
         """Return what there is to do, from what was observed."""
         from jobctl.jobspec.deploy.apply.executor import wanted
         from jobctl.jobspec.deploy.apply.reconcile import reconcile
 
+        self._follow(observed)
         options, plan = self.options, self.plan
         anew = "`--fresh`: a new run" if options.fresh else "`--recreate`" if options.recreate else None
         anew = anew or another_secret(self.changed)
@@ -111,6 +115,16 @@ class BringUp:
         how = {"supervise": options.supervise, "spares": spares, "changed": self.changed}
         want = wanted(self.deployer, plan, anew=anew, replace=every, **how)
         return HostsChange(observed, want, reconcile(want, observed))
+
+    def _follow(self, observed: Observed) -> None:
+        """Plan nodes where their launchers have moved them while nobody watched."""
+        from jobctl.jobspec.supervise.replan import moved_by_launchers
+
+        moves = moved_by_launchers(self.plan, observed.control.generation)
+        known = {host.name for host in self.compiled.hosts}
+        if moves and known >= set(moves.values()):
+            self.plan = self.deployer.plan = plan_on(self.compiled, self.plan, moves)
+            self.changed = changed_keys(self.compiled, self.plan, self.deployer, secrets=self.options.start is None)
 
     def run(self) -> Applied:
         """Bring the job up.
@@ -121,7 +135,7 @@ class BringUp:
         """
         refuse_missing_data(self.plan)
         self._refuse_others(self.reporter)
-        left = self._left_out() if self.options.check else {}
+        left = self._left_out() if self.options.check or self.plan.build else {}
         with locked(self.deployer, "up", self.options.break_lock):
             applied = self._apply(left)
         tell_now(self.deployer.job, self.reporter)
@@ -132,23 +146,27 @@ class BringUp:
         refuse_others(self.deployer, self.compiled, self.plan, reporter, fresh=fresh, take_over=take_over)
 
     def _left_out(self) -> Failures:
-        """Check the hosts that get new containers; return those that are not fit, and why.
+        """Have the image built, and check the hosts that get new containers; return those that are not fit, and why.
 
-        Raises HostsFailed if none is.
+        Raises HostsFailed if none is, or if the image cannot be built.
         """
         change = self.change(observe_patiently(self.deployer, self.reporter))
         refuse_owner(self.deployer, change.observed, self.options.take_over)
-        return self._checked(change)
+        if change.steps:
+            have_built(self.deployer, self.plan, self.reporter)
+        return self._checked(change) if self.options.check else {}
 
     def _checked(self, change: HostsChange) -> Failures:
         from jobctl.jobspec.deploy.model.unfit import failures_of, measured_unfit
 
         deployer, plan = self.deployer, self.plan
-        homes = {step.host for step in change.steps if step.kind in ("start", "replace")}
+        homes = {step.host for step in change.steps if step.kind in ("start", "replace") and not step.spare}
         if not homes:
             return {}
         new = change.observed.control.generation is None or homes - set(change.observed.control.placement.values())
-        findings = deployer.preflight(plan, homes, fitness=plan.fitness if new else "off")
+        fitness = plan.fitness if new else "off"
+        findings = deployer.preflight(plan, homes, fitness=fitness)
+        self.measured += findings if fitness != "off" else []
         left = failures_of(findings)
         self.reporter.findings([f for f in findings if f.verdict == "warning"])
         if set(left) >= {node.host.name for node in plan.nodes}:
@@ -190,10 +208,10 @@ class BringUp:
         from jobctl.jobspec.deploy.apply.deployer import RuntimeInputs
         from jobctl.jobspec.deploy.apply.executor import is_held, runs
 
-        deployer, plan, options = self.deployer, self.plan, self.options
+        deployer, options = self.deployer, self.options
         job = deployer.job
         change = self.change(deployer.observe() if options.check else observe_patiently(deployer, self.reporter))
-        observed, steps = change.observed, change.steps
+        observed, steps, plan = change.observed, change.steps, self.plan
         refuse_owner(deployer, observed, options.take_over)
         self._refuse_others(SILENT)
         homes = {node.host.name for node in plan.nodes} | {node.host for node in observed.nodes}
@@ -232,7 +250,7 @@ class BringUp:
         fresh = fresh_run(plan, generation, deployer.exists) if self.options.fresh else None
         if fresh:
             self._keep_channels(fresh.run_id)
-        tell_up(deployer, plan, fresh=self.options.fresh, unfit=self.unfit)
+        tell_up(deployer, plan, fresh=self.options.fresh, unfit=self.unfit, measured=self.measured)
         try:
             with self.reporter.waiting() as waiting:
                 deployer.tell = waiting.show
@@ -242,6 +260,8 @@ class BringUp:
             prepared = {node.host.name for node in plan.nodes} - set(failed)
             deployer.job.mark_prepared(prepared)
             done = self._execute(change, fresh, failed)
+            for error in deployer.cold.values():
+                self.reporter.warn(f"spare {error.message}; it stays cold")
             if not done.held and before is not None and secret_names(before) - secret_names(plan):
                 deployer.leave_secrets({name: start.secrets[name] for name in secret_names(plan)})
         except DeployError as error:

@@ -66,6 +66,14 @@ class Fault:
     observed: Observed
 
 
+def fault_words(victim: FaultTarget, node: int, host: str) -> tuple[str, str]:
+    """Say what a drill does, and what it did."""
+    if victim == "host":
+        return f"plays that {host} with node {node} is lost", f"played that {host} with node {node} is lost"
+    what = f"{'a process' if victim == 'process' else 'the container'} of node {node} on {host}"
+    return f"kills {what}", f"killed {what}"
+
+
 def plan_drill(deployer: Deployer, victim: FaultTarget, node: str | None) -> Fault:
     """Return what would be broken. Raises Refused if there is nothing to rehearse."""
     observed = _fit(deployer)

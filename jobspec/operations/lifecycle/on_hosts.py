@@ -25,6 +25,7 @@ from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Deployer
     from jobctl.jobspec.deploy.apply.executor import Done
+    from jobctl.jobspec.deploy.model.observed import Observed
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
@@ -91,6 +92,18 @@ class HostsJob:
         tell_now(deployer.job, reporter)
         return Restarted(done.generation is not None, {**deployer.failures, **done.failed})
 
+    def _where_nodes_are(self, plan: Plan, observed: Observed) -> Plan:
+        """Return the plan with nodes where their launchers have moved them while nobody watched."""
+        from jobctl.jobspec.supervise.replan import moved_by_launchers, with_moves
+
+        deployer = self.handle
+        moves, source = moved_by_launchers(plan, observed.control.generation), deployer.job.source()
+        if not moves or source is None or deployer.inventory is None:
+            return plan
+        deployer.plan = with_moves(plan, source, deployer.inventory, moves)
+        deployer.job.keep_plan(deployer.plan)
+        return deployer.plan
+
     def _restart(self, plan: Plan, again: frozenset[int], request: JobRequest, reporter: Reporter) -> Done:
         from jobctl.jobspec.deploy.apply.clock import SystemClock
         from jobctl.jobspec.deploy.apply.executor import Execution, execute, wanted
@@ -100,6 +113,7 @@ class HostsJob:
         deployer = self.handle
         observed = observe_patiently(deployer, reporter)
         refuse_owner(deployer, observed, request.take_over)
+        plan = self._where_nodes_are(plan, observed)
         want = wanted(deployer, plan, anew="`jobctl restart`", replace=again)
         steps = reconcile(want, observed)
         try:

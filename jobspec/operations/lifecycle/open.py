@@ -9,6 +9,7 @@ from jobctl.jobspec.operations.resolve.job import AS_STARTED, Compiled, Reached
 from jobctl.jobspec.operations.resolve.planning import plan_in_place
 from jobctl.jobspec.operations.resolve.running import (
     allocation_for,
+    allocation_of_spec,
     cluster_for,
     directory_of_running,
     is_in_cluster,
@@ -33,6 +34,9 @@ def running_job(job: str | None, reached: Reached = AS_STARTED) -> JobOnTarget:
         return _in_cluster(known_cluster(directory, reached))
     if is_in_slurm(directory):
         return _in_allocation(known_allocation(directory, reached))
+    found = allocation_of_spec(job, directory, reached)
+    if found is not None:
+        return _in_allocation(found)
     return _on_hosts(known_deployer(directory, reached))
 
 

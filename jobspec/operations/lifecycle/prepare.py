@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.operations.errors import HostsFailed
 from jobctl.jobspec.operations.lifecycle.applying import locked
 from jobctl.jobspec.operations.lifecycle.records import refuse_missing_data, secrets_of
+from jobctl.jobspec.operations.resolve.build import have_built
 from jobctl.jobspec.operations.resolve.ownership import refuse_owner
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def prepare(planned: Planned, request: JobRequest, reporter: Reporter, *, check:
     secrets_of(planned.compiled)
     observed = deployer.observe()
     refuse_owner(deployer, observed, request.take_over)
+    have_built(deployer, plan, reporter)
     homes = {node.host.name for node in plan.nodes} | {service.host.name for service in plan.services}
     homes |= set(deployer.spares(plan))
     failed = {host: error for host, error in deployer.failures.items() if host in homes}

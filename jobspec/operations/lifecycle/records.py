@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,27 +15,39 @@ from jobctl.jobspec.operations.resolve.planning import context_of
 
 if TYPE_CHECKING:
     from jobctl.jobspec.deploy.apply.deployer import Failures, Handle
+    from jobctl.jobspec.deploy.model.finding import Finding
     from jobctl.jobspec.deploy.model.inventory import Inventory
     from jobctl.jobspec.operations.resolve.job import Compiled
     from jobctl.jobspec.plan.types import Plan
 
 
 def refuse_missing_data(plan: Plan) -> None:
-    """Raise Refused if this machine lacks data that hosts are to get."""
+    """Raise Refused if data that hosts are to get is not where the spec says."""
     for one in plan.data:
         if one.version is None and plan.target in ("compose", "ssh"):
-            hint = "see `data` in the spec: jobctl sends folders of this machine"
-            raise Refused(f"there is no directory {one.source} to send: nothing was changed", hint)
+            hint = "see `data` in the spec: jobctl sends folders of this machine, and of hosts as `HOST:/path`"
+            raise Refused(f"there is no directory {one.place} to send: nothing was changed", hint)
 
 
-def tell_up(deployer: Handle, plan: Plan, *, fresh: bool = False, unfit: Failures | None = None) -> None:
-    """Record what is brought up, and without which hosts: `report` tells it even when the job is down."""
+def tell_up(
+    deployer: Handle,
+    plan: Plan,
+    *,
+    fresh: bool = False,
+    unfit: Failures | None = None,
+    measured: Sequence[Finding] = (),
+) -> None:
+    """Record what is brought up, what was measured before, and which hosts are not fit: `report` tells it later."""
+    from jobctl.jobspec.deploy.model.fitness_event import fitness_event
     from jobctl.jobspec.deploy.store import events
 
     nodes = f"{len(plan.nodes)} node{'' if len(plan.nodes) == 1 else 's'}"
     message = f"up: {plan.framework} on {nodes}, target {plan.target}"
     told = {"framework": plan.framework, "target": plan.target, "fresh": fresh}
     events.record(deployer.job.events, time.time(), "up", message, **told)
+    image = plan.nodes[0].container.image if plan.nodes else None
+    if (found := fitness_event(measured, plan.fitness, image)) is not None:
+        events.record(deployer.job.events, time.time(), "fitness", found[0], **found[1])
     for host, error in (unfit or {}).items():
         events.record(deployer.job.events, time.time(), "host-failed", error.message, host=host)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.planning import plan_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ def plan_on_spares(compiled: Compiled, plan: Plan, left: Collection[str], never:
             return None
         free.remove(spare)
         new[host] = spare.name
-    placement = {node.index: new.get(node.host.name, node.host.name) for node in plan.nodes}
+    return plan_on(compiled, plan, {n.index: new[n.host.name] for n in plan.nodes if n.host.name in new})
+
+
+def plan_on(compiled: Compiled, plan: Plan, moves: Mapping[int, str]) -> Plan:
+    """Return the plan with nodes on other hosts."""
+    placement = {node.index: node.host.name for node in plan.nodes} | dict(moves)
     services = {service.name: service.host.name for service in plan.services}
     count = len(plan.nodes) if plan.elastic else None
-    return plan_of(compiled, placement, count, services, dict(plan.counted) or None)
+    return plan_of(compiled, placement, count, services, dict(plan.counted) or None, versions_in(plan))

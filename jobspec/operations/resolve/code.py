@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.deploy.store.code import CodeSelection
+    from jobctl.jobspec.deploy.store.code import CodeSelection, LeftOut
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.spec.diagnostics import Diagnostic
     from jobctl.jobspec.spec.load import Loaded
@@ -78,10 +78,13 @@ def megabytes(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"
 
 
-def say_left_out(code: CodeSelection, reporter: Reporter) -> None:
-    """Tell which files of the code's folder hosts do not get, except jobctl's own: nobody expects those."""
-    left_out = [one for one in code.left_out if one.why not in (_SPEC, _HOSTS, _HISTORY)]
+_SENT, _TAKEN_BACK = "not sent", "`code.include` sends what it names"
+
+
+def say_left_out(files: Sequence[LeftOut], reporter: Reporter, what: str = _SENT, hint: str = _TAKEN_BACK) -> None:
+    """Tell which files of a folder nobody gets, except jobctl's own: nobody expects those."""
+    left_out = [one for one in files if one.why not in (_SPEC, _HOSTS, _HISTORY)]
     shown = ", ".join(f"{one.name} ({one.why})" for one in left_out[:SHOWN])
     more = len(left_out) - SHOWN
     if shown:
-        reporter.say(f"not sent: {shown}{f' and {more} more' if more > 0 else ''}; `code.include` sends what it names")
+        reporter.say(f"{what}: {shown}{f' and {more} more' if more > 0 else ''}; {hint}")

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobctl.jobspec.operations.errors import OperationError
+from jobctl.jobspec.operations.errors import OperationError, Refused
+from jobctl.jobspec.operations.resolve.data import versions_in
 from jobctl.jobspec.operations.resolve.job import Compiled, Where, as_started, job_of_name, known_hosts, load
 from jobctl.jobspec.operations.resolve.planning import plan_of
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jobctl.jobspec.deploy.store.jobdir import JobDir
     from jobctl.jobspec.operations.reporter import Reporter
     from jobctl.jobspec.plan.types import Plan
+    from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
 
 ASKED = 20  # keys of which each is asked for what it makes necessary; of more the first
@@ -58,7 +60,19 @@ def changed_keys(
         changed(path, old, new, **(effects.of(path, old, new) if effects and number < ASKED else {}))
         for number, path in enumerate(found)
     ]
+    keys += changed_image(plan, deployer)
     return (*keys, *(changed_secrets(compiled, deployer.job) if secrets else ()))
+
+
+def changed_image(plan: Plan, deployer: Deployer) -> list[Changed]:
+    """Return that the image is built from something else than the one that the job was started with."""
+    from jobctl.jobspec.deploy.apply.changes import Changed
+
+    before = ((deployer.job.source() or {}).get("context") or {}).get("image")
+    now = plan.build.image if plan.build else None
+    if before is None or now is None or before == now:
+        return []
+    return [Changed("build", before, now, nodes=tuple(sorted(deployer.hashes(plan))))]
 
 
 def changed_secrets(compiled: Compiled, directory: JobDir) -> list[Changed]:
@@ -98,18 +112,32 @@ def compiled_as_started(name: str) -> Compiled | None:
     if spec is None or about is None or source is None:
         return None
     where = as_started(name, Where())
+    every = known_hosts(where)
+    used = _with_data(spec, every)
     return Compiled(
         spec,
         Path(source["context"]["directory"]),
         Path(os.path.relpath(about["spec"])) if Path(about["spec"]).is_relative_to(Path.cwd()) else Path(about["spec"]),
         about["target"],
-        known_hosts(where),
+        used,
         where.hosts,
         where.on,
         where.exclude,
         (),
         tuple(about.get("set") or ()),
+        tuple(host for host in every if host not in used),
     )
+
+
+def _with_data(spec: Spec, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+    """Return the hosts that get all data of a job, as far as the hosts file still has them."""
+    from jobctl.jobspec.spec.checks.data import hosts_with_data
+    from jobctl.jobspec.spec.hosts import UnknownHost
+
+    try:
+        return hosts_with_data(spec, hosts)
+    except UnknownHost as unknown:
+        raise Refused(str(unknown), unknown.hint or "see `hosts` of `data` in the spec") from unknown
 
 
 def say_drift(directory: JobDir, reporter: Reporter) -> None:
@@ -163,7 +191,11 @@ class _Effects:
         try:
             spec = Spec.model_validate(with_value(new, path, value_at(old, path)))
             count = len(plan.nodes) if plan.elastic else None
-            return plan_of(replace(self.compiled, spec=spec), placement, count, services, dict(plan.counted) or None)
+            before = versions_in(self.deployer.job.plan()) if path[0] == "data" else {}
+            other = replace(self.compiled, spec=spec)
+            return plan_of(
+                other, placement, count, services, dict(plan.counted) or None, {**before, **versions_in(plan)}
+            )
         except (ValidationError, OperationError):
             return None
 

@@ -30,7 +30,7 @@ def is_spec_file(job: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A spec that is valid for a target, with the hosts it is for."""
+    """A spec that is valid for a target, with the hosts it is for; `others` are in the hosts file, too."""
 
     spec: Spec
     directory: Path
@@ -42,6 +42,7 @@ class Compiled:
     exclude: str | None
     warnings: tuple[Diagnostic, ...]
     overrides: tuple[str, ...] = ()
+    others: tuple[Host, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,11 +209,13 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
     chosen = choose_target(where)
     path, loaded = load(job, overrides)
     files = (path,) if where.hosts is None else (path, where.hosts)
-    known, wrong = ((), ()) if where.hosts is None else _hosts(where.hosts, where)
+    every, known, wrong = ((), (), ()) if where.hosts is None else _hosts(where.hosts, where)
+    used, misplaced = _where_data_is(loaded, every, known)
     found = [
         *loaded.diagnostics,
         *wrong,
-        *check_target(loaded, chosen, known, where.hosts),
+        *misplaced,
+        *check_target(loaded, chosen, used, where.hosts),
         *reserved_env_warnings(loaded),
     ]
     if chosen != "local":
@@ -225,31 +228,49 @@ def check(job: str | None, overrides: Sequence[str] | None, where: Where) -> Che
         loaded.directory,
         path,
         chosen,
-        known,
+        used,
         where.hosts,
         where.on,
         where.exclude,
         diagnostics,
         tuple(overrides or ()),
+        tuple(host for host in every if host not in used),
     )
     return Checked(compiled, diagnostics, files, loaded)
 
 
-def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Diagnostic, ...]]:
-    """Return the chosen hosts of a file, and what is wrong with it; then it has none: who knows how many it has."""
+def _where_data_is(
+    loaded: Loaded, every: tuple[Host, ...], chosen: tuple[Host, ...]
+) -> tuple[tuple[Host, ...], list[Diagnostic]]:
+    """Return the chosen hosts that get all data of a job, and what is wrong with those that it names."""
+    from jobctl.jobspec.spec.checks.data import check_data_hosts, hosts_with_data
+    from jobctl.jobspec.spec.partial import told
+
+    spec = loaded.draft
+    if spec is None or not every:
+        return chosen, []
+    found = told(lambda: check_data_hosts(spec, loaded.source, every, chosen))
+    if found or loaded.spec is None:
+        return chosen, found
+    with_data = hosts_with_data(loaded.spec, every)
+    return tuple(host for host in chosen if host in with_data), []
+
+
+def _hosts(path: Path, where: Where) -> tuple[tuple[Host, ...], tuple[Host, ...], tuple[Diagnostic, ...]]:
+    """Return all hosts of a file, the chosen ones, and what is wrong with it; then it has none: their number is not known."""
     from jobctl.jobspec.spec.diagnostics import has_errors
     from jobctl.jobspec.spec.hosts import UnknownHost, choose, load_hosts
 
     lines = load_hosts(path)
     if has_errors(lines.diagnostics):
-        return (), lines.diagnostics
+        return (), (), lines.diagnostics
     try:
         chosen = choose(lines.hosts, where.on, where.exclude)
     except UnknownHost as unknown:
         raise Refused(f"{path}: {unknown}", unknown.hint) from unknown
     if not chosen:
         raise Refused(f"{path}: `--on` and `--exclude` leave no host", "choose others")
-    return chosen, lines.diagnostics
+    return lines.hosts, chosen, lines.diagnostics
 
 
 def known_hosts(where: Where) -> tuple[Host, ...]:
@@ -259,7 +280,7 @@ def known_hosts(where: Where) -> tuple[Host, ...]:
 
     if where.hosts is None:
         return ()
-    found, diagnostics = _hosts(where.hosts, where)
+    _, found, diagnostics = _hosts(where.hosts, where)
     if has_errors(diagnostics):
         raise InvalidHosts(diagnostics, Source(str(where.hosts), "", None))
     return found
@@ -288,12 +309,15 @@ def compiled_of(checked: Checked) -> Compiled:
 
 
 def _say_left_out(checked: Checked, where: Where, reporter: Reporter) -> None:
-    """Tell what of the code's folder is not sent, where anything is."""
+    """Tell what of the folders of code and build is not sent, where anything is."""
+    from jobctl.jobspec.operations.resolve.build import say_not_built
     from jobctl.jobspec.operations.resolve.code import say_left_out, selection
 
     code = selection(checked.loaded, checked.files[0], where.hosts)
     if code is not None:
-        say_left_out(code, reporter)
+        say_left_out(code.left_out, reporter)
+    if checked.compiled is not None:
+        say_not_built(checked.compiled, reporter)
 
 
 def say_default_hosts(where: Where, reporter: Reporter) -> None:

@@ -29,6 +29,7 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
     another order moves nothing; a node whose host is not in it any more gets the first that is free. `count`: how many
     nodes of its range an elastic job gets, default as many as there is room for.
     """
+    from jobctl.jobspec.operations.resolve.data import data_versions
     from jobctl.jobspec.operations.resolve.devices import devices_of
 
     directory = job_of_name(compiled.spec.name)
@@ -36,8 +37,8 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
     deployer = deployer_of(directory, compiled.target, inventory_for(compiled, reached), old)
     deployer.preconnect()
     services = {service.name: service.host.name for service in old.services} if old else {}
-    devices = devices_of(compiled, deployer, old)
-    made = deployer.plan = plan_of(compiled, None, count, services, devices)
+    devices, versions = devices_of(compiled, deployer, old), data_versions(compiled, deployer, old)
+    made = deployer.plan = plan_of(compiled, None, count, services, devices, versions)
     if made.target == "local":
         return made, deployer
     if old is None:
@@ -45,7 +46,7 @@ def plan_in_place(compiled: Compiled, reached: Reached, count: int | None = None
     else:
         homes = {} if old.target == "local" else {node.index: node.host.name for node in old.nodes}
     placement = _placement(compiled, made, homes)
-    placed = plan_of(compiled, placement, count, services, devices) if placement else made
+    placed = plan_of(compiled, placement, count, services, devices, versions) if placement else made
     deployer.plan = placed
     return placed, deployer
 
@@ -72,7 +73,8 @@ def inventory_for(compiled: Compiled, reached: Reached) -> Inventory | None:
     if compiled.target not in ("compose", "ssh"):
         return None
     known = job_of_name(compiled.spec.name).inventory()
-    reach = Inventory(compiled.hosts, ssh_options(reached.ssh_config, reached.accept_new, known))
+    options = ssh_options(reached.ssh_config, reached.accept_new, known)
+    reach = Inventory(compiled.hosts, options, others=compiled.others)
     return reach.with_hosts(known.hosts) if known else reach
 
 
@@ -87,8 +89,12 @@ def plan_of(
     count: int | None = None,
     services: Mapping[str, str] | None = None,
     devices: Mapping[str, int] | None = None,
+    versions: Mapping[str, str | None] | None = None,
 ) -> Plan:
-    """Return the plan of a compiled job, its nodes, services and devices placed and counted as given. Raises Refused where it cannot be planned."""
+    """Return the plan of a compiled job, its nodes, services and devices placed and counted as given.
+
+    `versions` are those of data on hosts, as far as somebody has asked them. Raises Refused where it cannot be planned.
+    """
     from jobctl.jobspec import planner
     from jobctl.jobspec.deploy.host.devices import count_devices
     from jobctl.jobspec.planner.context import Placement, PlanError
@@ -106,7 +112,7 @@ def plan_of(
             raise HostsFailed(f"{message} [devices-missing]", hint) from error
         raise Refused(f"{compiled.path}: {error.message} [{error.code}]", error.hint) from error
     if plan.target in ("compose", "ssh"):
-        plan = _with_data(plan)
+        plan = _with_data(_with_build(plan, compiled), versions or {})
     if plan.code is None:
         return plan
     from jobctl.jobspec.operations.resolve.code import no_code
@@ -116,17 +122,28 @@ def plan_of(
     return plan if plan.target == "local" else _packed(plan)
 
 
-def _with_data(plan: Plan) -> Plan:
-    """Return `plan` with the versions of its data. Raises Refused if it cannot be read."""
+def _with_build(plan: Plan, compiled: Compiled) -> Plan:
+    """Return `plan` with the files that belong to no image, if it has one built."""
+    if plan.build is None:
+        return plan
+    from jobctl.jobspec.operations.resolve.build import with_withheld
+
+    return replace(plan, build=with_withheld(plan.build, compiled.path, compiled.hosts_path))
+
+
+def _with_data(plan: Plan, known: Mapping[str, str | None]) -> Plan:
+    """Return `plan` with the versions of its data, those on hosts as known. Raises Refused if it cannot be read."""
     if not plan.data:
         return plan
     from jobctl.jobspec.deploy.model.errors import DeployError
     from jobctl.jobspec.deploy.store.data import version_of
 
     try:
-        return replace(plan, data=tuple(replace(one, version=version_of(one)) for one in plan.data))
+        versions = [known.get(one.name) if one.host else version_of(one) for one in plan.data]
     except DeployError as error:
         raise Refused(error.message, error.hint) from error
+    data = tuple(replace(one, version=version) for one, version in zip(plan.data, versions, strict=True))
+    return replace(plan, data=data)
 
 
 def _packed(plan: Plan) -> Plan:
@@ -140,13 +157,14 @@ def _packed(plan: Plan) -> Plan:
 
 
 def context_of(compiled: Compiled) -> Context:
-    """Return what the planner may know of the outside."""
+    """Return what the planner may know of the outside. Raises Refused if what is to be built is not there."""
+    from jobctl.jobspec.operations.resolve.build import built_image
     from jobctl.jobspec.operations.version import version
     from jobctl.jobspec.planner.context import Context
 
     spec, directory = compiled.spec, compiled.directory
     here = spec.script is not None and (directory / spec.script).is_file()
-    return Context(compiled.target, str(directory), owner(), version(), here)
+    return Context(compiled.target, str(directory), owner(), version(), here, built_image(compiled))
 
 
 def deployer_of(directory: JobDir, target: str, reach: Inventory | None, plan: Plan | None = None) -> Deployer:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.deploy.model.inventory import Inventory
 from jobctl.jobspec.operations.errors import Refused
 from jobctl.jobspec.operations.resolve.job import (
     AS_STARTED,
+    DEFAULT_SPEC,
     Reached,
     Where,
     in_cluster,
@@ -59,6 +63,38 @@ def allocation_for(compiled: Compiled, reached: Reached) -> tuple[Plan, SlurmAll
     options = ssh_options(reached.ssh_config, reached.accept_new, known)
     login = plan.slurm.login if plan.slurm else None
     return plan, _allocation(directory, plan, Inventory((login_host(login),), options))
+
+
+def allocation_of_spec(job: str | None, directory: JobDir, reached: Reached) -> SlurmAllocation | None:
+    """Return a job of which there is no trace here, where the block `slurm` of its spec says that it is.
+
+    None without such a block, if options name another place, or if it names no login node and Slurm is not here.
+    """
+    elsewhere = reached.hosts is not None or in_cluster(reached)
+    if elsewhere or directory.about() is not None or (job is not None and not is_spec_file(job)):
+        return None
+    place = _place_in_slurm(Path(job or DEFAULT_SPEC))
+    if place is None or (place[0] is None and shutil.which("squeue") is None):
+        return None
+    from jobctl.jobspec.deploy.slurm.allocation import SlurmAllocation
+    from jobctl.jobspec.planner.slurm import work_directory
+
+    login, folder = place
+    inventory = Inventory((login_host(login),), ssh_options(reached.ssh_config, reached.accept_new, None))
+    return SlurmAllocation(directory, inventory, work_directory(folder, directory.name))
+
+
+def _place_in_slurm(path: Path) -> tuple[str | None, str] | None:
+    """Return login node and directory from a spec, whatever else is wrong with it; None if it has no block `slurm`."""
+    from jobctl.jobspec.spec.load import load_spec
+    from jobctl.jobspec.spec.partial import Lost
+
+    loaded = load_spec(path, environ=os.environ)
+    seen = loaded.spec or loaded.draft
+    with suppress(Lost):
+        if seen is not None and seen.slurm is not None:
+            return seen.slurm.login, seen.slurm.directory or str(loaded.directory)
+    return None
 
 
 def login_host(login: str | None) -> Host:

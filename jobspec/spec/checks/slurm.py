@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule, is_elastic
+from jobctl.jobspec.spec.checks.rules import ERROR, WARNING, CheckRule
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.slurm_part import Slurm
 
@@ -46,11 +46,6 @@ def _says(spec: Spec, key: str) -> bool:
 
 # fmt: off
 RULES: tuple[CheckRule, ...] = (
-    CheckRule("slurm-mode", ERROR, ("mode",), lambda s: s.mode == "ps",
-         "target `slurm` runs mode `collective` only", "use `--hosts`, or target `kubernetes`"),
-    CheckRule("slurm-range", ERROR, ("nodes",), is_elastic,
-         "target `slurm` needs a fixed number of nodes: it keeps the nodes of its allocation",
-         "give one number, and spare nodes for those that are lost: `slurm: {spares: 1}`"),
     CheckRule("slurm-container", ERROR, ("slurm", "container"), in_container,
          "jobctl does not start containers on the nodes of an allocation yet",
          "use `container: none`, which runs the processes on the nodes themselves"),
@@ -70,8 +65,10 @@ RULES: tuple[CheckRule, ...] = (
     CheckRule("slurm-recovery", WARNING, ("recovery", "wait_timeout"), lambda s: s.recovery.wait_timeout is not None,
          "in an allocation launchers wait until its time limit", "`slurm.time` sets that", at_key=True),
     CheckRule("slurm-recovery", WARNING, ("recovery", "on_host_loss"),
-         lambda s: _says(s, "on_host_loss") and s.recovery.on_host_loss not in ("replace", "wait"),
+         lambda s: _says(s, "on_host_loss") and s.recovery.on_host_loss == "fail",
          "a node that is lost is replaced by a spare of the allocation, or waited for", at_key=True),
+    CheckRule("slurm-recovery", WARNING, ("recovery", "rules"), lambda s: any(rule.event for rule in s.recovery.rules),
+         "in an allocation nobody moves a node that is only slow", at_key=True),
     CheckRule("slurm-option", ERROR, ("slurm", "options"), lambda s: any(one in _OURS for one in _options(s)),
          "jobctl sets this option of `sbatch` itself", "leave it out"),
     CheckRule("slurm-option", WARNING, ("slurm", "options"), lambda s: any(one in _KEYS for one in _options(s)),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
 from jobctl.jobspec.spec.checks.kubernetes import RULES as KUBERNETES
 from jobctl.jobspec.spec.checks.rules import apply, operator_of
@@ -46,7 +47,8 @@ def check_target(
     if target == "slurm":
         return data + _in_allocation(spec, source, loaded.directory) + told(lambda: _fitness(spec, source, target))
     found = data + _all(
-        lambda: _image(spec, source),
+        lambda: _image(spec, source, target),
+        lambda: check_build(spec, source, loaded.directory, target, hosts),
         lambda: _relative_volumes(spec, source),
         lambda: _script_not_sent(spec, source, loaded.directory),
         lambda: _outputs_not_kept(spec, source),
@@ -81,7 +83,7 @@ def _in_allocation(spec: Spec, source: Source, directory: Path) -> list[Diagnost
     return apply(SLURM, spec, source) + _all(
         lambda: _not_told(spec, source),
         lambda: _gloo(spec, source),
-        lambda: _image(spec, source) if in_container(spec) else _nothing_mounted(spec, source),
+        lambda: _image(spec, source, "slurm") if in_container(spec) else _nothing_mounted(spec, source),
         lambda: _relative_volumes(spec, source) if in_container(spec) else (),
         lambda: _script_not_sent(spec, source, directory) if _sends(spec) else (),
         lambda: _outputs_not_kept(spec, source) if _sends(spec) else (),
@@ -180,9 +182,10 @@ def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 # In containers.
 
 
-def _image(spec: Spec, source: Source) -> Iterator[Diagnostic]:
-    if not spec.image:
-        hint = "add `image: …`, or use `--target local`"
+def _image(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
+    builds = target in ("compose", "ssh")
+    if not spec.image and not (builds and spec.build):
+        hint = f"add `image: …`{' or `build: .`' if builds else ''}, or use `--target local`"
         yield Diagnostic("error", "image-missing", "containers need an `image`", source.value_span(("image",)), hint)
 
 
@@ -236,7 +239,9 @@ def _enough(spec: Spec, source: Source, hosts: Sequence[Host]) -> Iterator[Diagn
     roles = ("trainer", "server") if spec.ps else ("trainer",)
     room = sum(host.nodes for host in hosts if not host.spare and any(host.takes(role) for role in roles))
     if spec.nodes.min > room:
-        message = f"{spec.nodes.min} nodes, and the hosts file has room for {room}"
+        few = any(one.hosts for one in spec.data)
+        where = "hosts that get the `data` have room" if few else "the hosts file has room"
+        message = f"{spec.nodes.min} nodes, and {where} for {room}"
         hint = "add hosts, or lower `nodes`" + ("; spares do not count" if any(h.spare for h in hosts) else "")
         yield Diagnostic("error", "too-few-hosts", message, source.value_span(("nodes", "min")), hint)
 

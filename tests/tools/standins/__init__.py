@@ -3,3 +3,5 @@
 from pathlib import Path
 
 PATH = str(Path(__file__).parent)
+# A quarter of the digits in batches of a quarter: as many steps, where no test looks at the accuracy.
+FEW_DIGITS, FEW = {"STANDIN_DIGITS": "450"}, "--batch-size=16"

@@ -11,6 +11,7 @@ from jobctl.jobspec.deploy.check.fitness.samples import ROUNDS_DIGEST, Sample, d
 from jobctl.jobspec.deploy.check.fitness.session import ProbeSession
 from jobctl.jobspec.deploy.model.errors import DeployError, HostError
 from jobctl.jobspec.deploy.model.untrusted import Json
+from jobctl.jobspec.frameworks.programs import text_of
 
 DIGEST = hashlib.pbkdf2_hmac(*ROUNDS_DIGEST).hex()
 ANSWER = 120.0  # seconds in which a probe measures one thing on a busy host
@@ -21,13 +22,14 @@ IMPORT = 600.0  # and in which a framework is imported and compiles its kernels
 class MeasureTask:
     """What to measure of a host. `shared`: other hosts use its cores. `devices`: their kind, None to leave them out.
 
-    `metrics` are the names of those that are measured, None for all.
+    `program` is the one that measures devices. `metrics` are the names of those that are measured, None for all.
     """
 
     effort: Effort
     shared: bool
     directory: str | None  # whose storage is measured
     devices: str | None
+    program: str
     token: str
     metrics: frozenset[str] | None = None
 
@@ -92,9 +94,10 @@ def _storage(session: ProbeSession, task: MeasureTask, found: HostValues) -> Non
 def _devices(session: ProbeSession, task: MeasureTask, found: HostValues) -> None:
     if task.devices is None:
         return
-    said = session.ask("devices", IMPORT, kind=task.devices, size=task.effort.matrix, seconds=task.effort.device)
+    how = {"kind": task.devices, "size": task.effort.matrix, "seconds": task.effort.device}
+    said = session.ask("devices", IMPORT, program=text_of(task.program), **how)
     if said["missing"] is not None and task.devices != "cpu":
-        found.skipped.append(("compute", f"its devices were not measured, which takes PyTorch: {said['missing']}"))
+        found.skipped.append(("compute", f"its devices were not measured: {said['missing']}"))
     for one in said["devices"]:
         if not one["right"]:
             found.wrong.append(("compute", f"{one['device']} multiplied whole numbers wrongly"))

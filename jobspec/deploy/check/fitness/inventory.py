@@ -6,20 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from statistics import median
 
+from jobctl.jobspec.deploy.check.fitness.device_tools import device_states
 from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 
 ALIKE = 0.05  # by which numbers may differ: kernels reserve memory as they like
-# What NVIDIA's driver says of a device, by what a person calls it. Numbers have units.
-DEVICE: Mapping[str, tuple[str, str]] = {
-    "name": ("model", ""),
-    "driver_version": ("driver", ""),
-    "vbios_version": ("firmware", ""),
-    "memory.total": ("memory", "MiB"),
-    "power.limit": ("power limit", "W"),
-    "clocks.max.sm": ("highest clock", "MHz"),
-    "pcie.link.width.current": ("PCIe lanes", ""),
-}
 HINT = "the slowest host sets the pace: make them alike, leave it out (`--exclude`), or make it a `spare`"
 BROKEN = "do not train on it: leave it out (`--exclude`, or `devices=` in the hosts file), reset or replace the device"
 
@@ -53,35 +44,17 @@ def _names(items: Mapping[str, Mapping[str, float | str]]) -> list[str]:
 def _items(said: Json) -> dict[str, float | str]:
     """Return what a host is, by name: numbers as floats, so that the kinds of values are two."""
     found = {str(name): value for name, value in said.get("items", {}).items() if value is not None}
-    for number, device in enumerate(said.get("devices", ())):
-        for key, (name, unit) in DEVICE.items():
-            value = _number(device.get(key))
-            words = f"device {number}: {name}" + (f" in {unit}" if unit and isinstance(value, float) else "")
-            if value is not None:
-                found[words] = value
-    found["devices that its driver shows"] = len(said.get("devices", ()))
+    devices = device_states(said.get("driver"))
+    for number, device in enumerate(devices):
+        found |= {f"device {number}: {name}": value for name, value in device.items.items()}
+    found["devices that its driver shows"] = len(devices)
     return {name: value if isinstance(value, str) else float(value) for name, value in found.items()}
-
-
-def _number(text: object) -> float | str | None:
-    """Return a value of `nvidia-smi`: a number where it is one, None where the device does not tell."""
-    words = str(text or "").strip()
-    if not words or words.startswith("["):  # [N/A], [Not Supported]
-        return None
-    try:
-        return float(words)
-    except ValueError:
-        return words
 
 
 def _broken(said: Json) -> Iterator[str]:
     """Yield what a driver says of a device that no job should use."""
-    for number, device in enumerate(said.get("devices", ())):
-        errors = _number(device.get("ecc.errors.uncorrected.volatile.total"))
-        if isinstance(errors, float) and errors > 0:
-            yield f"device {number} has had {errors:g} memory errors that ECC could not correct"
-        if str(device.get("retired_pages.pending")).strip().lower() == "yes":
-            yield f"device {number} waits for a reset, to retire pages of its memory"
+    for number, device in enumerate(device_states(said.get("driver"))):
+        yield from (f"device {number} {why}" for why in device.broken)
 
 
 def _usual(values: list[float | str]) -> float | str:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jobctl.jobspec.deploy.check.fitness.effort import EFFORTS
 from jobctl.jobspec.deploy.check.fitness.findings import findings_of, wrong
+from jobctl.jobspec.deploy.check.fitness.framework_sum import FrameworkSum, told
 from jobctl.jobspec.deploy.check.fitness.host_values import ANSWER, HostValues, MeasureTask, measure_host
 from jobctl.jobspec.deploy.check.fitness.inventory import compare
 from jobctl.jobspec.deploy.check.fitness.network import HostNetwork, link_findings, sum_findings
@@ -36,6 +37,7 @@ from jobctl.jobspec.deploy.model.finding import Finding
 from jobctl.jobspec.deploy.model.untrusted import Json
 from jobctl.jobspec.deploy.store.speeds import Speed, Speeds
 from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.frameworks.base import Programs, framework
 from jobctl.jobspec.plan.types import Plan
 from jobctl.jobspec.spec.fitness_mode import FitnessMode
 
@@ -45,22 +47,32 @@ def measured(survey: Survey, findings: Sequence[Finding], mode: FitnessMode, sta
     bad = {finding.host for finding in findings if finding.verdict == "error"}
     # A spare has no node, so no container of the job: it is measured when a node moves there.
     fit = [s for s in survey.seats if s.facts and s.name not in bad and (s.nodes or survey.plan is None)]
-    every = [*findings, *FitnessCheck(survey.plan, fit, mode, state).run()]
+    every = [*findings, *FitnessCheck(survey.plan, fit, mode, state, survey.images).run()]
     order = {seat.name: number for number, seat in enumerate(survey.seats)}
     return sorted(every, key=lambda finding: order.get(finding.host, -1))
 
 
 class FitnessCheck:
-    """One fitness check of hosts that the preflight found nothing wrong with; `state` is where their past is kept."""
+    """One fitness check of hosts that the preflight found nothing wrong with.
 
-    def __init__(self, plan: Plan | None, seats: Sequence[CheckedHost], mode: FitnessMode, state: Path) -> None:
+    `state` is where their past is kept, `sources` have images for them; default: these hosts and this machine.
+    """
+
+    def __init__(
+        self,
+        plan: Plan | None,
+        seats: Sequence[CheckedHost],
+        mode: FitnessMode,
+        state: Path,
+        sources: ImageSources | None = None,
+    ) -> None:
         self.plan, self.mode, self.effort = plan, mode, EFFORTS[mode]
         self.seats = {seat.name: seat for seat in seats}
         others = {node.host.name: node.container.image for node in plan.nodes} if plan else {}
         self.speeds = Speeds(
             state / "fitness", {name: f"{others.get(name, 'no image')} {mode}" for name in {**self.seats, **others}}
         )
-        self.images = ImageSources([seat.host_job for seat in seats])
+        self.images = sources or ImageSources([seat.host_job for seat in seats])
         self.token = secrets.token_hex(4)
         self.sessions: dict[str, ProbeSession] = {}
         self.machines: list[list[str]] = []
@@ -107,9 +119,18 @@ class FitnessCheck:
             self._note(Finding(host, "compute", "skipped", text))
             return None
         if seat.nodes and seat.image is None:
-            images.ensure(seat.host_job, seat.nodes[0].container, self.images)
+            self._bring_image(seat)
         job, number = self.plan.job if self.plan else "", list(self.seats).index(host)
         return start_probe(self.plan, seat, f"jobctl-{job}-look-{self.token}-{number}", self.token)
+
+    def _bring_image(self, seat: CheckedHost) -> None:
+        """Have the job's image on a host. Raises HostError."""
+        container = seat.nodes[0].container
+        built = self.plan.build if self.plan else None
+        if built is not None and built.image == container.image and not self.images.have(container.image):
+            message = f"the image `{container.image}` is not built yet"
+            raise HostError(seat.name, "image-missing", message, "`jobctl prepare` builds it")
+        images.ensure(seat.host_job, container, self.images)
 
     def _note(self, finding: Finding) -> None:
         """Keep a finding; of several about one check of a host the first one counts, errors most."""
@@ -200,8 +221,23 @@ class FitnessCheck:
         except HostError as error:
             self._note(of_error(error.host, "collective", error))
             return
-        for finding in sum_findings(said):
+        own = self._framework_sum()
+        for finding in own.findings() if own is not None else ():
             self._note(finding)
+        for finding in sum_findings(said):
+            if own is not None and finding.verdict == "ok":
+                finding = replace(finding, message=told(finding, own))
+            self._note(finding)
+
+    def _framework_sum(self) -> FrameworkSum | None:
+        """Return what adds up by the framework's own collectives; None where there is none, or its import takes too long."""
+        if self.plan is None or self.plan.mode != "collective" or any(not self.seats[h].nodes for h in self.sessions):
+            return None
+        program = framework(self.plan.framework).programs.sum
+        kinds = {_kind(self.seats[host]) for host in self.sessions}
+        if program is None or len(self.sessions) < 2 or (kinds == {"cpu"} and self.mode == "quick"):
+            return None
+        return FrameworkSum(self.sessions, self.seats, program)
 
     def _take(self, host: str, measured: HostValues) -> None:
         for check, text in measured.wrong:
@@ -219,7 +255,11 @@ class FitnessCheck:
         measured = kind != "cpu" or (self.mode == "full" and not shared and bool(seat.nodes))
         devices = kind if measured and (self._rounds == 1 or doubts) else None
         metrics = doubts[host] if doubts else None
-        return MeasureTask(self.effort, shared, self._storage(seat), devices, self.token, metrics)
+        return MeasureTask(self.effort, shared, self._storage(seat), devices, self._program(), self.token, metrics)
+
+    def _program(self) -> str:
+        """Return the name of the program that measures devices."""
+        return framework(self.plan.framework).programs.devices if self.plan else Programs().devices
 
     def _storage(self, seat: CheckedHost) -> str | None:
         """Return the directory whose speed matters: that of checkpoints, or without a job the work directory."""

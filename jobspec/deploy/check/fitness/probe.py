@@ -3,12 +3,14 @@
     python3 -c "$(cat probe.py)" TOKEN
 
 Reads tasks, one JSON object a line, and prints one JSON object with TOKEN for each, until its input ends. Standard
-library only, Python 3.8 or later; PyTorch where the image has it. It is sent as one file with network_probe.py.
+library only, Python 3.8 or later. It is sent as one file with network_probe.py. What only a framework can do, it does by
+programs that come with a task (jobspec/frameworks/programs).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import hashlib
 import json
@@ -16,23 +18,41 @@ import os
 import platform
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
 from typing import Any, Callable, Dict, List
 
-from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, waited
+from jobctl.jobspec.deploy.check.fitness.network_probe import NETWORK_TASKS, in_threads, waited
 
 Json = Dict[str, Any]
 SILENCE = 300  # seconds without a task after which jobctl is gone
 ROUNDS = 5000  # of PBKDF2 in one step, some milliseconds
 BUFFER = 16 << 20  # bytes that a step copies: more than most caches of one core
 COPIERS = 8  # processes that copy at the same time, at most
+PROGRAMS: Dict[str, Json] = {}  # that have been run here, by their text
 PIECE = 4 << 20  # bytes that are written to storage before the next look at the clock
 NVIDIA = (
     "index,name,driver_version,vbios_version,memory.total,power.limit,clocks.max.sm,pcie.link.width.current,"
     "ecc.errors.uncorrected.volatile.total,retired_pages.pending"
 )
+ROCM = [
+    "--showproductname",
+    "--showvbios",
+    "--showdriverversion",
+    "--showmeminfo",
+    "vram",
+    "--showmaxpower",
+    "--showsclkrange",
+    "--json",
+]
+TOOLS = {  # what the drivers' own tools are asked, by kind of device
+    "gpu": [["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"], ["rocm-smi", *ROCM]],
+    "dcu": [["rocm-smi", *ROCM]],
+    "npu": [["npu-smi", "info"]],
+}
 
 # What the host is.
 
@@ -88,36 +108,30 @@ def inventory(task: Json) -> Json:
         speed = int(read("/sys/class/net/%s/speed" % interface(task.get("interface"), task.get("address"))))
         if speed > 0:
             found["network in Mbit/s"] = speed
-    return {"items": found, "devices": nvidia() if task.get("kind") == "gpu" else []}
+    return {"items": found, "driver": driver(str(task.get("kind")))}
 
 
 def interface(name: str | None, address: str | None) -> str:
     """Return the network interface of the host: as named, or the one that has its address."""
     if name or not address:
         return name or ""
-    with contextlib.suppress(OSError):
-        listed = subprocess.run(["ip", "-o", "addr"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-        for line in listed.decode("utf-8", "replace").splitlines():
-            words = line.split()
-            if len(words) > 3 and words[3].split("/")[0] == address:
-                return words[1]
+    for _, there in socket.if_nameindex():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+            found = fcntl.ioctl(link.fileno(), 0x8915, struct.pack("256s", there.encode()[:15]))  # SIOCGIFADDR
+            if socket.inet_ntoa(found[20:24]) == address:
+                return there
     names = [path.split("/")[-2] for path in glob.glob("/sys/class/net/*/device/..") if os.path.isdir(path)]
     return names[0] if len(names) == 1 else ""
 
 
-def nvidia() -> List[Json]:
-    """Return what NVIDIA's driver tells of each device, [] where its tool does not work."""
-    try:
-        done = subprocess.run(
-            ["nvidia-smi", "--query-gpu=" + NVIDIA, "--format=csv,noheader,nounits"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=20,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    lines = done.stdout.decode("utf-8", "replace").splitlines() if done.returncode == 0 else []
-    return [dict(zip(NVIDIA.split(","), (word.strip() for word in line.split(",")))) for line in lines if line.strip()]
+def driver(kind: str) -> Json:
+    """Return what the first tool says that knows devices of a kind, {} where none works."""
+    for argv in TOOLS.get(kind, ()):
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=20)
+            if done.returncode == 0 and done.stdout.strip():
+                return {"tool": argv[0], "text": done.stdout.decode("utf-8", "replace")}
+    return {}
 
 
 # The processor and its memory.
@@ -251,90 +265,54 @@ def storage(task: Json) -> Json:
             os.unlink(path)
 
 
-# Devices, with PyTorch.
-
-
-def accelerators(torch: Any, kind: str) -> List[str]:
-    """Return what PyTorch calls the devices of a kind that it sees."""
-    if kind == "cpu":
-        return ["cpu"]
-    name = {"gpu": "cuda", "dcu": "cuda"}.get(kind, kind)
-    if name == "npu":
-        __import__("torch_npu")
-    module = getattr(torch, name, None)
-    return ["%s:%d" % (name, index) for index in range(module.device_count() if module else 0)]
-
-
-def wait_for(torch: Any, device: str) -> None:
-    """Return when a device has done what it was given."""
-    if device != "cpu":
-        getattr(torch, device.split(":")[0]).synchronize(device)
-
-
-def timed(torch: Any, devices: List[str], seconds: float, step: Callable[[str], object]) -> float:
-    """Return how many steps a second each device does, all at the same time."""
-    for device in devices:  # what it compiles or allocates is not measured
-        step(device)
-    for device in devices:
-        wait_for(torch, device)
-    begin, count = time.monotonic(), 0
-    while time.monotonic() - begin < seconds:
-        for _ in range(4):
-            for device in devices:
-                step(device)
-        for device in devices:
-            wait_for(torch, device)
-        count += 4
-    return count / (time.monotonic() - begin)
-
-
-def matrices(torch: Any, device: str, size: int, kind: Any) -> Any:
-    """Return two matrices of small whole numbers, and the exact sum of their product."""
-    random = torch.Generator().manual_seed(7)
-    one, other = (torch.randint(0, 4, (size, size), generator=random) for _ in range(2))
-    exact = int((one.sum(0) * other.sum(1)).sum())
-    return one.to(device, kind), other.to(device, kind), exact
-
-
-def right(torch: Any, device: str) -> bool:
-    """Say whether a device multiplies whole numbers exactly: each entry fits into a float's 24 bits."""
-    one, other, exact = matrices(torch, device, 1024, torch.float32)
-    return bool(int((one @ other).to("cpu", torch.float64).sum()) == exact)
-
-
-def device_speeds(torch: Any, device: str, size: int, seconds: float) -> Json:
-    """Measure one device alone."""
-    kind = torch.float32 if device == "cpu" else torch.bfloat16
-    one, other, _ = matrices(torch, device, size, kind)
-    large = torch.ones(BUFFER if device != "cpu" else BUFFER >> 2, dtype=torch.float32, device=device)
-    into = torch.empty_like(large)
-    bits = large.numel() * 4
-    found = {
-        "device": device,
-        "right": right(torch, device),
-        "gemm": timed(torch, [device], seconds, lambda _: torch.mm(one, other)) * 2 * size**3 / 1e12,
-        "memory": timed(torch, [device], seconds, lambda _: into.copy_(large)) * 2 * bits / 1e9,
-    }
-    if device != "cpu":
-        host = torch.ones(BUFFER, dtype=torch.float32).pin_memory()
-        found["copy"] = timed(torch, [device], seconds, lambda _: large.copy_(host, non_blocking=True)) * bits / 1e9
-    return found
+# Programs in the words of the job's framework.
 
 
 def devices(task: Json) -> Json:
-    """Measure each device alone, then all of the host together."""
-    try:
-        import torch  # type: ignore[import-not-found,unused-ignore]
-    except ImportError as error:
-        return {"missing": str(error), "devices": []}
-    names, size, seconds = accelerators(torch, task["kind"]), task["size"], task["seconds"]
-    found = [device_speeds(torch, name, size, seconds) for name in names]
-    if len(names) > 1:
-        given = {name: matrices(torch, name, size, torch.bfloat16) for name in names}
-        rate = timed(torch, names, seconds, lambda name: torch.mm(given[name][0], given[name][1]))
-        for one in found:
-            one["together"] = rate * 2 * size**3 / 1e12
-    return {"missing": None, "torch": torch.__version__, "devices": found}
+    """Measure devices with a program that comes with the task: it stays here, with what it has imported."""
+    if task["program"] not in PROGRAMS:
+        found: Json = {"__name__": "devices"}
+        exec(compile(task["program"], "devices", "exec"), found)  # it is jobctl's own, as this one is
+        PROGRAMS[task["program"]] = found
+    measured: Json = PROGRAMS[task["program"]]["measure"](task)
+    return measured
+
+
+def ranks(task: Json) -> Json:
+    """Run a program as some ranks of a job, one process each; return the last line of each, or why there is none."""
+    said: List[Json] = [{} for _ in task["inputs"]]
+    name = interface(task.get("interface"), task.get("address"))
+    environ = {**{variable: name for variable in task["interface_env"] if name}, **os.environ}
+
+    def run(number: int) -> None:
+        child = subprocess.Popen(
+            [sys.executable, "-c", task["program"]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environ,
+        )
+        try:
+            printed, _ = child.communicate(json.dumps(task["inputs"][number]).encode(), task["seconds"])
+        except subprocess.TimeoutExpired:
+            child.kill()
+            printed, _ = child.communicate()
+            printed += b"\nit did not end within %d s" % task["seconds"]
+        said[number] = last(printed.decode("utf-8", "replace"))
+
+    in_threads(len(said), run)
+    return {"ranks": said}
+
+
+def last(printed: str) -> Json:
+    """Return the JSON object that a program has printed last, or why there is none."""
+    for line in printed.splitlines():
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict):
+                return found
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    return {"error": lines[-1][-300:] if lines else "it said nothing"}
 
 
 TASKS: Dict[str, Callable[[Json], Json]] = {
@@ -343,6 +321,7 @@ TASKS: Dict[str, Callable[[Json], Json]] = {
     "memory": memory,
     "storage": storage,
     "devices": devices,
+    "ranks": ranks,
     **NETWORK_TASKS,
 }
 

@@ -16,7 +16,7 @@ def share(path: str, folder: int, file: int, gid: int) -> None:
 
 
 def main(uid: int, gid: int) -> None:
-    for top in glob.glob("/at/0/node-*/"):
+    for top in [*glob.glob("/at/0/node-*/"), *glob.glob("/at/0/spare/")]:
         share(top.rstrip("/"), 0o2070, 0o060, gid)
     if os.path.isdir("/at/0/run/feeds"):
         share("/at/0/run/feeds", 0o2050, 0, gid)

@@ -6,7 +6,7 @@ shift
 for path do
   [ -d "$path" ] || continue
   exec 9> "${path%%/*}/.lock"; flock 9
-  rm -rf -- "$path"
+  rm -rf -- "$path" "${path%%/*}/.stamp"
   exec 9>&-
   [ -n "$(ls -- "${path%%/*}")" ] || rm -rf -- "${path%%/*}"
 done

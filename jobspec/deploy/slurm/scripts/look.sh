@@ -6,13 +6,18 @@ work=$1 name=$2
 part() {
   echo "== $1"; shift
   SLURM_TIME_FORMAT=%s "$@" 2>&1 </dev/null
-  printf '\n== %s\n' "$?"
+  code=$?
+  printf '\n== %s\n' "$code"
+  return "$code"
 }
+# Whether the job's own program has written down how it is just now. Commands need half a minute to give up on a controller.
+fresh() { [ -n "$(find "$work/run/allocation.json" -newermt '-10 seconds' 2>/dev/null)" ]; }
 id=$(cat -- "$work/run/job_id" 2>/dev/null)
 echo "== known"; printf '%s %s\n' "$(date +%s)" "$id"; echo "== 0"
 if [ "$3" = all ]; then
-  part squeue squeue --noheader --user "$(id -un)" --name "$name" --format '%i|%T|%r|%S|%L|%N|%k'
-  if [ -n "$id" ]; then
+  if ! part squeue squeue --noheader --user "$(id -un)" --name "$name" --format '%i|%T|%r|%S|%L|%N|%k' && fresh; then
+    :
+  elif [ -n "$id" ]; then
     part scontrol scontrol show job --oneliner "$id"
     if command -v sacct >/dev/null; then
       part sacct sacct --noheader --parsable2 --allocations --jobs "$id" --format JobIDRaw,State,ExitCode

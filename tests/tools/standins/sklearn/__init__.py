@@ -1,7 +1,7 @@
 """Stands for scikit-learn where an example is trained for what it does with its framework: the same data, two seconds sooner.
 
 Its own imports cost a process as much as those of PyTorch. The data are read from the real one, which
-the examples have in tests/cluster.
+the example of PyTorch has in tests/cluster.
 """
 
 from __future__ import annotations

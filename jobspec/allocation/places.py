@@ -1,0 +1,139 @@
+"""Where the nodes of a job are: which runner has which node. A machine has a runner for each role of the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.allocation.messages import SILENT
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+    from jobctl.jobspec.launcher.files import Json
+
+
+class RunnerState:
+    """What is known of a runner. Its `slot` is the number of the role whose nodes it runs: trainers have 0."""
+
+    def __init__(self, host: str, slot: int) -> None:
+        self.host, self.slot = host, slot
+        self.who: Optional[str] = None
+        self.sender: Any = None
+        self.heard: Optional[float] = None
+        self.said: Json = {}
+
+    def silent_for(self, now: float) -> float:
+        """Return for how many seconds it was not heard; one that never was counts as silent for ever."""
+        return float("inf") if self.heard is None else now - self.heard
+
+    def is_heard(self, now: float) -> bool:
+        """Say whether it was heard a moment ago."""
+        return self.silent_for(now) <= SILENT
+
+    @property
+    def address(self) -> Optional[str]:
+        """Where its datagrams come from, None if none has come."""
+        return str(self.sender[0]) if self.sender else None
+
+
+class Places:
+    """Which runner has which node. `slots` is the slot of each node of the job."""
+
+    def __init__(self, hosts: Sequence[str], slots: Sequence[int]) -> None:
+        self.hosts, self.slots, self.width = list(hosts), slots, 1 + max(slots)
+        self.runners: Dict[Tuple[str, int], RunnerState] = {
+            (host, slot): RunnerState(host, slot) for host in hosts for slot in range(self.width)
+        }
+        self.at: Dict[int, RunnerState] = {}
+        self.turns: Dict[int, int] = {}  # how often each node was given to a runner, or begun again
+        self.version = 0  # of the addresses
+
+    def node_of(self, runner: RunnerState) -> Optional[int]:
+        """Return the node that a runner has, None if it has none."""
+        return next((node for node, one in self.at.items() if one is runner), None)
+
+    def free(self, now: float, slot: int) -> List[RunnerState]:
+        """Return the runners for a slot that answer and have no node, in the order of the allocation."""
+        able = [r for r in self.runners.values() if r.slot == slot and r.is_heard(now) and not r.said.get("leaving")]
+        return [runner for runner in able if self.node_of(runner) is None]
+
+    def ready(self, now: float) -> List[str]:
+        """Return the machines whose runners all answer, and have no node."""
+        free = [runner.host for slot in range(self.width) for runner in self.free(now, slot)]
+        return [host for host in self.hosts if free.count(host) == self.width]
+
+    def silent(self, now: float) -> List[str]:
+        """Return the machines with a runner that does not answer."""
+        quiet = {runner.host for runner in self.runners.values() if not runner.is_heard(now)}
+        return [host for host in self.hosts if host in quiet]
+
+    def deal(self, hosts: Sequence[str]) -> None:
+        """Give each node a machine: the first node of each role the first machine, and so on, as far as there are any."""
+        turn = [0] * self.width
+        for node, slot in enumerate(self.slots):
+            if turn[slot] < len(hosts):
+                self.put(node, self.runners[hosts[turn[slot]], slot])
+            turn[slot] += 1
+
+    def put(self, node: int, runner: RunnerState) -> None:
+        """Give a node to a runner."""
+        self.at[node] = runner
+        self.turns[node] = self.turns.get(node, 0) + 1
+        self.version += 1
+
+    def resize(self, at: Dict[int, RunnerState]) -> None:
+        """Have other nodes from now on, which all begin again."""
+        self.at = {}
+        for node in sorted(at):
+            self.put(node, at[node])
+
+    def begin_again(self) -> None:
+        """Have all nodes begin again where they are."""
+        self.turns = {node: turn + 1 for node, turn in self.turns.items()}
+
+    def missing(self) -> List[int]:
+        """Return the nodes of the job that are nowhere: an elastic job may do without."""
+        return [node for node in range(len(self.slots)) if node not in self.at]
+
+    def lost(self, now: float, timeout: float) -> List[int]:
+        """Return the nodes whose runner was silent for longer than `timeout`."""
+        return [node for node, runner in self.at.items() if runner.silent_for(now) > timeout]
+
+    def codes(self) -> Dict[int, int]:
+        """Return how the launchers of nodes have ended, of those that have."""
+        found = {}
+        for node, runner in self.at.items():
+            said = runner.said
+            if (said.get("node"), said.get("turn")) == (node, self.turns[node]) and said.get("ended") is not None:
+                found[node] = int(said["ended"])
+        return found
+
+    def running(self, now: float) -> List[int]:
+        """Return the nodes whose runners answer and have a launcher, also one of an earlier turn."""
+        return [node for node, runner in self.at.items() if runner.is_heard(now) and runner.said.get("alive")]
+
+    def names(self) -> Dict[str, List[Any]]:
+        """Return where the launchers of nodes are: an address, and the slot that tells their port."""
+        return {"node-%d" % node: [runner.address, runner.slot] for node, runner in self.at.items()}
+
+    def told(self, now: float) -> Json:
+        """Return where nodes are, and how they do, for those who look at the job."""
+        ended = self.codes()
+        return {
+            str(node): {
+                "host": runner.host,
+                "address": runner.address,
+                "heard": runner.is_heard(now),
+                "runs": node not in ended and runner.said.get("node") == node,
+                "ended": ended.get(node),
+                "turn": self.turns[node],
+            }
+            for node, runner in self.at.items()
+        }
+
+    def spares(self, now: float) -> List[Json]:
+        """Return the machines without a node, once nodes have machines."""
+        taken = {runner.host for runner in self.at.values()}
+        silent = self.silent(now)
+        rest = [host for host in self.hosts if host not in taken] if self.at else []
+        return [{"host": host, "state": "unreachable" if host in silent else "ready"} for host in rest]

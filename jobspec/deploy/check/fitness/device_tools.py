@@ -1,0 +1,127 @@
+"""What the tools of drivers say of devices: `nvidia-smi`, `rocm-smi` and `npu-smi`, as they print it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from jobctl.jobspec.deploy.model.untrusted import Json, as_text, parse_object
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What a driver says of one device: what it is, by name, and why no job should use it. Names have units."""
+
+    items: Mapping[str, float | str]
+    broken: tuple[str, ...] = ()
+
+
+def device_states(said: object) -> list[DeviceState]:
+    """Return the devices that a tool has told of, in its order; `said` is what a probe has of it."""
+    if not isinstance(said, dict):
+        return []
+    read, text = _READERS.get(str(said.get("tool"))), as_text(said.get("text"))
+    return list(read(text)) if read is not None and text is not None else []
+
+
+# What nvidia-smi was asked for, in that order, by what a person calls it.
+_NVIDIA = (
+    None,  # the index
+    "model",
+    "driver",
+    "firmware",
+    "memory in MiB",
+    "power limit in W",
+    "highest clock in MHz",
+    "PCIe lanes",
+)
+
+
+def _nvidia(text: str) -> Iterator[DeviceState]:
+    for line in text.splitlines():
+        words = [word.strip() for word in line.split(",")]
+        if len(words) != len(_NVIDIA) + 2:
+            continue
+        items = {name: value for name, word in zip(_NVIDIA, words, strict=False) if name and (value := number(word))}
+        broken = []
+        errors = number(words[-2])
+        if isinstance(errors, float) and errors > 0:
+            broken.append(f"has had {errors:g} memory errors that ECC could not correct")
+        if words[-1].lower() == "yes":
+            broken.append("waits for a reset, to retire pages of its memory")
+        yield DeviceState(items, tuple(broken))
+
+
+_CARD = re.compile(r"card[0-9]{1,4}")
+_MIB = 1 << 20
+
+
+def _rocm(text: str) -> Iterator[DeviceState]:
+    """Yield the cards of rocm-smi's JSON, before which it may print warnings; keys differ between versions."""
+    found = parse_object(text[text.find("{") :]) or {}
+    system = found.get("system")
+    driver = as_text(system.get("Driver version")) if isinstance(system, dict) else None
+    for name, card in found.items():
+        if _CARD.fullmatch(name) and isinstance(card, dict):
+            yield DeviceState({key: value for key, value in _card(card, driver).items() if value is not None})
+
+
+def _card(card: Json, driver: str | None) -> dict[str, float | str | None]:
+    memory = _first(card, "VRAM Total Memory (B)")
+    clocks = re.findall(r"([0-9]+)\s*MHz", str(card.get("Valid sclk range")), re.IGNORECASE)
+    return {
+        "model": _first(card, "Card series", "Card Series", "Card model", "Card Model"),
+        "driver": driver,
+        "firmware": _first(card, "VBIOS version"),
+        "memory in MiB": memory / _MIB if isinstance(memory, float) else None,
+        "power limit in W": _first(card, "Max Graphics Package Power (W)"),
+        "highest clock in MHz": float(clocks[-1]) if clocks else None,
+    }
+
+
+def _first(card: Json, *keys: str) -> float | str | None:
+    return next((value for key in keys if (value := number(str(card.get(key, "")))) is not None), None)
+
+
+_VERSION = re.compile(r"\|\s*npu-smi\s+\S+\s+Version:\s*(\S+)")
+_NPU = re.compile(r"\|\s*[0-9]+\s+(?P<name>\S+)\s*\|\s*(?P<health>[A-Za-z]+)\s*\|.*[0-9]+\s*/\s*[0-9]+\s*\|")
+_CHIP = re.compile(r"\|\s*[0-9]+(?:\s+[0-9]+)?\s*\|\s*[0-9A-Fa-f:.]+\s*\|.*\|")
+_TOTAL = re.compile(r"[0-9]+\s*/\s*([0-9]+)")
+_BAD = ("alarm", "critical")  # beside OK, Warning and UNKNOWN, which only may differ from the other devices
+
+
+def _npu(text: str) -> Iterator[DeviceState]:
+    """Yield the chips of `npu-smi info`: two rows of a table for each. Those with HBM tell of other memory as 0."""
+    version = _VERSION.search(text)
+    npu: re.Match[str] | None = None
+    for line in map(str.strip, text.splitlines()):
+        if npu is not None and _CHIP.fullmatch(line):
+            totals = [float(total) for total in _TOTAL.findall(line)]
+            health = npu["health"]
+            memory = max(totals, default=0.0)
+            items: dict[str, float | str] = {"model": npu["name"], "memory in MiB": memory, "health": health}
+            items |= {"driver": version[1]} if version else {}
+            bad = (f"has the health `{health}`, by `npu-smi`",) if health.lower() in _BAD else ()
+            yield DeviceState(items, bad)
+            npu = None
+        else:
+            npu = _NPU.fullmatch(line)
+
+
+_READERS: Mapping[str, Callable[[str], Iterator[DeviceState]]] = {
+    "nvidia-smi": _nvidia,
+    "rocm-smi": _rocm,
+    "npu-smi": _npu,
+}
+
+
+def number(text: str) -> float | str | None:
+    """Return a value of a tool: a number where it is one, None where the device does not tell."""
+    words = text.strip()
+    if not words or words.startswith("[") or words.upper() in ("N/A", "NA", "-"):  # [N/A], [Not Supported]
+        return None
+    try:
+        return float(words)
+    except ValueError:
+        return words

@@ -1,0 +1,136 @@
+"""The versions of one folder of data on a host, and what a transfer has left there that did not end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.deploy.host.data_source import Rest, named_digest
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.store.code import kind_of
+from jobctl.jobspec.deploy.transport.base import Stdin, checked, problem
+from jobctl.jobspec.render.container import DATA
+
+if TYPE_CHECKING:
+    from jobctl.jobspec.deploy.host.host_job import HostJob
+
+INCOMPLETE = "incomplete"  # where the files of a version are until all of them are there
+_WAITING = 300.0  # seconds, more than a command waits for another one that comes no further
+_QUICKER = 75  # exit code: another command has sent something meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class DataFileThere:
+    """A file on a host: what of its mode counts, SHA-256 (None: not looked at, it is a second name of another), bytes."""
+
+    kind: int
+    digest: str | None
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataThere:
+    """What a host has: files of the newest version `base`, and files of a transfer that did not end, in a state `stamp`.
+
+    `free` is how many bytes it has left, None if it does not say.
+    """
+
+    free: int | None
+    stamp: str
+    base: str
+    kept: Mapping[bytes, DataFileThere] = field(default_factory=dict)
+    incomplete: Mapping[bytes, DataFileThere] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What makes a version of files on a host: those `linked` from its base, the `rest` of a half one, and `content`.
+
+    `stale` files of an earlier transfer are not part of it. `content` is a tar file, or with `folder`, a folder of the host
+    itself, the names of files in it. `size` is how many bytes of files that is.
+    """
+
+    linked: Iterable[bytes]
+    stale: Iterable[bytes]
+    rest: Rest | None
+    folder: str
+    content: Iterable[bytes]
+    size: int
+
+
+class DataFolder:
+    """The versions of one folder of data on a host. Raises HostError."""
+
+    def __init__(self, host_job: HostJob, name: str) -> None:
+        self.transport = host_job.transport
+        self.top = str(host_job.work.parent / DATA / name)
+
+    def has(self, version: str) -> bool:
+        """Say whether the host has a version, which counts as a use of it."""
+        return bool(
+            checked(self.transport, SCRIPTS.argv("has_data", self.top, version), f"look for data in {self.top}")
+        )
+
+    def look(self, timeout: float, *, again: bool = False) -> DataThere:
+        """Read all files there; `again`: only what has arrived."""
+        argv = SCRIPTS.argv("list_data", self.top, "again" if again else "")
+        return parse_there(checked(self.transport, argv, f"look for data in {self.top}", timeout=timeout))
+
+    def receive(self, version: str, there: DataThere, shipment: Shipment, timeout: float) -> str | None:
+        """Send files; return the stamp of what is there then. None, and nothing is sent, if another command was quicker."""
+        linked, stale, rest = lines(shipment.linked), lines(shipment.stale), shipment.rest
+        last = ["", "0", "0", "0"]
+        if rest is not None:
+            last = [os.fsdecode(rest.name), f"{rest.kind:o}", str(rest.size), str(rest.time_ns // 1_000_000_000)]
+        argv = SCRIPTS.argv(
+            *("receive_data", self.top, version, there.stamp, there.base, str(len(linked)), str(len(stale))),
+            *(shipment.folder, *last),
+        )
+        what = f"write data into {self.top}"
+        return self._quick(argv, what, chain([stale, linked], shipment.content), timeout)
+
+    def keep(self, version: str, stamp: str) -> bool:
+        """Give what has arrived the name of a version; say whether it could: not if another command has changed it."""
+        argv = SCRIPTS.argv("keep_data", self.top, version, stamp)
+        return self._quick(argv, f"keep data in {self.top}", b"", _WAITING) is not None
+
+    def _quick(self, argv: list[str], what: str, stdin: Stdin, timeout: float) -> str | None:
+        result = self.transport.run(argv, stdin, timeout=timeout)
+        if result.code == _QUICKER:
+            return None
+        if result.code != 0:
+            raise problem(self.transport.host, what, result)
+        return result.out.decode("ascii", "replace").strip()
+
+
+def lines(names: Iterable[bytes]) -> bytes:
+    """Return names as scripts read them."""
+    return b"".join(name + b"\0" for name in sorted(names))
+
+
+def parse_there(told: bytes) -> DataThere:
+    """Return what list_data.sh has printed."""
+    free, _, told = told.partition(b"\n")
+    stamp, _, told = told.partition(b"\n")
+    base, _, told = told.partition(b"\n")
+    sums, _, rows = told.partition(b"\0")
+    digests = dict(named_digest(line) for line in sums.split(b"\n") if line)
+    found: dict[bytes, dict[bytes, DataFileThere]] = {base: {}, INCOMPLETE.encode(): {}}
+    for path, file in _files(rows, digests):
+        folder, _, name = path.partition(b"/")
+        found.setdefault(folder, {})[name] = file
+    room = int(free) * 1024 if free.strip().isdigit() else None
+    text = stamp.decode("ascii", "replace"), os.fsdecode(base)
+    return DataThere(room, *text, kept=found[base] if base else {}, incomplete=found[INCOMPLETE.encode()])
+
+
+def _files(rows: bytes, digests: Mapping[bytes, str]) -> Iterator[tuple[bytes, DataFileThere]]:
+    """Yield path and file from lines of mode, size, number of names and path."""
+    for row in rows.split(b"\0"):
+        if row:
+            mode, size, _, path = row.split(b" ", 3)
+            path = path.removeprefix(b"./")
+            yield path, DataFileThere(kind_of(int(mode, 8)), digests.get(path), int(size))

@@ -1,0 +1,186 @@
+"""Where data comes from: a folder of this machine, or of a host, from which it streams through this machine to others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from jobctl.jobspec.deploy.host.scripts import SCRIPTS
+from jobctl.jobspec.deploy.host.tar import Tar, known_of, pieces_of
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.store.code import kind_of
+from jobctl.jobspec.deploy.store.data import DataFile, described, files_of, version_from
+from jobctl.jobspec.deploy.transport.base import TIMEOUT, Result, Transport
+from jobctl.jobspec.deploy.transport.streaming import streamed
+from jobctl.jobspec.plan.sent import Dataset
+
+READ = 100_000_000  # bytes of which the slowest host computes digests in a second
+STALL = 120.0  # seconds without a byte after which a transfer is given up
+_LISTING = 600.0  # seconds in which a host lists millions of files
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is missing of a file whose first `start` bytes have arrived: `size` bytes. Kind and time are those of the file."""
+
+    name: bytes
+    start: int
+    size: int
+    kind: int
+    time_ns: int
+
+
+class DataSource(Protocol):
+    """A folder of data that is read; `host` is where it is, None for this machine. For several threads."""
+
+    host: str | None
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files and links. Raises DeployError."""
+
+    @property
+    def known(self) -> dict[bytes, tuple[int, str]]:
+        """Kind and SHA-256 of each plain file, by its name; all of them are read for it, once. Raises DeployError."""
+
+    def digest_of_first(self, name: bytes, size: int) -> str:
+        """Return the SHA-256 of the first bytes of a file. Raises DeployError."""
+
+    def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
+        """Yield the rest of a file, if any, and then a tar file with some of the files. Raises DeployError."""
+
+
+class FolderHere:
+    """A folder of this machine."""
+
+    host: str | None = None
+
+    def __init__(self, data: Dataset) -> None:
+        self._folder, self._files = data.source, files_of(data)
+        self.files = described(self._files)
+        self._known: dict[bytes, tuple[int, str]] | None = None
+        self._lock = Lock()
+
+    @property
+    def known(self) -> dict[bytes, tuple[int, str]]:
+        """Kind and SHA-256 of each plain file, by its name."""
+        with self._lock:
+            if self._known is None:
+                self._known = known_of(self._files)
+            return self._known
+
+    def digest_of_first(self, name: bytes, size: int) -> str:
+        """Return the SHA-256 of the first bytes of a file."""
+        digest = sha256()
+        for piece in pieces_of(self._path(name), 0, size):
+            digest.update(piece)
+        return digest.hexdigest()
+
+    def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
+        """Yield the rest of a file, if any, and then a tar file with some of the files."""
+        if rest is not None:
+            yield from pieces_of(self._path(rest.name), rest.start, rest.size)
+        yield from Tar([file for file in self._files if os.fsencode(file.name) in names])
+
+    def _path(self, name: bytes) -> Path:
+        return Path(self._folder, os.fsdecode(name))
+
+
+class FolderOnHost:
+    """A folder of a host. Nothing is changed there. Raises HostError of that host."""
+
+    def __init__(self, transport: Transport, folder: str) -> None:
+        self.transport, self.folder = transport, folder
+        self.host: str | None = transport.host
+        self._lock = Lock()
+        self._files: tuple[DataFile, ...] | None = None
+        self._known: dict[bytes, tuple[int, str]] | None = None
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files and links."""
+        found = self.look()
+        if found is None:
+            message = f"there is no directory {self.folder}"
+            raise HostError(str(self.host), "data-missing", message, "see `data` in the spec")
+        return found
+
+    def look(self) -> tuple[DataFile, ...] | None:
+        """Return all files and links, None if there is no such folder. It is looked at once."""
+        with self._lock:
+            if self._files is None:
+                told = self._told(self.transport.run(SCRIPTS.argv("list_files", self.folder), timeout=_LISTING))
+                if told == b"none":
+                    return None
+                self._files = tuple(_file(line) for line in told.split(b"\0") if line)
+            return self._files
+
+    @property
+    def known(self) -> dict[bytes, tuple[int, str]]:
+        """Kind and SHA-256 of each plain file, by its name."""
+        files = self.files
+        with self._lock:
+            if self._known is None:
+                timeout = TIMEOUT + sum(file.size for file in files) / READ
+                told = self._told(self.transport.run(SCRIPTS.argv("file_sums", self.folder), timeout=timeout))
+                digests = dict(named_digest(line) for line in told.split(b"\n") if line)
+                plain = (file for file in files if not file.is_link)
+                self._known = {file.name: (file.kind, digests.get(file.name, "")) for file in plain}
+            return self._known
+
+    def digest_of_first(self, name: bytes, size: int) -> str:
+        """Return the SHA-256 of the first bytes of a file."""
+        argv = SCRIPTS.argv("head_sum", self.folder, os.fsdecode(name), str(size))
+        return self._told(self.transport.run(argv, timeout=TIMEOUT + size / READ))[:64].decode("ascii", "replace")
+
+    def archive(self, names: Collection[bytes], rest: Rest | None) -> Iterator[bytes]:
+        """Yield the rest of a file, if any, and then a tar file with some of the files, as the host makes it."""
+        first = [os.fsdecode(rest.name), str(rest.start + 1), str(rest.size)] if rest else ["", "0", "0"]
+        command = self.transport.start(SCRIPTS.argv("read_files", self.folder, *first))
+        wanted = b"".join(b"./" + name + b"\0" for name in sorted(names))
+        try:
+            yield from streamed(command, wanted, STALL)
+            errors = command.errors()
+            self._told(Result(command.wait(), b"", errors))
+        except TimeoutError as error:
+            message = f"no byte of {self.folder} has come for {STALL:g} s"
+            raise HostError(str(self.host), "silent", message, "look whether its disk or the network hangs") from error
+        except (OSError, EOFError) as error:
+            raise HostError(str(self.host), "lost", f"the connection was lost: {error}") from error
+        finally:
+            command.close()
+
+    def _told(self, result: Result) -> bytes:
+        """Return what a command printed that had to succeed. Raises HostError."""
+        if result.code == 0:
+            return result.out
+        message = f"cannot read {self.folder}: {result.words}"
+        raise HostError(str(self.host), "data-not-read", message, "the user that logs in there has to read all of it")
+
+
+def version_on_host(source: FolderOnHost) -> str | None:
+    """Return what identifies the files of a folder, None if there is none."""
+    files = source.look()
+    return None if files is None else version_from(files)
+
+
+def _file(line: bytes) -> DataFile:
+    """Return a file from what list_files.sh prints: kind, mode, size, seconds and name."""
+    letter, mode, size, seconds, name = line.split(b" ", 4)
+    is_link = letter == b"l"
+    whole, _, fraction = seconds.partition(b".")
+    time_ns = int(whole) * 1_000_000_000 + int(fraction[:9].ljust(9, b"0"))
+    return DataFile(name, 0 if is_link else int(size), 0o777 if is_link else kind_of(int(mode, 8)), time_ns, is_link)
+
+
+def named_digest(line: bytes) -> tuple[bytes, str]:
+    """Return name and digest from a line of sha256sum, which escapes names with a backslash or a line break."""
+    if not line.startswith(b"\\"):
+        return line[68:], line[:64].decode("ascii", "replace")
+    parts = [part.replace(b"\\n", b"\n").replace(b"\\r", b"\r") for part in line[69:].split(b"\\\\")]
+    return b"\\".join(parts), line[1:65].decode("ascii", "replace")

@@ -1,0 +1,66 @@
+"""The image that a job has built: by which engine, and whether anybody has it already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobctl.jobspec.deploy.host.engine import Engine
+from jobctl.jobspec.deploy.host.image_build import build_image, remove_name
+from jobctl.jobspec.deploy.host.image_copy import HERE, ImageSources
+from jobctl.jobspec.deploy.model.errors import HostError
+from jobctl.jobspec.deploy.targets.fleet import Fleet
+from jobctl.jobspec.deploy.transport.fanout import fan_out
+from jobctl.jobspec.deploy.transport.local import LocalTransport
+from jobctl.jobspec.plan.sent import Build
+from jobctl.jobspec.plan.types import Plan
+
+
+def build(fleet: Fleet, plan: Plan, say: Callable[[str], None]) -> None:
+    """Have the image of a plan built, unless a host of the job or the builder has it. Raises DeployError."""
+    made = plan.build
+    if made is None:
+        return
+    sources = ImageSources(job for name, job in fleet.host_jobs.items() if name not in fleet.down)
+    if not sources.have(made.image):
+        engine = _builder(fleet, made)
+        build_image(engine, made, plan.job, say)
+        _refuse_other_processor(fleet, plan, engine, made.image)
+
+
+# What `docker info` calls a processor, as images call it.
+_PROCESSORS = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+
+
+def _refuse_other_processor(fleet: Fleet, plan: Plan, engine: Engine, image: str) -> None:
+    """Take an image's name away again, and raise HostError, if a host of a node has another processor than it is for."""
+    with engine.asked() as client:
+        made_for = engine.answer(client.inspect_image(image), dict).get("Architecture")
+    homes = {node.host.name for node in plan.nodes} - set(fleet.down)
+    processors = fan_out(homes, lambda name: _processor(fleet, name)).done
+    for name, found in sorted(processors.items()):
+        if made_for and found and found != made_for:
+            remove_name(engine, image)
+            message = f"the image that {engine.transport.host} builds is for {made_for}, and this host has {found}"
+            hint = f"`build: {{on: {name}}}` builds on such a host, or name the platform after FROM"
+            raise HostError(name, "build-processor", message, hint)
+
+
+def _processor(fleet: Fleet, name: str) -> str:
+    """Return the processor of a host, as images call it; nothing where its engine does not say."""
+    engine = fleet.host_jobs[name].engine
+    with engine.asked() as client:
+        found = str(engine.answer(client.info(), dict).get("Architecture") or "")
+    return _PROCESSORS.get(found, found)
+
+
+def _builder(fleet: Fleet, made: Build) -> Engine:
+    """Return the engine that builds: that of `build.on`, or of this machine, for which the hosts file may name another."""
+    if made.on is None or made.on == "localhost":
+        here = (job.engine for job in fleet.host_jobs.values() if isinstance(job.transport, LocalTransport))
+        return next(here, None) or Engine(LocalTransport(HERE))
+    if made.on in fleet.down:
+        raise fleet.down[made.on]
+    if made.on not in fleet.host_jobs:
+        message = "`build.on` names it, and it is not among the hosts of the job"
+        raise HostError(made.on, "build-host", message, "name one of the hosts file that `--on` and `--exclude` leave")
+    return fleet.host_jobs[made.on].engine

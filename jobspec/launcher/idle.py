@@ -1,0 +1,102 @@
+"""The launcher of a hot spare: it waits until a node is given to its host, and is that node's launcher from then on."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.agent import Launcher
+from jobctl.jobspec.launcher.files import note, read_json, write_json
+from jobctl.jobspec.launcher.scratch import remove_scratch
+
+if TYPE_CHECKING:
+    import argparse
+    from typing import Optional
+
+    from jobctl.jobspec.launcher.deadline import Deadline
+    from jobctl.jobspec.launcher.files import Json
+NOBODY = -1  # in the place of a node's number
+GIVEN = -1  # what the idle launcher ends with once a node is given to it, which is no exit code
+
+
+class SpareLauncher(Launcher):
+    """The launcher of a node on a hot spare: it ends when the newest order has another node there."""
+
+    def obey(self) -> Optional[int]:
+        """Do what the order says, unless another launcher is to."""
+        return super().obey() if self.given() in (None, self.launch["node"]) else self.end_for_another()
+
+    def end_for_another(self) -> int:
+        """End what runs: two have moved a node to this host at once, and the other one counts."""
+        self.standby.drop()
+        self.end_processes(0.0, over=True)
+        return GIVEN
+
+    def given(self) -> Optional[int]:
+        """Return the node that the newest order has on this host, None if it has none."""
+        order = self.orders.order
+        members = order.members if order is not None and order.command != "finish" else []
+        return next((member.node for member in members if member.host == self.launch["host"]), None)
+
+
+class IdleLauncher(SpareLauncher):
+    """Follows the orders of a job without a node of its own, and tells all launchers that it is there."""
+
+    def __init__(self, launch: Json, options: argparse.Namespace, deadline: Deadline) -> None:
+        super().__init__(launch, options, deadline)
+        # What the ranks' processes need in their environment is known only once the node has started some.
+        self.standby.off = "an idle launcher imports nothing"
+        self.say()
+
+    def obey(self) -> Optional[int]:
+        """See whether a node is on this host by now."""
+        order = self.orders.order
+        if order is None:
+            return None
+        if order.command == "finish":
+            return 0
+        if self.given() is not None:
+            return GIVEN
+        self.links.greet(order)
+        return None
+
+
+def run_spare(launch: Json, options: argparse.Namespace, deadline: Deadline) -> int:
+    """Wait for a node, then run it; return the exit code.
+
+    A launcher that was started again after that finds in its report which node it was.
+    """
+    spare = options.dir
+    node = (read_json(os.path.join(spare, "report.json")) or {}).get("node", NOBODY)
+    while True:
+        options.dir = spare if node == NOBODY else node_directory(spare, node)
+        kind = IdleLauncher if node == NOBODY else SpareLauncher
+        launcher = kind({**launch, "node": node}, options, deadline)
+        try:
+            code = launcher.run()
+        finally:
+            remove_scratch(options.dir)
+        given = launcher.given()
+        if code != GIVEN or given is None:
+            return code
+        take_over(launcher, spare, given)
+        node = given
+
+
+def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
+    """Leave to the launcher of `node` all that it needs: the order, and the port at which others expect it."""
+    order, folder = launcher.orders.order, node_directory(spare, node)
+    os.makedirs(folder, exist_ok=True)
+    agreed = order.to_json() if order is not None and order.is_of_launchers else None
+    known = {"order": agreed, "left": launcher.report["left"], "port": launcher.links.port}
+    begun = {"version": 1, "node": node, "role": launcher.launch["role"], "state": "waiting", "spare": True}
+    write_json(os.path.join(folder, "report.json"), {**begun, **known})
+    path = os.path.join(spare, "report.json")
+    write_json(path, {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node})
+    launcher.links.close()
+    note("node %d is given to this host" % node)
+
+
+def node_directory(directory: str, node: int) -> str:
+    """Return the directory of a node beside that of the idle launcher."""
+    return os.path.join(os.path.dirname(directory), "node-%d" % node)

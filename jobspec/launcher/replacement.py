@@ -1,0 +1,147 @@
+"""A lost node is given to a hot spare by the launchers themselves, where nobody watches. docs/protocol.md, rule 8, says when."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.failure import NodeFailure
+from jobctl.jobspec.launcher.network import free_port
+from jobctl.jobspec.launcher.old_places import MARGIN
+from jobctl.jobspec.launcher.order import Rendezvous
+from jobctl.jobspec.launcher.records import changed
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Set
+
+    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.order import Order
+    from jobctl.jobspec.launcher.peer_orders import PeerOrders
+TURN = 2.0  # seconds that the launcher of the next node waits longer: as a rule one begins, and not all at once
+
+
+class Replacement:
+    """Begins the generation in which lost nodes are on hot spares, if this launcher is the one to do so."""
+
+    def __init__(self, orders: PeerOrders) -> None:
+        self.orders = orders
+        self.since: Optional[float] = None  # when it was first possible
+        self.lease: Optional[str] = None
+        self.began = 0.0  # when this launcher has entered that lease: a node that has just moved is yet to be heard
+
+    def look(self, report: Json, done: Set[int], now: float) -> Optional[str]:
+        """Do what is due now; return what a node that is not heard waits for, None if none does.
+
+        `report` is this launcher's; `done` are nodes whose processes have ended well.
+        """
+        order = self.orders.order
+        if order is not None and order.lease != self.lease:
+            self.lease, self.began = order.lease, now
+        lost = self.lost(order, done, now) if order is not None else []
+        if order is None or not lost:
+            self.since = None
+            return None
+        why = self.prevented(order, lost, done)
+        if why is not None:
+            self.since = None
+            return why
+        self.since = now if self.since is None else self.since
+        if now - self.since >= TURN * sorted(self.present(order)).index(self.orders.lease.me):
+            self.since = None
+            self.orders.propose(self.successor(order, lost, report), order.id)
+        return None
+
+    def lost(self, order: Order, done: Set[int], now: float) -> List[int]:
+        """Return the nodes that cannot run any more as far as this launcher can tell; none unless that holds for all it misses."""
+        orders = self.orders
+        terms = order.autonomy
+        if terms is None or order.base is None or order.command != "run" or not terms.spares:
+            return []
+        if orders.lease.supervised(now) or not orders.has_lease(now) or order.member(orders.lease.me) is None:
+            return []
+        if now - self.began < order.host_timeout + MARGIN:
+            return []
+        gone = [node for node in orders.gone if node not in done]
+        return sorted(gone) if all(orders.places.is_quiet(node, now) for node in gone) else []
+
+    def present(self, order: Order) -> List[int]:
+        """Return the nodes whose launchers are there, this one among them."""
+        gone = self.orders.gone
+        return [node for node in order.nodes if node not in gone]
+
+    def prevented(self, order: Order, lost: Sequence[int], done: Set[int]) -> Optional[str]:
+        """Return why no spare can take the lost nodes now, None if spares can."""
+        terms, who = order.autonomy, "node %s is not heard" % ", ".join(map(str, lost))
+        assert terms is not None
+        moved = {place["node"] for place in self.places(order, lost)}
+        voters = [member.node for member in order.of_role("trainer")]
+        left = [node for node in voters if node not in moved and node in self.present(order)]
+        if 2 * len(left) <= len(voters):
+            return "%s; too few launchers are left to move it: waits for its host, or for a supervisor" % who
+        if done or any(member.ports for member in order.members):
+            return "%s; waits for its host, or for a supervisor" % who
+        if len(terms.failures) >= terms.restarts:
+            return "%s; the restarts of `recovery.max_restarts` are used up; waits for the supervisor" % who
+        if len(self.orders.ready_spares) < len(lost):
+            return "%s, and no idle spare either; waits for its host, or for a supervisor" % who
+        return None
+
+    def places(self, order: Order, lost: Sequence[int]) -> List[Json]:
+        """Return where nodes may still run by older orders, once these are moved.
+
+        A place of which a supervisor has moved a node is over once the node has begun elsewhere. Those of launchers stay:
+        whom they have moved has no vote until the next order of a supervisor.
+        """
+        heard, old = self.orders.heard, list((order.moves or {}).get("places", ()))
+        if not order.has_moved:
+            old = [place for place in old if not (place["node"] in heard and heard[place["node"]].begun)]
+        return old + [{"node": m.node, "host": m.host} for m in order.members if m.node in lost]
+
+    def successor(self, order: Order, lost: Sequence[int], report: Json) -> Order:
+        """Return the generation after `order` in which the lost nodes are on spares."""
+        terms = order.autonomy
+        assert terms is not None
+        homes = dict(zip(lost, self.orders.ready_spares))
+        members = [m.at(**homes[m.node]) if m.node in homes else m for m in order.members]
+        first = min(members, key=lambda member: member.rank)
+        number = order.number + 1
+        name = "%s-%d-%s" % (order.job, number, os.urandom(4).hex())
+        moves = {"places": self.places(order, lost), "voters": len(order.of_role("trainer"))}
+        return changed(
+            order,
+            number=number,
+            grace=0.0,
+            members=members,
+            rendezvous=Rendezvous(
+                first.address, free_port(first.address, order.rendezvous.port + 1, *terms.ports), name
+            ),
+            moves=moves,
+            autonomy=changed(
+                terms,
+                failures=[*terms.failures, failure(order, homes, report).to_json()],
+                spares=[spare for spare in terms.spares if spare not in homes.values()],
+                moved={"number": number, "id": name, "times": (terms.moved or {"times": 0})["times"] + 1},
+            ),
+        )
+
+
+def failure(order: Order, homes: Dict[int, Json], report: Json) -> NodeFailure:
+    """Return why the generation `order` ends: hosts are lost."""
+    hosts = {m.node: m.host for m in order.members}
+    node = min(homes)
+    words = ["node %d moves from %s to %s" % (one, hosts[one], home["host"]) for one, home in sorted(homes.items())]
+    return NodeFailure(
+        generation=order.number,
+        at=time.time(),
+        node=node,
+        host=hosts[node],
+        rank=None,
+        exit_code=None,
+        kind="host",
+        progress=report.get("progress"),
+        ran=max(0.0, time.time() - (report.get("started_at") or time.time())),
+        log=None,
+        tail=[],
+        reason="%s is lost; %s" % (", ".join(sorted({hosts[one] for one in homes})), ", ".join(words)),
+    )

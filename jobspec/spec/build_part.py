@@ -1,0 +1,70 @@
+"""The key `build`: what the image is made from, as in Compose."""
+
+# Without `from __future__ import annotations`: pydantic would have to compile each of them again.
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from jobctl.jobspec.spec import canonical as short
+from jobctl.jobspec.spec.base import Part
+from jobctl.jobspec.spec.scalars import AnyText, Form, Text, bad
+
+_ARG = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+def _on_this_machine(value: str) -> str:
+    if "://" in value or re.match(r"[^/]+@[^/]+:", value):
+        hint = "clone it, and name the folder"
+        raise bad("build-context", f"`{value}` is not a folder of this machine, and jobctl builds from no other", hint)
+    return value
+
+
+def _args(value: Any) -> Any:
+    return (
+        {name: item for name, item in value.items() if not name.startswith("x-")} if isinstance(value, dict) else value
+    )
+
+
+def _arg(name: str) -> str:
+    if not re.fullmatch(_ARG, name):
+        hint = "letters, digits and `_`, no digit first"
+        raise bad("bad-variable", f"`{name}` is not a valid name for a build argument", hint)
+    return name
+
+
+class Build(Part):
+    """What the image is made from. jobctl tags it by its content, so that an unchanged one is made once."""
+
+    context: Annotated[Text, AfterValidator(_on_this_machine)] = Field(
+        default=".",
+        description="The folder that `COPY` copies from, relative to the spec. `.dockerignore` there leaves files out.",
+        examples=["docker"],
+    )
+    dockerfile: Text = Field(
+        default="Dockerfile", description="The Dockerfile, relative to `context`.", examples=["docker/train.Dockerfile"]
+    )
+    args: Annotated[
+        dict[Annotated[str, AfterValidator(_arg)], AnyText],
+        BeforeValidator(_args, json_schema_input_type=dict[str, str | int | float | bool | None]),
+        Form("mapping; each value: string or nothing"),
+    ] = Field(
+        default_factory=dict,
+        description="Values of `ARG` in the Dockerfile. An argument without a value takes its value from `up`'s environment. "
+        "They stay readable in the image.",
+        examples=[{"CUDA": "12.8"}],
+    )
+    target: Text | None = Field(
+        default=None, description="The stage of the Dockerfile to build. Default: the last one.", examples=["runtime"]
+    )
+    on: Text | None = Field(
+        default=None,
+        description="The host of the job whose engine builds. Default: this machine.",
+        examples=["gpu01"],
+    )
+
+
+BuildOption = Annotated[
+    Build, BeforeValidator(short.build, json_schema_input_type=str | Build), Form("path of the context, or mapping")
+]

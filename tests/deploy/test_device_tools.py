@@ -1,0 +1,133 @@
+"""What the tools of drivers say of devices.
+
+The texts are as these tools print them: `npu-smi` and `rocm-smi` as recorded by others, with some values changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobctl.jobspec.deploy.check.fitness import probe
+from jobctl.jobspec.deploy.check.fitness.device_tools import DeviceState, device_states
+from jobctl.jobspec.deploy.check.fitness.inventory import compare
+
+TEXTS = Path(__file__).parent / "device_tools"
+
+
+def told(tool: str, old: str = "", new: str = "") -> dict[str, str]:
+    return {"tool": tool, "text": (TEXTS / f"{tool}.txt").read_text().replace(old, new)}
+
+
+def test_nvidia() -> None:
+    h100: dict[str, float | str] = {
+        "model": "NVIDIA H100 80GB HBM3",
+        "driver": "550.54.15",
+        "firmware": "96.00.89.00.01",
+        "memory in MiB": 81559.0,
+        "power limit in W": 700.0,
+        "highest clock in MHz": 1980.0,
+        "PCIe lanes": 16.0,
+    }
+    ecc = ("has had 3 memory errors that ECC could not correct",)
+    assert device_states(told("nvidia-smi")) == [DeviceState(h100), DeviceState({**h100, "PCIe lanes": 8.0}, ecc)]
+
+
+def test_rocm() -> None:
+    mi250: dict[str, float | str] = {
+        "model": "AMD INSTINCT MI250 (MCM) OAM AC MBA",
+        "driver": "6.2.4",
+        "firmware": "113-D65209-073",
+        "memory in MiB": 65520.0,
+    }
+    more: dict[str, float | str] = {"power limit in W": 560.0, "highest clock in MHz": 1700.0}
+    assert device_states(told("rocm-smi")) == [DeviceState({**mi250, **more}), DeviceState(mi250)]
+
+
+def test_npu() -> None:
+    found = device_states(told("npu-smi"))
+    assert [(one.items["model"], one.items["memory in MiB"]) for one in found] == [
+        ("Ascend910", 65536.0),
+        ("Ascend910", 65536.0),
+        ("910B3", 65536.0),
+        ("310P3", 43693.0),
+    ]
+    assert {one.items["driver"] for one in found} == {"24.1.rc3.7"}
+    assert [one.items["health"] for one in found] == ["OK", "Warning", "OK", "OK"]
+    assert {one.broken for one in found} == {()}
+
+
+@pytest.mark.parametrize("tool", ["nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi"])
+@pytest.mark.parametrize("text", ["", "x", "{", "[]", '{"card0": 1, "system": 2}', "| 0 |\n| 1 |", "1, 2, 3"])
+def test_other_words_are_no_devices(tool: str, text: str) -> None:
+    assert device_states({"tool": tool, "text": text}) == []
+
+
+@pytest.mark.parametrize("said", [None, [], {}, {"tool": "npu-smi"}, {"tool": 1, "text": 2}])
+def test_without_a_tool_there_are_no_devices(said: object) -> None:
+    assert device_states(said) == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "old", "new", "verdict", "said"),
+    [
+        ("rocm-smi", '"560.0"', '"300.0"', "warning", "device 0: power limit in W: 300, and 560 elsewhere"),
+        ("rocm-smi", "1700Mhz", "1200Mhz", "warning", "device 0: highest clock in MHz: 1200, and 1700 elsewhere"),
+        ("npu-smi", "310P3", "310P1", "warning", "device 3: model: 310P1, and 310P3 elsewhere"),
+        ("npu-smi", "43        ", "44        ", "ok", "like the others"),
+        ("npu-smi", "Warning", "OK     ", "warning", "device 1: health: OK, and Warning elsewhere"),
+        (
+            "npu-smi",
+            "OK            | 178.8",
+            "Alarm         | 178.8",
+            "error",
+            "device 0 has the health `Alarm`, by `npu-smi`",
+        ),
+    ],
+)
+def test_a_host_whose_devices_differ(tool: str, old: str, new: str, verdict: str, said: str) -> None:
+    usual: dict[str, Any] = {"items": {}, "driver": told(tool)}
+    odd = {"items": {}, "driver": {"tool": tool, "text": usual["driver"]["text"].replace(old, new)}}
+    assert odd != usual
+    *_, found = compare({"a": usual, "b": usual, "c": odd})
+    assert (found.verdict, found.message) == (verdict, said)
+
+
+def play(tool: str, directory: Path, *, code: int = 0) -> None:
+    """Put a tool there that prints its text, and keeps its arguments."""
+    path = directory / tool
+    kept, text = json.dumps(str(directory / f"{tool}.args")), (TEXTS / f"{tool}.txt").read_text()
+    lines = (f"#!{sys.executable}", "import sys", f"open({kept}, 'w').write(' '.join(sys.argv[1:]))")
+    path.write_text("\n".join((*lines, f"print({text!r})", f"sys.exit({code})")) + "\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tool"), [("gpu", "nvidia-smi"), ("gpu", "rocm-smi"), ("dcu", "rocm-smi"), ("npu", "npu-smi")]
+)
+def test_the_probe_asks_the_tool_that_is_there(kind: str, tool: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    play(tool, tmp_path)
+    said = probe.inventory({"kind": kind})["driver"]
+    assert (said["tool"], len(device_states(said))) == (tool, {"npu-smi": 4}.get(tool, 2))
+    asked = (tmp_path / f"{tool}.args").read_text()
+    wanted = {
+        "rocm-smi": "--showmeminfo vram",
+        "npu-smi": "info",
+        "nvidia-smi": "--query-gpu=index,name,driver_version",
+    }
+    assert wanted[tool] in asked
+
+
+def test_a_tool_that_fails_leaves_it_to_the_next(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/nowhere")
+    play("nvidia-smi", tmp_path, code=9)
+    assert probe.driver("gpu") == {}
+    play("rocm-smi", tmp_path)
+    assert probe.driver("gpu")["tool"] == "rocm-smi"
+    assert probe.driver("cpu") == {}

@@ -1,0 +1,115 @@
+"""Hot spares on hosts: a node that has lost its host becomes what already waits on a spare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .fleet import Fleet
+from .jobs import eventually, read
+from .test_recovery import Run
+
+
+class Three(Run):
+    """A job on h1, h2 and h3, with h4 to spare."""
+
+    def __init__(self, directory: Path, made: Fleet) -> None:
+        super().__init__(directory, made, change=("nodes: 2", "nodes: 3"))
+        made.hosts_file(self.code / "hosts.txt")
+        lines = (self.code / "hosts.txt").read_text().splitlines()
+        (self.code / "hosts.txt").write_text("\n".join([*lines[:3], f"{lines[3]} spare"]) + "\n")
+
+
+@pytest.fixture
+def three(tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Three]:
+    made = Three(tmp_path, hosts_of(4))
+    (made.checkpoints / "hold").touch()
+    yield made
+    if "sshd" not in made.fleet[2].processes:
+        made.fleet[2].power_on()
+    print(made.run("events").stdout)
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[]] * 4, []), down.stderr
+
+
+@pytest.fixture(params=["compose", "ssh"])
+def job(request: pytest.FixtureRequest, tmp_path: Path, hosts_of: Callable[[int], Fleet]) -> Iterator[Run]:
+    """A job on h1 and h2 that trains, with h3 to spare."""
+    made = Run(tmp_path, hosts_of(3))
+    (made.checkpoints / "hold").touch()
+    up = made.up("--target", request.param)
+    assert up.returncode == 0, up.stderr
+    yield made
+    if "sshd" not in made.fleet[1].processes:
+        made.fleet[1].power_on()
+    print(made.run("events").stdout)
+    down = made.run("down", *made.where)
+    assert (down.returncode, made.containers(), made.files()) == (0, [[], [], []], []), down.stderr
+
+
+def spares(job: Run) -> list[dict[str, Any]] | None:
+    """What `status` tells of hosts without a node."""
+    found: list[dict[str, Any]] | None = job.status().get("spares")
+    return found
+
+
+def unchanged(job: Run) -> bool:
+    """Say whether `up` has nothing to do."""
+    return job.run("plan").returncode == 0
+
+
+def container(job: Run) -> str:
+    """The container on the spare's host."""
+    name: str = job.fleet[2].docker("ps", "--no-trunc", "--format", "{{.Names}} {{.ID}}").strip()
+    return name
+
+
+def test_a_node_moves_into_the_container_that_waits_on_a_spare(job: Run) -> None:
+    assert spares(job) == [{"host": "h3", "state": "ready"}]
+    waits = container(job)
+    assert waits.startswith("jobctl-counter-spare ")
+    assert unchanged(job)
+    eventually(lambda: job.step() > 20)
+    job.fleet[1].power_off()
+    eventually(lambda: job.happened("moved"))
+    eventually(lambda: job.status()["phase"] == "running")
+    state = job.status()
+    assert [(node["host"], node["state"]) for node in state["nodes"]] == [("h1", "running"), ("h3", "running")]
+    assert (container(job), state["nodes"][1]["container"]) == (waits, waits.split()[1])
+    assert (state["generation"], spares(job)) == (2, None)
+    assert not [e for e in job.events() if e["event"] == "step" and e.get("host") == "h3" and e.get("node") == 1]
+    job.fleet[1].power_on()
+    assert job.run("exec", "--node", "1", "--", "sh", "-c", "echo $JOBCTL_LAUNCH").stdout.count('"spare":2') == 1
+    eventually(lambda: unchanged(job))  # the host that is back has nothing left of the node
+    job.fleet[2].docker("kill", "jobctl-counter-spare")  # which tells its engine to leave it so
+    eventually(lambda: job.all_train(generation=3))
+    assert job.fleet[2].containers() == ["jobctl-counter-1"]
+    state = job.ends_well()
+    assert (state["nodes"][1]["host"], job.resumed()[-1] >= 20) == ("h3", True)
+
+
+def test_launchers_move_a_node_to_a_spare_and_the_next_up_leaves_it_there(three: Three) -> None:
+    """Nobody watches: the spare's launcher hears of it from the others, and `up` from their reports."""
+    up = three.up("--no-supervise")
+    assert up.returncode == 0, up.stderr
+    eventually(lambda: three.step() > 20)
+    three.fleet[2].power_off()
+    report = three.fleet[3].home / ".jobctl/h4/counter/node-2/report.json"
+    eventually(lambda: [one.get("state") for one in read(report)] == ["running"])
+    state = three.status()
+    assert [(node["host"], node["state"]) for node in state["nodes"]] == [(h, "running") for h in ("h1", "h2", "h4")]
+    assert (state["phase"], state["supervised"], state.get("spares")) == ("running", False, None), state["reason"]
+    generation = state["generation"]
+    up = three.up()
+    assert up.returncode == 0, up.stderr
+    state = three.status()
+    assert (state["generation"], state["supervised"], state["nodes"][2]["host"]) == (generation, True, "h4")
+    assert three.fleet[3].containers() == ["jobctl-counter-spare"]
+    three.fleet[2].power_on()
+    three.tells("remove node 2 on h3: it runs on h4")
+    (three.checkpoints / "hold").unlink()
+    assert three.run("wait", "--timeout", "120s").returncode == 0
+    assert not (three.checkpoints / "TWICE").exists()

@@ -1,0 +1,51 @@
+"""The page of `jobctl ui` for a job on hosts: one that falls silent holds up neither the page nor its buttons for long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.tools.ui_client import UiClient
+
+from .fleet import Fleet
+from .jobs import Jobs, eventually
+
+
+def test_buttons_and_looks_share_hosts(hosts: Fleet, tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path, hosts)
+    assert jobs.up().returncode == 0
+    jobs.trains(step=1)
+    with jobs.popen("ui", "--allow-actions") as server:
+        try:
+            assert server.stderr is not None
+            client = UiClient(server.stderr.readline().split()[-1])
+            client.meet()
+            job = client.data("/api/job", job=jobs.name)
+            assert [(node["host"], node["state"]) for node in job["nodes"]] == [("h1", "running"), ("h2", "running")]
+            assert client.act(jobs.name, "restart")[0] == 200
+
+            def last() -> dict[str, Any] | None:
+                """Look as a page does while the action goes on."""
+                assert client.data("/api/jobs")["jobs"][0]["phase"] != "unknown"
+                found: dict[str, Any] = client.data("/api/job", job=jobs.name)["actions"][0]
+                return None if found["state"] == "running" else found
+
+            done = eventually(last)
+            assert (done["state"], done["text"]) == ("done", f"job `{jobs.name}` is running, generation 2")
+            jobs.trains(generation=2)
+            lines = client.data("/api/logs", job=jobs.name, node="1", text="generation 2")["lines"]
+            assert [line["rank"] for line in lines] == [1]
+            hosts.hosts[1].pull_cable()
+            try:
+                # The look that was under way when the host fell silent takes longer than this: the page does not.
+                found = eventually(lambda: (job := client.data("/api/job", job=jobs.name))["age"] > 5 and job)
+                assert found["nodes"][0]["state"] == "running"
+                assert client.data("/api/jobs")["jobs"][0]["job"] == jobs.name
+                assert client.data("/api/logs", job=jobs.name)["problems"] == ["the job's hosts have not answered yet"]
+            finally:
+                hosts.hosts[1].plug_cable()
+            eventually(lambda: client.data("/api/job", job=jobs.name)["age"] <= 5)
+        finally:
+            server.terminate()
+            assert server.wait(60) == 0
+    jobs.ok("down")

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Starts the container of one node of a job with this host's Docker Engine. Written by jobctl.
+# Paths of the job are relative to this file. Running it again changes nothing.
+# shellcheck disable=SC1003,SC2016 # every value is meant literally
+set -eu
+dir=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+image=torch:1
+
+set -- \
+  --name jobctl-resnet-spare \
+  --hostname resnet-spare-0279f1 \
+  --add-host resnet-spare-0279f1:10.0.0.3 \
+  --label jobctl.job=resnet \
+  --label jobctl.node=spare \
+  --label jobctl.role=spare \
+  --label jobctl.owner=ada@desk \
+  --label jobctl.devices=gpu:0,gpu:1 \
+  --mount 'type=bind,"source='"$dir/"'spare",target=/jobctl/work/spare' \
+  --mount 'type=bind,"source='"$dir/"'node-0",target=/jobctl/work/node-0' \
+  --mount 'type=bind,"source='"$dir/"'node-1",target=/jobctl/work/node-1' \
+  --mount 'type=bind,"source='"$dir/"'launcher.py",target=/jobctl/launcher.py,readonly' \
+  --mount 'type=bind,"source='"$dir/"'run",target=/jobctl/run,readonly' \
+  --mount 'type=bind,"source='"$dir/"'secrets",target=/jobctl/secrets,readonly' \
+  --mount 'type=bind,"source='"$dir/"'code",target=/workspace' \
+  --network host \
+  --init \
+  --restart unless-stopped \
+  --stop-timeout 50 \
+  --pull missing \
+  --entrypoint '' \
+  --mount type=bind,source=/mnt/resnet,target=/mnt/resnet \
+  --gpus '"device=0,1"' \
+  --ulimit "memlock=${JOBCTL_MEMLOCK:--1}:${JOBCTL_MEMLOCK:--1}" \
+  --shm-size 68719476736 \
+  --log-driver json-file \
+  --log-opt max-file=3 \
+  --log-opt max-size=10m \
+  --user "$(id -u):$(id -g)" \
+  --workdir /workspace \
+  --env 'JOBCTL_LAUNCH={"node":-1,"host":"gpu03","role":"trainer","nproc":2,"start":["python3","-m","torch.distributed.run","--log-dir",{"slot":"scratch"},"--nnodes",{"slot":"nnodes"},"--node-rank",{"slot":"node_rank"},"--nproc-per-node","2","--master-addr",{"slot":"master_addr"},"--master-port",{"slot":"master_port"},"--rdzv-id",{"slot":"rdzv_id"},"--local-addr",{"slot":"address"},"--max-restarts","0","--no-python",{"slot":"process"}],"command":["python3","-u","train.py"],"env":[["JOBCTL_CHECKPOINT_KEEP","2"]],"log_name":"workerlog","devices":["gpu:0","gpu:1"],"setup":[],"secrets":["TOKEN"],"workdir":"/workspace","interface":null,"interface_env":["NCCL_SOCKET_IFNAME","GLOO_SOCKET_IFNAME","TP_SOCKET_IFNAME"],"stop_grace":45.0,"hang_timeout":null,"standby":{"imports":[["torch","torch.distributed"],["torch._dynamo"]],"launcher":"torch.distributed.run","off":""},"spare":2}' \
+  -- "${JOBCTL_IMAGE:-$image}" python3 /jobctl/launcher.py --control /jobctl/run/control.json --dir /jobctl/work/spare --secrets /jobctl/secrets/secrets.json
+[ ! -d /dev/infiniband ] || set -- --device /dev/infiniband "$@"
+
+docker() { ${JOBCTL_DOCKER:-command docker} "$@"; } # jobctl sets it where the engine is reached by sudo
+name=jobctl-resnet-spare
+spec=6862fadb9e68adbc6eb9047312c24fa74cddd200736eb715103663788695b95e
+found=$(docker container inspect --format '{{ index .Config.Labels "jobctl.spec" }}' -- "$name" 2>/dev/null) || found=none
+case $found in
+none)
+  mkdir -p -- "$dir/"spare
+  docker run --detach --label jobctl.version=1.0 --label jobctl.spec=6862fadb9e68adbc6eb9047312c24fa74cddd200736eb715103663788695b95e "$@"
+  ;;
+"$spec") docker start -- "$name" ;;
+*)
+  echo "container $name runs something else; remove it first: docker rm --force $name" >&2
+  exit 1
+  ;;
+esac

@@ -1,0 +1,110 @@
+"""An idle launcher on a hot spare, and three others that give it a lost node with nobody watching."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import STALL, Node, eventually, kill_together
+from .test_started_again import ALONE, BASE, TRAIN
+
+HOST_TIMEOUT = STALL + 2.0
+
+
+class Quartet:
+    """Three launchers with a node each, and an idle one; no supervisor."""
+
+    def __init__(self, root: Path, python: str) -> None:
+        self.nodes = [Node(root / str(number), python) for number in range(4)]
+        for number, node in enumerate(self.nodes):
+            node.dir = node.root / (f"node-{number}" if number < 3 else "spare")
+            node.launch.update(node=number if number < 3 else -1, host=f"h{number}", command=node.script(TRAIN))
+            if number == 3:
+                node.launch["spare"] = True
+            node.start()
+        self.ports = [eventually(lambda node=node: node.report().get("port")) for node in self.nodes]
+        self.spare = self.nodes[3]
+        self.taken = self.spare.root / "node-1"  # where the idle launcher works once it is that of node 1
+        self.order()
+
+    def order(self, number: int = 1, command: str = "run", home: int = 1, **changes: Any) -> None:
+        """Hand all of them an order; `home`: the host of node 1."""
+        homes = {0: 0, 1: home, 2: 2}
+        members = [
+            {
+                "node": node,
+                "rank": node,
+                "roles": ["trainer"],
+                "host": f"h{at}",
+                "address": "127.0.0.1",
+                "nproc": 1,
+                "port": self.ports[at],
+            }
+            for node, at in homes.items()
+        ]
+        spares = [{"host": "h3", "address": "127.0.0.1", "port": self.ports[3]}] if home != 3 else []
+        base = {"number": number, "id": f"demo-{number}"}
+        alone = {**ALONE, "base": base, "spares": spares}
+        for node in self.nodes:
+            node.order(number, command, members=members, alone=alone, host_timeout=HOST_TIMEOUT, **changes)
+
+    def kill(self, *numbers: int) -> None:
+        """Kill launchers with all that runs below them, as it happens to containers."""
+        kill_together([pid for number in numbers for pid in self.nodes[number].living()])
+        for number in numbers:
+            self.nodes[number].started[-1].wait()
+
+    def report_of_taken(self) -> dict[str, Any]:
+        """Return what the launcher of the spare says of node 1."""
+        path = self.taken / "report.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"state": None}
+        return found
+
+
+@pytest.fixture
+def quartet(tmp_path: Path, python: str) -> Iterator[Quartet]:
+    made = Quartet(tmp_path, python)
+    for node in made.nodes[:3]:
+        node.until("running", 1)
+    yield made
+    made.kill(0, 1, 2, 3)
+
+
+def test_a_lost_node_goes_on_where_an_idle_launcher_waits(quartet: Quartet) -> None:
+    """And the launcher that is lost ends up without a node, if it comes back; the spare's own remembers what it is."""
+    assert (quartet.spare.report()["state"], quartet.spare.report()["node"]) == ("waiting", -1)
+    quartet.kill(1)
+    for node in (quartet.nodes[0], quartet.nodes[2]):
+        node.until("running", 2)
+    found = eventually(lambda: (r := quartet.report_of_taken())["state"] == "running" and r)
+    assert (found["node"], found["generation"], found["spare"], found["port"]) == (1, 2, True, quartet.ports[3])
+    assert [(m["node"], m["host"]) for m in found["order"]["members"]] == [(0, "h0"), (1, "h3"), (2, "h2")]
+    assert [one["reason"] for one in found["order"]["alone"]["failures"]] == ["h1 is lost; node 1 moves from h1 to h3"]
+    assert (found["order"]["alone"]["base"], quartet.spare.report()["node"]) == (BASE, 1)
+    quartet.nodes[1].start()
+    eventually(lambda: quartet.nodes[1].report()["reason"] == "not part of this generation")
+    quartet.kill(3)
+    quartet.spare.start()
+    again = eventually(
+        lambda: (r := quartet.report_of_taken()).get("generation") == 3 and r["state"] == "running" and r
+    )
+    assert again["launcher"]["pid"] == quartet.spare.started[-1].pid
+
+
+def test_a_supervisor_gives_a_node_to_an_idle_launcher_and_takes_it_back(quartet: Quartet) -> None:
+    quartet.order(2, home=3)
+    eventually(lambda: quartet.report_of_taken()["state"] == "running")
+    assert quartet.report_of_taken()["order"] is None
+    assert quartet.nodes[1].until("waiting")["reason"] == "not part of this generation"
+    quartet.order(3)
+    quartet.nodes[1].until("running", 3)
+    eventually(lambda: quartet.report_of_taken()["state"] == "waiting")
+
+
+def test_an_idle_launcher_ends_with_its_job(quartet: Quartet) -> None:
+    quartet.order(1, "finish")
+    assert [node.started[-1].wait() for node in quartet.nodes] == [0, 0, 0, 0]

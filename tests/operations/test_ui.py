@@ -1,0 +1,250 @@
+"""The parts of `jobctl ui` that need neither a job nor a browser: what is kept, for how long, and how much of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from jobctl.jobspec.deploy.model.log_lines import Line
+from jobctl.jobspec.deploy.model.sample import DeviceSample
+from jobctl.jobspec.deploy.store.jobdir import JobDir
+from jobctl.jobspec.operations.errors import NotYours
+from jobctl.jobspec.operations.inspect.listing import KnownJob, KnownJobs
+from jobctl.jobspec.operations.inspect.logs import Choice
+from jobctl.jobspec.operations.inspect.top import JobLoad
+from jobctl.jobspec.operations.serve import ui_actions, ui_data, ui_logs
+from jobctl.jobspec.operations.serve.ui_access import PageAccess
+from jobctl.jobspec.operations.serve.ui_actions import PageActions, Wish
+from jobctl.jobspec.operations.serve.ui_data import UiData
+from jobctl.jobspec.operations.serve.ui_logs import LogWindow, LogWindows
+from jobctl.jobspec.operations.serve.ui_refresh import Refreshed
+from jobctl.jobspec.operations.serve.ui_server import TICKET_LIFE, TICKETS, Tickets
+from jobctl.jobspec.operations.serve.ui_view import POINTS, Samples
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_signature_counts_for_one_request_to_one_server() -> None:
+    access, host = PageAccess("token"), "127.0.0.1:9187"
+    asked = (host, "POST", "/api/act", "{}")
+    signature = access.signature(*asked)
+    assert access.is_signed(signature, *asked)
+    others = (("localhost:9187", *asked[1:]), (host, "GET", *asked[2:]), (host, "POST", "/api/ask", "{}"))
+    for other in (*others, (*asked[:3], '{"job": "x"}')):
+        assert not access.is_signed(signature, *other)
+    assert not PageAccess("token").is_signed(signature, *asked)  # a later run of the server
+    assert not access.is_signed("", *asked)
+    assert not access.is_signed("ä", *asked)
+    assert access.proof(host, "1") != access.proof("127.0.0.1:9188", "1")
+
+
+def test_a_ticket_opens_one_report_once_and_soon() -> None:
+    clock = _Clock()
+    tickets = Tickets(clock)
+    first = tickets.issue("resnet")
+    assert [tickets.take(first), tickets.take(first), tickets.take("")] == ["resnet", None, None]
+    late = tickets.issue("resnet")
+    clock.now += TICKET_LIFE
+    assert tickets.take(late) is None
+    many = [tickets.issue(str(number)) for number in range(TICKETS + 1)]
+    assert [tickets.take(many[0]), tickets.take(many[1])] == [None, "1"]
+
+
+class _Reader:
+    """Brings lines that a test writes."""
+
+    interval, problems = 0.1, {}
+
+    def __init__(self) -> None:
+        self.new: list[str] = []
+        self.count = 0
+
+    def nodes(self) -> set[int]:
+        return set()
+
+    def generations(self) -> set[int]:
+        return set()
+
+    def lines(self, *, final: bool = False) -> Iterator[Line]:
+        for text in self.new:
+            self.count += 1
+            yield Line(float(self.count), 0, 0, 1, "workerlog.0", text.encode())
+        self.new = []
+
+
+def _texts(found: dict[str, Any]) -> list[str]:
+    return [line["line"] for line in found["lines"]]
+
+
+def test_a_page_gets_only_the_lines_that_it_lacks() -> None:
+    reader = _Reader()
+    windows = LogWindows(lambda choice: reader)
+    reader.new = ["one", "two", "three"]
+    first = windows.read(Choice(), "", "")
+    assert (_texts(first), first["more"]) == (["one", "two", "three"], False)
+    reader.new = ["four"]
+    second = windows.read(Choice(), "", first["at"])
+    assert (_texts(second), second["more"]) == (["four"], True)
+    assert _texts(windows.read(Choice(), "t", "")) == ["two", "three"]
+    assert _texts(windows.read(Choice(), "", "of another server")) == ["one", "two", "three", "four"]
+
+
+def test_windows_of_logs_are_few() -> None:
+    opened: list[int | None] = []
+
+    def open_(choice: Choice) -> _Reader:
+        opened.append(choice.node)
+        return _Reader()
+
+    windows = LogWindows(open_)
+    for node in (0, 1, 2, 3, 0, 4, 1):  # 1 was asked for longest ago when 4 came
+        windows.read(Choice(node), "", "")
+    assert opened == [0, 1, 2, 3, 4, 1]
+
+
+def test_a_window_keeps_a_bounded_part_of_a_million_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ui_logs, "KEPT", 50)
+    monkeypatch.setattr(ui_logs, "BYTES", 1000)
+    reader = _Reader()
+    window = LogWindow(reader)
+    reader.new = [str(number) for number in range(1000)]
+    window.read()
+    assert (len(window._lines), _texts(window.after(0, ""))[-1]) == (50, "999")
+    reader.new = ["x" * 600, "y" * 600, "z" * 5000]
+    window.read()
+    assert [line.text[:1] for _, line in window._lines] == [b"z"]
+    (shown,) = _texts(window.after(0, ""))
+    assert shown == "z" * 4096 + "… (904 more bytes)"
+
+
+def _load(*uses: float | None) -> JobLoad:
+    devices = tuple(DeviceSample(f"gpu:{n}", None, use, 40.0, 80.0) for n, use in enumerate(uses))
+    node = SimpleNamespace(node=SimpleNamespace(node=3), devices=devices)
+    return cast(JobLoad, SimpleNamespace(nodes=(node,)))
+
+
+def test_samples_are_numbered_and_the_last_ones_kept() -> None:
+    samples = Samples()
+    for number in range(POINTS + 5):
+        samples.add(float(number), _load(0.5, None))
+    assert len(samples.after(0)) == POINTS
+    assert samples.after(POINTS + 4) == [{"number": POINTS + 5, "at": 124.0, "busy": {"3": [[50, 50], [None, 50]]}}]
+    assert len(samples.after(POINTS + 6)) == POINTS  # a number of an earlier server
+
+
+def test_a_value_is_found_out_again_in_the_background() -> None:
+    clock = _Clock()
+    found: list[int] = []
+    begin, end = threading.Semaphore(0), threading.Semaphore(0)
+
+    def make() -> int:
+        begin.acquire()
+        found.append(len(found) + 1)
+        clock.now += 2.0  # that it takes
+        end.release()
+        if len(found) == 3:
+            raise NotYours("not yours")
+        return len(found)
+
+    value = Refreshed(make, clock, share=10)
+    assert value.get(0.0) == (None, 0.0)
+    begin.release()
+    end.acquire()
+    assert value.get(60.0) == (1, 0.0)
+    clock.now += 19.0
+    assert value.get(60.0) == (1, 19.0)  # it counts for ten times as long as it took
+    clock.now += 1.0
+    assert [value.get(0.0), value.get(0.0)] == [(1, 20.0), (1, 20.0)]
+    begin.release()
+    end.acquire()
+    assert value.get(60.0) == (2, 0.0)
+    clock.now += 20.0
+    begin.release()
+    with pytest.raises(NotYours):
+        value.get(60.0)
+    assert found == [1, 2, 3]
+
+
+class _Slow(KnownJobs):
+    """Two jobs, and the hosts of one do not answer yet."""
+
+    def __init__(self, state: Path) -> None:
+        super().__init__()
+        self.state, self.answer = state, threading.Event()
+
+    def directories(self) -> list[JobDir]:
+        return [JobDir(self.state / "jobs" / name) for name in ("quick", "slow")]
+
+    def look(self, directory: JobDir) -> KnownJob:
+        if directory.name == "slow":
+            self.answer.wait(5)  # seconds until it is seen after all, which fails the test
+        return KnownJob(directory.name, error=NotYours(f"{directory.name} was seen"))
+
+
+def test_a_job_whose_hosts_are_slow_keeps_no_other_from_being_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBCTL_STATE_DIR", str(tmp_path))
+    monkeypatch.setattr(ui_data, "PATIENCE", 0.2)
+    known = _Slow(tmp_path)
+    data = UiData(known)
+
+    def reasons() -> list[str]:
+        return [row["reason"] for row in data.jobs()["jobs"]]
+
+    assert reasons() == ["quick was seen", "its hosts have not answered yet"]
+    known.answer.set()
+    monkeypatch.setattr(ui_data, "PATIENCE", 60.0)
+    assert reasons() == ["quick was seen", "slow was seen"]
+    data.close()
+
+
+@pytest.fixture
+def performed(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[str], threading.Event]]:
+    """What was done with jobs, which takes until the event is set."""
+    done: list[str] = []
+    go_on = threading.Event()
+
+    def perform(wish: Wish, listener: object) -> str:
+        assert go_on.wait(60)
+        done.append(wish.verb)
+        if wish.verb == "drill":
+            raise ZeroDivisionError("oops")
+        return "well"
+
+    monkeypatch.setattr(ui_actions, "_perform", perform)
+    yield done, go_on
+    go_on.set()
+
+
+def _states(actions: PageActions, job: str) -> Sequence[tuple[str, str, str]]:
+    return [(one["action"], one["state"], one["text"]) for one in actions.of(job)]
+
+
+def test_one_action_at_a_time_for_a_job(tmp_path: Path, performed: tuple[list[str], threading.Event]) -> None:
+    done, go_on = performed
+    actions = PageActions(_Clock())
+    one, other = (JobDir(tmp_path / "jobs" / name) for name in ("one", "other"))
+    actions.begin(Wish(one, "restart"))
+    actions.begin(Wish(other, "stop"))
+    with pytest.raises(NotYours, match="job `one` is locked by this page's `restart` for 0 s"):
+        actions.begin(Wish(one, "stop"))
+    assert actions.at_work() == ["`restart` of job `one`", "`stop` of job `other`"]
+    go_on.set()
+    actions.wait()
+    assert sorted(done) == ["restart", "stop"]
+    actions.begin(Wish(one, "drill"))
+    actions.wait()
+    assert _states(actions, "one") == [("drill", "failed", "ZeroDivisionError: oops"), ("restart", "done", "well")]
+    assert actions.at_work() == []

@@ -1,0 +1,104 @@
+"""Jobs that need more than one allocation: their time is over, or somebody else's job comes first."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import pytest
+
+from .cluster import wait_for
+from .conftest import SlurmJobs
+
+
+def again(jobs: SlurmJobs, how: str) -> str:
+    """Return the number of the job once it has another allocation; one that was requeued would wait for two minutes."""
+    begun = len(jobs.begun())
+
+    def moved() -> bool:
+        if how == "requeue":
+            for job in jobs.cluster.run("squeue", "-h", "-n", jobs.name, "-t", "PD", "-o", "%i").split():
+                jobs.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        return len(jobs.begun()) == begun + 2
+
+    wait_for(moved, "ranks in the next allocation", 120.0)
+    return max(jobs.jobs(), key=int)
+
+
+@pytest.mark.parametrize(("how", "times"), [("requeue", 2), ("chain", 5)])
+def test_time_limits_in_a_row_leave_loss_and_logs_as_they_would_be_without(
+    jobs: SlurmJobs, how: str, times: int
+) -> None:
+    jobs.write(requeue=how)
+    jobs.ok("up", "--target", "slurm")
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    job = jobs.jobs()[0]
+    for _ in range(times):
+        jobs.goes_on()
+        jobs.cluster.run("scancel", "--batch", "--signal=USR1", job)
+        following = again(jobs, how)
+        assert (following == job) == (how == "requeue")
+        job = following
+    jobs.goes_on()
+    state = jobs.running()
+    assert (state["generation"], state["slurm"]["job_id"]) == (1 + times, int(job))
+    jobs.ok("stop")
+    jobs.check_steps()
+    told = {int(step) for step in re.findall(r"at (\d+)", jobs.ok("logs"))}
+    assert set(range(1, jobs.step + 1)) <= told
+    assert sorted(generation for _, generation in jobs.begun()) == sorted([*range(1, 2 + times)] * 2)
+    jobs.ok("down")
+
+
+def test_a_job_without_a_machine_that_slurm_has_taken_away_goes_on_in_another_allocation(jobs: SlurmJobs) -> None:
+    s2 = jobs.cluster.nodes[1]
+    jobs.write(requeue="chain")
+    jobs.ok("up", "--target", "slurm")
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    first = jobs.jobs()[0]
+    s2.kill()
+    again(jobs, "chain")
+    state = jobs.running()
+    assert (state["slurm"]["job_id"] > int(first), state["generation"]) == (True, 2)
+    assert "s2" not in [node["host"] for node in state["nodes"]]
+    assert "Slurm has taken s2 out of the allocation" in jobs.ok("events")
+    jobs.goes_on()
+    jobs.check_steps()
+    s2.boot()
+    s2.slurmd()
+    jobs.ok("down")
+
+
+def test_a_job_that_has_ended_is_not_started_again(jobs: SlurmJobs) -> None:
+    for script, code in (("pass", 0), ("raise SystemExit(7)", 1)):
+        jobs.write(spec={"command": [sys.executable, "-c", script], "recovery": {"max_restarts": 1}})
+        jobs.ok("up", "--target", "slurm")
+        assert jobs.run("wait", "--timeout", "60s").returncode == code
+        state = jobs.status()
+        assert state["phase"] == ("failed" if code else "succeeded")
+        wait_for(lambda: jobs.jobs() == [], "the end of the allocation")
+        shown = jobs.cluster.run("scontrol", "show", "job", "--oneliner", str(state["slurm"]["job_id"]))
+        assert "Restarts=0" in shown
+    jobs.ok("down")
+
+
+def test_a_job_goes_on_after_another_one_has_pushed_it_out(jobs: SlurmJobs) -> None:
+    jobs.write(requeue="requeue", partition="low")
+    jobs.ok("up", "--target", "slurm")
+    job = jobs.running()["slurm"]["job_id"]
+    wait_for(lambda: len(jobs.begun()) == 2, "ranks")
+    jobs.goes_on()
+    urgent = jobs.cluster.run(
+        *("sbatch", "--parsable", "-p", "urgent", "--exclusive", "-N4", "-o", "/dev/null", "--wrap", "sleep 600")
+    ).strip()
+    state = jobs.until(lambda state: state["phase"] == "pending", "a job that waits again")
+    assert state["slurm"]["job_id"] == job
+    jobs.cluster.run("scancel", urgent)
+    again(jobs, "requeue")
+    jobs.goes_on()
+    assert jobs.running()["generation"] == 2
+    jobs.check_steps()
+    events = [json.loads(line)["event"] for line in jobs.ok("events", "-o", "json").splitlines()]
+    assert events.count("allocation") == 2
+    jobs.ok("down")
