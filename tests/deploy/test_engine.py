@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
 from http.client import BadStatusLine
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 import paramiko
 import pytest
@@ -50,6 +52,78 @@ def test_an_answer_that_no_engine_gives(value: Any) -> None:
     with pytest.raises(HostError) as told:
         Engine(Dead()).answer(value, dict)
     assert told.value.code == "engine-failed"
+
+
+class Newer(BaseHTTPRequestHandler):
+    """An engine that knows no version of its API before 1.44, as Docker Engine 29."""
+
+    protocol_version = "HTTP/1.1"
+    asked: ClassVar[list[str]] = []
+    sent: ClassVar[list[bytes]] = []
+
+    def do_GET(self) -> None:
+        size = self.headers.get("Content-Length")
+        body = self.rfile.read(int(size)) if size else self.rest() if "chunked" in str(self.headers) else b""
+        self.asked.append(f"{self.command} {self.path}")
+        if self.path.startswith("/v1.41/"):
+            words = "client version 1.41 is too old. Minimum supported API version is 1.44, please upgrade your client"
+            self.tell(400, json.dumps({"message": words}).encode())
+            return
+        self.sent.append(body)
+        self.tell(200, b"[]" if "json" in self.path else b'"OK"')
+
+    do_POST = do_GET
+
+    def rest(self) -> bytes:
+        """Return a body that was sent piece by piece."""
+        found = b""
+        while size := int(self.rfile.readline(), 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return found
+
+    def tell(self, status: int, body: bytes) -> None:
+        """Answer."""
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """A connection to such an engine."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Newer)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    monkeypatch.setattr(Newer, "asked", [])
+    monkeypatch.setattr(Newer, "sent", [])
+    engine = Engine(LocalTransport("h"))
+    monkeypatch.setattr(engine, "dial", lambda: socket.create_connection(server.server_address))
+    yield engine
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_newer_engine_is_spoken_to_as_it_understands(newer: Engine) -> None:
+    with newer.asked() as client:
+        assert client.containers(all=True) == []
+        assert client.containers() == []
+    paths = [path.partition("?")[0] for path in Newer.asked]
+    assert paths == [f"GET /v{version}/containers/json" for version in ("1.41", "1.44")] + ["GET /v1.44/containers/json"]
+
+
+def test_what_cannot_be_sent_again_waits_for_the_version(newer: Engine) -> None:
+    with newer.asked() as client:
+        assert list(client.load_image(iter([b"an", b"image"]))) == ["OK"]
+    assert [path.partition("?")[0] for path in Newer.asked][-1] == "POST /v1.44/images/load"
+    assert Newer.sent[-1] == b"animage"
 
 
 class Mute(paramiko.ServerInterface):

@@ -6,6 +6,7 @@ of the user there hold, and nothing listens anywhere. Text of the command-line c
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,8 +25,8 @@ TIMEOUT = 60  # seconds for an answer of the engine
 SILENCE = (
     600.0  # seconds without progress after which moving an image is given up: engines unpack layers without a word
 )
-API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know would cost a request
-
+API = "1.41"  # of Docker Engine 20.10; asking for the newest that both know would cost a request …
+_TOO_OLD = re.compile(r"Minimum supported API version is (\d+\.\d+)")  # … and 29 says so: it knows none before 1.44
 
 DIAL = ("system", "dial-stdio")
 LOOK = 0.5  # seconds between two looks at an engine that is waited for
@@ -137,7 +138,7 @@ def _client(dial: Callable[[], Any]) -> docker.APIClient:
     import docker
 
     client: Any = docker.APIClient(base_url="http://localhost:2375", version=API, timeout=TIMEOUT)
-    adapter = _adapter(dial)
+    adapter = _adapter(dial, client)
     client.mount("http+docker://", adapter)
     client.base_url = "http+docker://ssh"  # how the SDK knows that raw streams are channels
     client.trust_env = (
@@ -150,8 +151,9 @@ def _client(dial: Callable[[], Any]) -> docker.APIClient:
 _ENGINE = "engine"
 
 
-def _adapter(dial: Callable[[], Any]) -> Any:
+def _adapter(dial: Callable[[], Any], client: Any) -> Any:
     from docker.transport import sshconn
+    from requests import Request
 
     sdk: Any = sshconn
 
@@ -172,6 +174,22 @@ def _adapter(dial: Callable[[], Any]) -> Any:
 
         def _connect(self) -> None:
             pass
+
+        def send(self, request: Any, *args: Any, **how: Any) -> Any:
+            """Send a request; where the engine knows no version as old as ours, in the oldest that it knows."""
+            if not isinstance(request.body, str | bytes | None) and client._version == API:
+                # What is read as it is sent cannot be sent again.
+                self.send(
+                    Request("GET", f"{client.base_url}/v{API}/_ping").prepare(), *args, **{**how, "stream": False}
+                )
+                request.url = request.url.replace(f"/v{API}/", f"/v{client._version}/", 1)
+            answer = super().send(request, *args, **how)
+            wanted = _TOO_OLD.search(answer.text) if answer.status_code == 400 else None
+            if wanted is None or f"/v{API}/" not in request.url:
+                return answer
+            client._version = wanted[1]
+            request.url = request.url.replace(f"/v{API}/", f"/v{wanted[1]}/", 1)
+            return super().send(request, *args, **how)
 
         def get_connection(self, url: str, proxies: Any = None) -> Any:
             # One pool for all: by URL, as the SDK has it, every request would dial, and leave its session behind.
