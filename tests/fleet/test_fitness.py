@@ -76,6 +76,7 @@ def slow_disk(made: Fleet, bad: Host, folder: Path) -> None:
     wrap_docker(bad, f'["run", "--device-write-bps", "{disk}:8mb", *argv[1:]]')
 
 
+@pytest.mark.skipif("JOBCTL_TEST_LINKS" not in os.environ, reason="measures: needs a machine that does nothing else")
 @pytest.mark.parametrize(
     ("fault", "check", "code"),
     [(half_rate, "link", "slow-link"), (loss, "link", "slow-link"), (slow_disk, "storage", "slow-storage")],
@@ -83,6 +84,7 @@ def slow_disk(made: Fleet, bad: Host, folder: Path) -> None:
 def test_a_fault_names_its_host_and_no_other(
     well: Fleet, tmp_path: Path, fault: Callable[[Fleet, Host, Path], None], check: str, code: str
 ) -> None:
+    """In a campaign: beside other tests, the cores that the hosts share are what limits their links now and then."""
     jobs = Jobs(tmp_path, well, SPEC.replace("nodes: 2", "nodes: 4"))
     fault(well, well.hosts[2], jobs.checkpoints)
     done = jobs.run("check", *jobs.where, "--target", "ssh", "--fitness", "-o", "json")
