@@ -56,7 +56,6 @@ def parts(seed: int, faults: int) -> Iterator[Part]:
         yield Part(
             "-".join(["slurm", *(option.strip("-") for option in options)]), ("-m", "tests.slurm.campaign", *how)
         )
-    yield _tests("links", "tests/fleet/test_fitness.py", {"JOBCTL_TEST_LINKS": "1"})
     yield Part("mutants", ("-m", "tests.mutants", "--jobs", "2"))
     for name in ("startup", "compile", "code", "hosts", "recovery", "supervise", "slurm", "ui"):
         yield Part(f"benchmark-{name}", (f"benchmarks/{name}.py",))

@@ -50,8 +50,8 @@ def command(container: Container, secrets: bool, spare: bool = False) -> tuple[s
 def node_mounts(node: Node) -> tuple[Mount, ...]:
     """Return the mounts of a node's own directory; their sources are relative to the work directory.
 
-    The launcher on a spare may become any node, so it has the directories of all. It has no more: what starts containers
-    there lies beside them.
+    The launcher on a spare may become any node, so it has the directories of all. It has no more: what starts containers is
+    in the folder above.
     """
     if node.index >= 0:
         return (Mount("bind", node_directory(node.index), "/jobctl/node"),)

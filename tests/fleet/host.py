@@ -250,14 +250,6 @@ class Host:
         if rate:
             sh(*inside, "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "16kbit", "latency", "2s")
 
-    def lossy_link(self, share: float) -> None:
-        """Lose that share of what comes to jobs' ports over its cable; 0: nothing is lost."""
-        inside = ("nsenter", f"--net=/run/netns/{self.namespace}", "iptables")
-        sh(*inside, "--flush", "INPUT", check=False)
-        if share:
-            chance = ("-m", "statistic", "--mode", "random", "--probability", f"{share:g}")
-            sh(*inside, "-A", "INPUT", "-i", "eth0", "-p", "tcp", "--dport", "20000:29999", *chance, "-j", "DROP")
-
     def kill_engine(self) -> None:
         """SIGKILL the engine; what runs in containers goes on, or not, as a real crash has it.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,65 +35,6 @@ def four_hosts(can_have_fleet: None) -> Iterator[Fleet]:
         yield made
 
 
-@pytest.fixture
-def well(four_hosts: Fleet) -> Iterator[Fleet]:
-    """Four hosts without any fault, before and after."""
-    for _ in heal(four_hosts):
-        yield four_hosts
-
-
-def heal(made: Fleet) -> Iterator[None]:
-    """Take all faults away, now and again later."""
-    for again in (False, True):
-        for host in made.hosts:
-            host.slow_link(None)
-            host.lossy_link(0)
-            host.install_docker()
-        if not again:
-            yield
-
-
-def half_rate(made: Fleet, bad: Host, folder: Path) -> None:
-    """All links have a limit, and one of them a little less than half of it; without, cores are the limit."""
-    for host in made.hosts:
-        host.slow_link("9mbit" if host is bad else "20mbit")
-
-
-def loss(made: Fleet, bad: Host, folder: Path) -> None:
-    for host in made.hosts:
-        host.slow_link("100mbit")
-    bad.lossy_link(0.01)
-
-
-def slow_disk(made: Fleet, bad: Host, folder: Path) -> None:
-    """The kernel lets its containers write and read so much a second, on the disk of the checkpoints."""
-    number = folder.stat().st_dev
-    disk = next(
-        (path for path in Path("/dev").iterdir() if path.is_block_device() and path.stat().st_rdev == number), None
-    )
-    if disk is None:
-        pytest.skip(f"{folder} is on no block device of its own")
-    wrap_docker(bad, f'["run", "--device-write-bps", "{disk}:8mb", *argv[1:]]')
-
-
-@pytest.mark.skipif("JOBCTL_TEST_LINKS" not in os.environ, reason="measures: needs a machine that does nothing else")
-@pytest.mark.parametrize(
-    ("fault", "check", "code"),
-    [(half_rate, "link", "slow-link"), (loss, "link", "slow-link"), (slow_disk, "storage", "slow-storage")],
-)
-def test_a_fault_names_its_host_and_no_other(
-    well: Fleet, tmp_path: Path, fault: Callable[[Fleet, Host, Path], None], check: str, code: str
-) -> None:
-    """In a campaign: beside other tests, the cores that the hosts share are what limits their links now and then."""
-    jobs = Jobs(tmp_path, well, SPEC.replace("nodes: 2", "nodes: 4"))
-    fault(well, well.hosts[2], jobs.checkpoints)
-    done = jobs.run("check", *jobs.where, "--target", "ssh", "--fitness", "-o", "json")
-    findings = json.loads(done.stdout)["findings"]
-    bad = [(one["host"], one["check"], one["code"]) for one in findings if one["verdict"] == "error"]
-    assert bad == [("h3", check, code)], done.stdout + done.stderr
-    assert done.returncode == 3
-
-
 def wrap_docker(host: Host, change: str) -> None:
     command = host.dir / "bin/docker"
     command.unlink()
@@ -101,10 +42,10 @@ def wrap_docker(host: Host, change: str) -> None:
     command.chmod(0o755)
 
 
-def test_hosts_with_a_fault_are_named_and_no_other(well: Fleet, tmp_path: Path) -> None:
+def test_hosts_with_a_fault_are_named_and_no_other(four_hosts: Fleet, tmp_path: Path) -> None:
     """One may use four fifths of the cores, one has a slow link, and one adds wrongly."""
-    _, linked, throttled, tampered = well.hosts
-    jobs = Jobs(tmp_path, well, SPEC.replace("nodes: 2", "nodes: 4"))
+    _, linked, throttled, tampered = four_hosts.hosts
+    jobs = Jobs(tmp_path, four_hosts, SPEC.replace("nodes: 2", "nodes: 4"))
     linked.slow_link("20mbit")
     wrap_docker(throttled, QUOTA.format(0.8 * (os.cpu_count() or 1)))
     wrap_docker(tampered, WRONG_SUM)
@@ -125,11 +66,13 @@ def test_hosts_with_a_fault_are_named_and_no_other(well: Fleet, tmp_path: Path) 
     assert list(jobs.checkpoints.glob(".jobctl-fitness-*")) == []
 
 
-def test_up_goes_on_with_a_spare_in_the_place_of_a_slow_host(well: Fleet, tmp_path: Path) -> None:
+def test_up_goes_on_with_a_spare_in_the_place_of_a_slow_host(four_hosts: Fleet, tmp_path: Path) -> None:
     """Of two hosts, one may use half of the cores."""
-    first, _, slow, spare = well.hosts
+    first, _, slow, spare = four_hosts.hosts
+    for host in (slow, spare):
+        host.install_docker()
     wrap_docker(slow, QUOTA.format(0.5 * (os.cpu_count() or 1)))
-    jobs = Jobs(tmp_path, well, SPEC + "fitness: quick\n")
+    jobs = Jobs(tmp_path, four_hosts, SPEC + "fitness: quick\n")
     lines = [f"{host.name} addr={host.address}" for host in (first, slow, spare)]
     (jobs.code / "hosts.txt").write_text("\n".join(lines) + " spare\n")
     done = jobs.up("--target", "ssh", check=True)

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jobctl.jobspec.deploy.host.scripts import SCRIPTS
@@ -151,9 +152,25 @@ def _client(dial: Callable[[], Any]) -> docker.APIClient:
 _ENGINE = "engine"
 
 
+def _as_known(send: Callable[..., Any], client: Any, request: Any) -> Any:
+    """Send a request; where the engine knows no version as old as ours, in the oldest that it knows."""
+    from requests import Request
+
+    if not isinstance(request.body, str | bytes | None) and client._version == API:
+        # What is read as it is sent cannot be sent again.
+        _as_known(send, client, Request("GET", f"{client.base_url}/v{API}/_ping").prepare())
+        request.url = request.url.replace(f"/v{API}/", f"/v{client._version}/", 1)
+    answer = send(request)
+    wanted = _TOO_OLD.search(answer.text) if answer.status_code == 400 else None
+    if wanted is None or f"/v{API}/" not in request.url:
+        return answer
+    client._version = wanted[1]
+    request.url = request.url.replace(f"/v{API}/", f"/v{wanted[1]}/", 1)
+    return send(request)
+
+
 def _adapter(dial: Callable[[], Any], client: Any) -> Any:
     from docker.transport import sshconn
-    from requests import Request
 
     sdk: Any = sshconn
 
@@ -176,20 +193,8 @@ def _adapter(dial: Callable[[], Any], client: Any) -> Any:
             pass
 
         def send(self, request: Any, *args: Any, **how: Any) -> Any:
-            """Send a request; where the engine knows no version as old as ours, in the oldest that it knows."""
-            if not isinstance(request.body, str | bytes | None) and client._version == API:
-                # What is read as it is sent cannot be sent again.
-                self.send(
-                    Request("GET", f"{client.base_url}/v{API}/_ping").prepare(), *args, **{**how, "stream": False}
-                )
-                request.url = request.url.replace(f"/v{API}/", f"/v{client._version}/", 1)
-            answer = super().send(request, *args, **how)
-            wanted = _TOO_OLD.search(answer.text) if answer.status_code == 400 else None
-            if wanted is None or f"/v{API}/" not in request.url:
-                return answer
-            client._version = wanted[1]
-            request.url = request.url.replace(f"/v{API}/", f"/v{wanted[1]}/", 1)
-            return super().send(request, *args, **how)
+            """Send a request in a version of the API that the engine knows."""
+            return _as_known(partial(super().send, *args, **how), client, request)
 
         def get_connection(self, url: str, proxies: Any = None) -> Any:
             # One pool for all: by URL, as the SDK has it, every request would dial, and leave its session behind.

@@ -70,13 +70,12 @@ def second_pairs(hosts: Sequence[str], found: Measured, tried: set[frozenset[str
 
 
 def _proven(found: Measured) -> frozenset[str]:
-    """Return the hosts of fast pairs that lose little; a pair that loses much is no measure of how fast one should be."""
+    """Return the hosts of fast pairs that lose little."""
     if not found:
         return frozenset()
-    much = max(LOSS, LOSSES * min(one.lost for one in found.values()))
-    clean = {pair: one for pair, one in found.items() if one.lost <= much}
-    far = max(one.speed for one in clean.values()) * (1 - LINK_TOLERANCE)
-    return frozenset(host for pair, one in clean.items() if one.speed >= far for host in pair)
+    fastest, least = max(one.speed for one in found.values()), min(one.lost for one in found.values())
+    far, much = fastest * (1 - LINK_TOLERANCE), max(LOSS, LOSSES * least)
+    return frozenset(host for pair, one in found.items() if one.speed >= far and one.lost <= much for host in pair)
 
 
 def by_host(found: Measured) -> dict[str, LinkSpeed]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from statistics import median
 
 from jobctl.jobspec.deploy.check.fitness.effort import Effort
 from jobctl.jobspec.deploy.check.fitness.findings import HINTS, WRONG, significant
@@ -81,15 +80,12 @@ class HostNetwork:
         return {pair: found for pair in pairs if (found := self._best(pair)) is not None}
 
     def _best(self, pair: Pair) -> LinkSpeed | None:
-        """Return the best speed of a pair in each direction, and what it usually loses; None if it was not measured.
-
-        What else runs only makes a link slower; a link that loses a part of all does not lose it in each short while.
-        """
+        """Return the best that a pair has reached in each direction; None if it could not be measured, in `failed` is why."""
         ways = [self.tries.get(way) for way in (pair, (pair[1], pair[0]))]
         if not ways[0] or not ways[1]:
             return None
         slower, faster = sorted(max(speed for speed, _ in way) for way in ways if way)
-        return LinkSpeed(slower, max(median(lost for _, lost in way) for way in ways if way), faster)
+        return LinkSpeed(slower, max(min(lost for _, lost in way) for way in ways if way), faster)
 
     def _direction(self, sender: str, receiver: str) -> None:
         """Measure what one host sends to another."""

@@ -135,14 +135,10 @@ def receive(task: Json) -> Json:
 
 
 def send(task: Json) -> Json:
-    """Send over several connections until the other host has had enough; return what share had to be sent again.
-
-    `idle` is how long a connection had nothing to send, `full` how long the other host took no more: of the rest of the time
-    the network had work, whatever our threads waited for.
-    """
+    """Send over several connections until the other host has had enough; return what share had to be sent again."""
     block, begin = os.urandom(BLOCK), time.monotonic()
     links = [connect(task) for _ in range(task["streams"])]
-    told: List[Json] = [{"again": 0, "sent": 0} for _ in links]
+    again, sent = [0] * len(links), [0] * len(links)
     waits, works = [0.0] * len(links), [0.0] * len(links)
 
     def give(number: int) -> None:
@@ -151,26 +147,20 @@ def send(task: Json) -> Json:
         with contextlib.suppress(ConnectionError):  # the other host has had enough
             while time.monotonic() - begin < task["seconds"] + CONNECT:
                 link.sendall(block)
-                told[number] = connection(link, begin) or told[number]
+                again[number], sent[number] = segments(link)
         waits[number], works[number] = waited() - still, time.thread_time() - worked
         link.close()
 
     in_threads(len(links), give)
-    lost = sum(one["again"] for one in told) / max(1, sum(one["sent"] for one in told))
-    times = {key: max(one[key] for one in told) for key in ("idle", "full") if all(key in one for one in told)}
-    return {"lost": lost, "waited": max(waits), "worked": max(works), **times}
+    return {"lost": sum(again) / max(1, sum(sent)), "waited": max(waits), "worked": max(works)}
 
 
-def connection(link: socket.socket, begin: float) -> Json:
-    """Return how many segments were sent, and how many of them again, and what it did since `begin`; {} if nobody tells."""
+def segments(link: socket.socket) -> List[int]:
+    """Return how many segments of a connection were sent again, and how many in all; zeros where the kernel does not tell."""
     with contextlib.suppress(OSError, struct.error):
         info = link.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 192)
-        found: Json = {"again": struct.unpack_from("=I", info, 100)[0], "sent": struct.unpack_from("=I", info, 136)[0]}
-        if len(info) >= 184:  # Linux 4.10
-            busy, full = (micro / 1e6 for micro in struct.unpack_from("=QQ", info, 168))
-            found.update(idle=max(0.0, time.monotonic() - begin - busy), full=full)
-        return found
-    return {}
+        return [struct.unpack_from("=I", info, 100)[0], struct.unpack_from("=I", info, 136)[0]]
+    return [0, 0]
 
 
 # Adding up over all hosts.

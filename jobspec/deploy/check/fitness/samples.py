@@ -110,15 +110,11 @@ def storage_speed(said: Json, what: str, *, shared: bool) -> float:
 def transfer_seconds(receiver: Json, sender: Json, *, shared: bool) -> float:
     """Return how long data took from one host to another.
 
-    Where cores are shared, time in which one of the two waited for a core is left out, if the connection did nothing then:
-    it had nothing to send while the sender waited, or the receiver's buffer was full. A slow link has its queue, and goes on.
-    What they had to do for it remains, and the time in which both waited for the network.
+    Where cores are shared, time in which one of the two waited for a core is left out; what they had to do for it
+    remains, and the time in which both waited for the network.
     """
     took = float(receiver["seconds"])
     if not shared:
         return took
-    sending, receiving = float(sender["waited"]), float(receiver["waited"])
-    if "idle" in sender and "full" in sender:
-        sending, receiving = min(sending, float(sender["idle"])), min(receiving, float(sender["full"]))
-    waited = sending + receiving
+    waited = float(receiver["waited"]) + float(sender["waited"])
     return max(float(receiver["worked"]), float(sender["worked"]), took - waited)
