@@ -152,7 +152,7 @@ class Launcher:
             self.fence()
         if self.orders.read():
             agreed = self.orders.agreed
-            self.report.fields.update(order=agreed and agreed.to_json())
+            self.report.fields["order"] = agreed and agreed.to_json()
             code = self.obey()
             if code is not None:
                 return code
