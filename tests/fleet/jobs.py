@@ -137,12 +137,12 @@ class Jobs:
         return next(line.split()[1] for line in lines if line.startswith("name:"))
 
     def order(self) -> dict[str, Any]:
-        """Return the newest generation that lies on a host."""
-        paths = [
-            p for host in self.fleet.hosts for p in (host.home / ".jobctl").glob(f"*/{self.name}/run/control.json")
-        ]
-        every = [found for path in paths for found in read(path)]
-        return max(every, key=lambda one: int(one["number"]), default={"number": 0, "members": []})
+        """Return the newest generation that lies on a host: launchers keep one that they agreed on in their reports."""
+        folders = [folder for host in self.fleet.hosts for folder in (host.home / ".jobctl").glob(f"*/{self.name}")]
+        given = [order for folder in folders for order in read(folder / "run/control.json")]
+        reports = [path for folder in folders for path in folder.glob("*/report.json")]
+        agreed = [report["order"] for path in reports for report in read(path) if report["order"]]
+        return max([*given, *agreed], key=lambda one: int(one["number"]), default={"number": 0, "members": []})
 
     def reports(self) -> list[dict[str, Any]]:
         """Return what the launchers of the newest generation report, each on the host where its node is, once all do."""
