@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -180,3 +182,30 @@ def test_stacks_are_lines_of_their_ranks_unless_the_rank_has_printed_them_itself
     assert [(line.rank, line.text) for line in found] == [(3, b"Process 7: python train.py"), (3, b"  main")]
     (job.logs / "stack.0").write_bytes(b"Current thread 0x01 (most recent call first):\n  main\n")
     assert job.texts() == []
+
+
+def test_a_node_that_is_removed_meanwhile_has_no_logs(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `scale`, while somebody follows: when a folder is listed that was there a moment before."""
+    scandir = os.scandir
+    job.write("workerlog.0", (0.0, b"stays\n"))
+    removed = tmp_path / "node-1" / "logs" / "1"
+    removed.mkdir(parents=True)
+    (removed / "workerlog.0").touch()
+
+    def listed(path: str | Path | int) -> Any:  # a number is a folder that `rmtree` has open
+        if not isinstance(path, int) and os.fspath(path).startswith(str(removed)):
+            shutil.rmtree(tmp_path / "node-1", ignore_errors=True)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    assert job.texts() == [b"stays"]
+    assert not removed.exists()
+
+
+def test_a_file_that_is_removed_meanwhile_is_left_out(job: Job) -> None:
+    job.write("workerlog.0", (0.0, b"stays\n"))
+    (job.logs / "workerlog.1").symlink_to("gone")
+    assert {key.path.name for key in job.source.files()} == {"workerlog.0", "workerlog.0.idx", "0.json"}
+    assert job.texts() == [b"stays"]

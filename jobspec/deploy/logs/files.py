@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from stat import S_ISREG
 from typing import Protocol
 
 from jobctl.jobspec.deploy.model.errors import DeployError
@@ -59,16 +62,22 @@ class Folder:
         self.problems: dict[str, DeployError] = {}
 
     def files(self) -> Mapping[LogKey, Size]:
-        """Return all files below the nodes' `logs` and `processes`."""
-        found = {}
-        for part in ("logs", "processes"):
-            for path in sorted(self.root.glob(f"node-*/{part}/**/*")):
-                inside = PurePosixPath(path.relative_to(self.root).as_posix())
-                if is_of_node(inside) and path.is_file():
-                    stat = path.stat()
-                    key = LogKey("", inside)
-                    found[key] = Size(stat.st_size, stat.st_mtime)
-        return found
+        """Return all files below the nodes' `logs` and `processes`; a node may be removed meanwhile."""
+        nodes: list[Path] = []
+        with suppress(FileNotFoundError):
+            nodes = sorted(self.root.glob("node-*"))
+        folders = [node / part for part in ("logs", "processes") for node in nodes]
+        # Unlike `glob`, `walk` does not mind that a folder is gone.
+        paths = [sorted(os.path.join(at, name) for at, _, names in os.walk(top) for name in names) for top in folders]
+        return {key: size for some in paths for key, size in self._sizes(some)}
+
+    def _sizes(self, paths: Sequence[str]) -> Iterator[tuple[LogKey, Size]]:
+        for path in paths:
+            inside = PurePosixPath(os.path.relpath(path, self.root))
+            with suppress(OSError):
+                kept = os.stat(path)
+                if is_of_node(inside) and S_ISREG(kept.st_mode):
+                    yield LogKey("", inside), Size(kept.st_size, kept.st_mtime)
 
     def read(self, wants: Sequence[Want]) -> Mapping[Want, bytes]:
         """Return what was wanted."""
