@@ -19,10 +19,10 @@ JOBS = {
     "two nodes": Instance(2),
     "two nodes go on": Instance(2, others=False, progress=True),
     "three nodes without a supervisor go on": Instance(3, supervisor=False, progress=True),
-    "three nodes go on": Instance(3, others=False, progress=True),
     "three nodes without a supervisor, and a hot spare": Instance(3, supervisor=False, progress=True, hot=True),
 }
 LARGE_JOBS = {
+    "three nodes go on": Instance(3, others=False, progress=True),
     "three nodes, several supervisors": Instance(3, progress=True, options=("-O2",)),
     "four nodes without a supervisor go on": Instance(4, supervisor=False, progress=True),
     "three nodes and a hot spare": Instance(3, others=False, hot=True, options=("-O2", "-DCOLLAPSE")),

@@ -6,7 +6,8 @@ import ast
 import graphlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,19 @@ def _files(where: str) -> list[Path]:
     return [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def _imports(path: Path) -> Iterator[tuple[str, int]]:
-    return _imported(ast.parse(path.read_text(), str(path)))
+@cache
+def _tree(path: Path) -> ast.Module:
+    """Return the syntax of a file, which nobody changes: the tests parse each file once."""
+    return ast.parse(path.read_text(), str(path))
 
 
-def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+@cache
+def _imports(path: Path) -> Sequence[tuple[str, int]]:
+    return tuple(_imported(ast.walk(_tree(path))))
+
+
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -85,6 +93,7 @@ def _imported(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((name, node.lineno) for name in names)
 
 
+@cache
 def _is_file(module: str) -> bool:
     path = ROOT / module.removeprefix("jobctl.").replace(".", "/")
     return path.is_dir() or path.with_suffix(".py").is_file()
@@ -118,11 +127,9 @@ def test_a_file_of_the_launcher_imports_only_what_is_below_it() -> None:
         path.stem for path in (ROOT / "jobspec/launcher").glob("*.py") if path.stem != "__init__"
     )
     for number, name in enumerate(ORDER):
-        tree = ast.parse((ROOT / f"jobspec/launcher/{name}.py").read_text())
-        tree.body = [
-            node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-        ]
-        modules = {module for module, _ in _imported(tree)}
+        tree = _tree(ROOT / f"jobspec/launcher/{name}.py")
+        nodes = (node for part in tree.body if not _is_for_types(part) for node in ast.walk(part))
+        modules = {module for module, _ in _imported(nodes)}
         below = {f"{package}.{other}" for other in ORDER[:number]}
         known = {
             m
@@ -149,7 +156,7 @@ def test_only_what_touches_the_world_sleeps() -> None:
         for name, where in PACKAGES
         if name not in SLEEP
         for path in _files(where)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_tree(path))
         if isinstance(node, ast.Attribute) and node.attr == "sleep" and ast.unparse(node.value) == "time"
     ]
     assert wrong == []
@@ -162,7 +169,7 @@ def test_files_import_in_no_circle() -> None:
         for path in _files(where):
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(("jobctl", *(parts[1:] if parts[0] == "cli" else parts)))
-            graph[name.removesuffix(".__init__")] = {module for module, _ in _imported(_without_types(path))}
+            graph[name.removesuffix(".__init__")] = {module for module, _ in _imported(_without_types(_tree(path)))}
     known = {
         name: {module for module in modules if module in graph and module != name} for name, modules in graph.items()
     }
@@ -172,12 +179,17 @@ def test_files_import_in_no_circle() -> None:
         raise AssertionError(" -> ".join(error.args[1])) from None
 
 
-def _without_types(path: Path) -> ast.AST:
-    class Types(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST | None:
-            return None if ast.unparse(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
+def _without_types(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is in a syntax tree, without what is for type checkers only."""
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        left += (child for child in ast.iter_child_nodes(node) if not _is_for_types(child))
 
-    return Types().visit(ast.parse(path.read_text()))
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def test_only_the_command_prints() -> None:
@@ -186,7 +198,7 @@ def test_only_the_command_prints() -> None:
         for name, where in PACKAGES
         if name not in ("jobctl", "jobctl.jobspec.launcher")
         for path in _files(where)
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_tree(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("print", "input")
     ]
     assert wrong == []
