@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import socket
     from typing import Any, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.lease import Lease
     from jobctl.jobspec.launcher.order import Member, Order
 NODE_DIRECTORY = "/jobctl/node"  # of a launcher in a container
@@ -52,7 +52,7 @@ class Launcher:
 
     def __init__(
         self,
-        launch: Json,
+        launch: Launch,
         options: argparse.Namespace,
         deadline: Deadline,
         channel: Optional[socket.socket] = None,
@@ -60,11 +60,11 @@ class Launcher:
         self.deadline = deadline
         self.dir, self.secrets = options.dir, options.secrets
         self.launch = launch
-        self.program = keep_compiled(self.dir) if launch["start"] else ""
+        self.program = keep_compiled(self.dir) if launch.start else ""
         self.guard = os.getppid()
         # With etcd, and among the launchers of a cluster, another process keeps the lease and knows the generation.
         self.session = None if channel is None else LeaseSession(channel)
-        self.gossip = GossipLease(self.session) if self.session is not None and launch.get("circle") else None
+        self.gossip = GossipLease(self.session) if self.session is not None and launch.circle else None
         etcd = EtcdLease(self.session) if self.session is not None and self.gossip is None else None
         majority = MajorityLease()  # of the supervisor and the launchers, on hosts
         self.lease: Lease = self.gossip or etcd or majority
@@ -78,7 +78,7 @@ class Launcher:
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
         supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
         self.recovery = SelfRecovery(self, self.session or on_hosts, supervised)
-        self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY or bool(launch.get("spare")))
+        self.setup = Setup(self, in_container=self.dir == NODE_DIRECTORY or bool(launch.spare))
         self.watcher = RunWatcher(self)
         self.signal: Optional[int] = None
         self.pending: Optional[Tuple[Order, Member]] = None  # a generation that begins once there is a lease for it
@@ -91,12 +91,12 @@ class Launcher:
     @property
     def regroups(self) -> bool:
         """Whether the framework's launcher restarts failed processes, and agrees with other nodes, by itself."""
-        return bool(self.launch.get("regroups"))
+        return self.launch.regroups
 
     @property
     def rejoins(self) -> bool:
         """Whether this node joins a generation again that goes on without it, as its launcher has been restarted."""
-        return self.launch.get("rejoin") is not None and self.report.state == "waiting" and self.pending is None
+        return self.launch.rejoin is not None and self.report.state == "waiting" and self.pending is None
 
     def run(self) -> int:
         """Serve until told to finish, or until the node's work is done; return the exit code."""
@@ -177,7 +177,7 @@ class Launcher:
     def stopped_by_signal(self, number: int) -> int:
         """End this node, as the user or the engine wants by SIGTERM or a similar signal."""
         self.standby.drop()
-        self.end_processes(float(self.launch["stop_grace"]), number)
+        self.end_processes(self.launch.stop_grace, number)
         if self.report.state in ("waiting", "setup", "running"):
             self.say(state="stopped", reason="stopped by %s" % signal.Signals(number).name, finished_at=time.time())
         return 128 + number
@@ -242,11 +242,11 @@ class Launcher:
         self.standby.drop()
         self.end_processes(grace, over=True)
         order = self.orders.order
-        if self.launch.get("rejoin_after") and order is not None:
+        if self.launch.rejoin_after and order is not None:
             remove_shared(order)  # of a generation that has failed here
         if busy or self.report.state == "waiting":
             self.say(state="stopped", reason="told to finish", finished_at=time.time())
-        if busy and self.launch.get("until"):
+        if busy and self.launch.until:
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
             return 0
         failure = self.report["failure"]
@@ -298,7 +298,7 @@ class Launcher:
         if run is not None:
             run.end(grace, number, self.pause)
             run.look()
-            if over or not self.launch.get("rejoin_after"):
+            if over or not self.launch.rejoin_after:
                 run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
             self.report.fields.update(processes=run.records(), **run.progress_fields())
         self.be_here()
@@ -320,7 +320,7 @@ class Launcher:
     @property
     def goes_on_alone(self) -> bool:
         """Whether this node may go on where another one has failed."""
-        return self.regroups or self.launch.get("rejoin") is not None
+        return self.regroups or self.launch.rejoin is not None
 
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""

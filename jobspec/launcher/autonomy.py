@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Protocol
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.order import AutonomyTerms, Order
     from jobctl.jobspec.launcher.report import Report
 
@@ -52,15 +53,15 @@ class FailedNode:
     A small part of what supervisors decide (supervise/failures.py): whatever is not plain waits for one.
     """
 
-    def __init__(self, report: Json, launch: Json, now: float) -> None:
+    def __init__(self, report: Json, launch: Launch, now: float) -> None:
         failure = Failure.from_json(report["failure"])
         self.since = now
         self.proposed: Optional[float] = None
         self.failure = NodeFailure(
             generation=report["generation"],
             at=failure.at,
-            node=launch["node"],
-            host=launch["host"],
+            node=launch.node,
+            host=launch.host,
             rank=failure.rank,
             exit_code=failure.exit_code,
             kind=failure.kind,
@@ -141,7 +142,7 @@ class Autonomy:
 
     def __init__(
         self,
-        launch: Json,
+        launch: Launch,
         report: Report,
         session: OrderKeeper,
         supervised: Optional[Callable[[float], bool]],

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.order import Order
 
 
@@ -47,7 +48,7 @@ def etcd_name(job: str, began: float) -> str:
     return "%s.%d." % (job, began)
 
 
-def overview(order: Order, launch: Json) -> str:
+def overview(order: Order, launch: Launch) -> str:
     """Return the members of a generation as a table for people, and the names of the variables of this node's processes."""
     title = "%s, generation %d: %d nodes, which meet at %s:%s"
     at = order.rendezvous
@@ -63,15 +64,10 @@ def overview(order: Order, launch: Json) -> str:
         rows.append((str(m.node), role, m.host, m.address, span, ports))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    names = sorted({name for name, _ in [*launch["env"], *launch.get("process_env", ())]} | set(launch["secrets"]))
-    lines.append("this is node %d, on %s; devices %s" % (launch["node"], launch["host"], " ".join(launch["devices"])))
+    names = sorted({name for name, _ in [*launch.env, *launch.process_env]} | set(launch.secrets))
+    lines.append("this is node %d, on %s; devices %s" % (launch.node, launch.host, " ".join(launch.devices)))
     lines.append("its processes are given %s" % (", ".join(names) or "nothing of their own"))
     return "\n".join(lines) + "\n\n"
-
-
-def fill(value: Any, slots: Dict[str, str]) -> str:
-    """Return a value of the plan: text as it is, a slot filled."""
-    return slots[value["slot"]] if isinstance(value, dict) else str(value)
 
 
 def log_of(name: str, local: Any) -> str:

@@ -12,7 +12,7 @@ from jobctl.jobspec.launcher.order import Order
 if TYPE_CHECKING:
     from typing import Callable, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.order import Member
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
     from jobctl.jobspec.launcher.session_lease import LeaseSession
@@ -27,7 +27,7 @@ class ControlFile:
     def __init__(
         self,
         path: str,
-        launch: Json,
+        launch: Launch,
         session: Optional[LeaseSession],
         peers: Optional[PeerOrders],
         complain: Callable[[str], None],
@@ -80,8 +80,8 @@ class ControlFile:
 
     def member(self) -> Optional[Member]:
         """Return this node's entry in the newest order, None if it has none, or runs on another host now."""
-        mine = self.order.member(self.launch["node"]) if self.order is not None else None
-        return mine if mine is not None and mine.host == self.launch["host"] else None
+        mine = self.order.member(self.launch.node) if self.order is not None else None
+        return mine if mine is not None and mine.host == self.launch.host else None
 
 
 def read_order(path: str) -> Tuple[Optional[Order], Optional[str]]:

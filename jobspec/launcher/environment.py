@@ -7,16 +7,18 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.control import etcd_name, fill
+from jobctl.jobspec.launcher.control import etcd_name
+from jobctl.jobspec.launcher.launch import Slot, fill
 from jobctl.jobspec.launcher.network import in_numbers, interface_of, is_scrubbed, pass_by_proxies, port_range
 from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.scratch import make_scratch, make_shared, remove_tree
 from jobctl.jobspec.launcher.setup import secret_values
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Sequence
+    from typing import Dict, List, Sequence
 
     from jobctl.jobspec.launcher.agent import Launcher
+    from jobctl.jobspec.launcher.launch import Value
     from jobctl.jobspec.launcher.order import Member, Order
 
 
@@ -41,26 +43,26 @@ class Environment:
     def __init__(self, launcher: Launcher, order: Order, member: Member, folders: Folders) -> None:
         self.launch, self.order, self.member, self.program = launcher.launch, order, member, launcher.program
         self.folders = folders
-        peers = order.of_role(self.launch["role"])
+        peers = order.of_role(self.launch.role)
         self.first_rank = sum(m.nproc for m in peers if m.rank < member.rank)
-        self.rank_names = self.launch.get("rank_env", ("RANK", "LOCAL_RANK"))
-        in_memory = {"slot": "scratch"} in self.launch["start"]
+        self.rank_names = self.launch.rank_env
+        in_memory = Slot("scratch") in self.launch.start
         self.scratch = make_scratch(launcher.dir) if in_memory else ""
-        self.shared = make_shared(order) if {"slot": "shared_scratch"} in [v for _, v in self.launch["env"]] else ""
+        self.shared = make_shared(order) if Slot("shared_scratch") in [v for _, v in self.launch.env] else ""
         self.slots = self.fill_slots()
-        self.environ = self.make_environ(secret_values(self.launch["secrets"], launcher.secrets))
+        self.environ = self.make_environ(secret_values(self.launch.secrets, launcher.secrets))
 
     def fill_slots(self) -> Dict[str, str]:
         """Return what only the generation knows, by the names of plan.types.SlotName."""
         order = self.numbered = in_numbers(self.order)
         address = next(m.address for m in order.members if m.node == self.member.node)
-        at, peers = order.rendezvous, order.of_role(self.launch["role"])
+        at, peers = order.rendezvous, order.of_role(self.launch.role)
         servers, scheduler = order.endpoints("server"), (order.endpoints("scheduler") or [":"])[0].rpartition(":")
         return {
             "address": address,
             "checkpoint_dir": order.checkpoint_dir or "",
             "generation": str(self.order.number),
-            "interface": self.launch["interface"] or interface_of(address) or "",
+            "interface": self.launch.interface or interface_of(address) or "",
             "job_size": str(sum(m.nproc for m in order.members)),
             "log_dir": self.folders.logs,
             "master": at.place,
@@ -87,55 +89,56 @@ class Environment:
     def make_environ(self, secrets: Dict[str, str]) -> Dict[str, str]:
         """Return the environment of every process; the user's own values win over the interface's name."""
         order, launch = self.order, self.launch
-        environ = {name: value for name, value in os.environ.items() if not is_scrubbed(name, launch.get("scrub", ()))}
+        environ = {name: value for name, value in os.environ.items() if not is_scrubbed(name, launch.scrub)}
         interface = self.slots["interface"]
-        for name in launch["interface_env"]:
+        for name in launch.interface_env:
             if interface and name not in environ:
                 environ[name] = interface
-        environ.update({name: self.value(value) for name, value in launch["env"]})
+        environ.update({name: self.value(value) for name, value in launch.env})
         environ.update(secrets)
         environ.update(
             JOBCTL_JOB=order.job,
             JOBCTL_RUN_ID=order.run_id,
-            JOBCTL_NODE=str(launch["node"]),
+            JOBCTL_NODE=str(launch.node),
             JOBCTL_NODES=str(len(order.members)),
-            JOBCTL_ROLE=launch["role"],
+            JOBCTL_ROLE=launch.role,
             JOBCTL_GENERATION=str(self.order.number),
         )
         if self.slots["checkpoint_dir"]:
             environ["JOBCTL_CHECKPOINT_DIR"] = self.slots["checkpoint_dir"]
-        etcd = [endpoint.rpartition(":")[0].strip("[]") for endpoint in (launch.get("etcd") or {}).get("endpoints", ())]
+        endpoints = launch.etcd.endpoints if launch.etcd is not None else ()
+        etcd = [endpoint.rpartition(":")[0].strip("[]") for endpoint in endpoints]
         nodes = [m.address for m in (*self.numbered.members, *order.members)]
         pass_by_proxies(environ, [*nodes, *etcd])
-        if self.launch["start"]:
+        if self.launch.start:
             environ["JOBCTL_PROCESS"] = json.dumps(self.task().to_json())
         return environ
 
     def task(self) -> ProcessTask:
         """Return what the guard of a process has to know."""
         return ProcessTask(
-            command=self.launch["command"],
-            name=self.launch["log_name"],
+            command=self.launch.command,
+            name=self.launch.log_name,
             ranks=self.rank_names,
             logs=self.folders.logs,
             progress=self.folders.progress,
             records=self.folders.records,
             # Kubernetes shows what the first process of a pod prints, and nothing else.
-            forward_to="/proc/%d/fd/1" % os.getpid() if self.launch.get("circle") else None,
-            elsewhere=self.launch.get("elsewhere"),
+            forward_to="/proc/%d/fd/1" % os.getpid() if self.launch.circle else None,
+            elsewhere=self.launch.elsewhere or None,
         )
 
-    def value(self, value: Any) -> str:
+    def value(self, value: Value) -> str:
         """Return a value of the plan: text as it is, a slot filled."""
         return fill(value, self.slots)
 
-    def argv(self, values: Sequence[Any]) -> List[str]:
+    def argv(self, values: Sequence[Value]) -> List[str]:
         """Return an argv of the plan; the slot `process` becomes the guard of one process."""
         # A launcher that chooses the interpreter by itself does so by the name's ending: that gets the source.
         prefixes = {"process": self.shim(), "process_script": [os.path.abspath(__file__), "process"]}
         argv: List[str] = []
         for value in values:
-            slot = value["slot"] if isinstance(value, dict) else None
+            slot = value.slot if isinstance(value, Slot) else ""
             argv += prefixes[slot] if slot in prefixes else [self.value(value)]
         return argv
 
@@ -158,6 +161,6 @@ class Environment:
         own["endpoint"] = "%s:%s" % (self.slots["address"], port)
         slots = {**self.slots, **own}
         environ = {**self.environ, **dict(zip(self.rank_names, (rank, str(local))))}
-        environ.update(LOCAL_WORLD_SIZE=str(self.launch["nproc"]), WORLD_SIZE=self.slots["world_size"])
-        environ.update((name, fill(value, slots)) for name, value in self.launch.get("process_env", ()))
+        environ.update(LOCAL_WORLD_SIZE=str(self.launch.nproc), WORLD_SIZE=self.slots["world_size"])
+        environ.update((name, fill(value, slots)) for name, value in self.launch.process_env)
         return environ

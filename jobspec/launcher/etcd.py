@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import EtcdSettings, TlsFiles
 ASKED = 2.0  # seconds within which a member of etcd has to answer
 STALE_TOKEN = ("auth token", "auth store", "user name is empty")  # in what it answers to a token that it forgot
 
@@ -29,10 +30,10 @@ class Etcd:
     https://etcd.io/docs/v3.5/dev-guide/api_grpc_gateway/
     """
 
-    def __init__(self, settings: Json, password: Optional[str]) -> None:
-        self.endpoints: List[str] = list(settings["endpoints"])
-        self.user, self.password, self.token = settings.get("user"), password, ""
-        self.tls: Optional[Json] = settings.get("tls")
+    def __init__(self, settings: EtcdSettings, password: Optional[str]) -> None:
+        self.endpoints: List[str] = list(settings.endpoints)
+        self.user, self.password, self.token = settings.user, password, ""
+        self.tls = settings.tls
         self.connection: Any = None
         self.doubt = False  # whether members are asked whether they have a leader, before they are asked for more
 
@@ -125,17 +126,17 @@ class Etcd:
         return dict(found.get("result", found))
 
 
-def tls_context(files: Json) -> Any:
+def tls_context(files: TlsFiles) -> Any:
     """Return how to speak TLS with etcd. Raises OSError for files that cannot be read."""
     import ssl
 
-    for path in files.values():
+    for path in (files.ca, files.cert, files.key):
         if path is not None:
             with open(path, "rb"):
                 pass  # OpenSSL does not say which of the files is missing
-    context = ssl.create_default_context(cafile=files.get("ca"))
-    if files.get("cert"):
-        context.load_cert_chain(files["cert"], files.get("key"))
+    context = ssl.create_default_context(cafile=files.ca)
+    if files.cert:
+        context.load_cert_chain(files.cert, files.key)
     return context
 
 

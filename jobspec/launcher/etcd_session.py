@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing import Dict, Optional
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
 
 
 class EtcdSession:
@@ -32,16 +33,17 @@ class EtcdSession:
     It is a process of its own: the launcher sends it SessionRequests, and it sends a SessionReport after each round.
     """
 
-    def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
-        settings = launch["etcd"]
+    def __init__(self, launch: Launch, options: argparse.Namespace, channel: socket.socket) -> None:
+        settings = launch.etcd
+        assert settings is not None
         secrets = read_secrets(options.secrets)
-        self.etcd = Etcd(settings, secrets.get(settings.get("password") or ""))
-        self.prefix: str = settings["prefix"]
-        self.node: int = launch["node"]
+        self.etcd = Etcd(settings, secrets.get(settings.password or ""))
+        self.prefix = settings.prefix
+        self.node = launch.node
         self.key = "%s/nodes/%d" % (self.prefix, self.node)
-        self.value = json.dumps({"node": launch["node"], "host": launch["host"], "instance": os.urandom(8).hex()})
+        self.value = json.dumps({"node": launch.node, "host": launch.host, "instance": os.urandom(8).hex()})
         self.pipe = MessagePipe(channel)
-        self.host = launch["host"]
+        self.host = launch.host
         self.file = os.path.join(options.dir, "lease")
         self.cut = os.path.join(os.path.dirname(options.control), "cut")
         self.before = self.lease_of_before()  # of the launcher before this one, which is dead

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Set
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
 
 
 # In a cluster without an operator only the launchers take care of a job. Once a second each sends all others a datagram
@@ -55,9 +56,9 @@ class GossipMember:
     It is a process of its own: the launcher sends it SessionRequests, and it sends SessionReports with a GossipReport.
     """
 
-    def __init__(self, launch: Json, options: argparse.Namespace, channel: socket.socket) -> None:
-        self.me: int = launch["node"]
-        self.port: int = launch["circle"]
+    def __init__(self, launch: Launch, options: argparse.Namespace, channel: socket.socket) -> None:
+        assert launch.circle is not None
+        self.me, self.port = launch.node, launch.circle
         self.address: str = options.address
         self.pipe = MessagePipe(channel)
         self.who = os.urandom(8).hex()

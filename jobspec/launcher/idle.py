@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.agent import Launcher
 from jobctl.jobspec.launcher.files import note, read_json, write_json
+from jobctl.jobspec.launcher.records import changed
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
     from jobctl.jobspec.launcher.deadline import Deadline
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
 NOBODY = -1  # in the place of a node's number
 GIVEN = -1  # what the idle launcher ends with once a node is given to it, which is no exit code
 
@@ -24,7 +25,7 @@ class SpareLauncher(Launcher):
 
     def obey(self) -> Optional[int]:
         """Do what the order says, unless another launcher is to."""
-        return super().obey() if self.given() in (None, self.launch["node"]) else self.end_for_another()
+        return super().obey() if self.given() in (None, self.launch.node) else self.end_for_another()
 
     def end_for_another(self) -> int:
         """End what runs: two have moved a node to this host at once, and the other one counts."""
@@ -36,13 +37,13 @@ class SpareLauncher(Launcher):
         """Return the node that the newest order has on this host, None if it has none."""
         order = self.orders.order
         members = order.members if order is not None and order.command != "finish" else []
-        return next((member.node for member in members if member.host == self.launch["host"]), None)
+        return next((member.node for member in members if member.host == self.launch.host), None)
 
 
 class IdleLauncher(SpareLauncher):
     """Follows the orders of a job without a node of its own, and tells all launchers that it is there."""
 
-    def __init__(self, launch: Json, options: argparse.Namespace, deadline: Deadline) -> None:
+    def __init__(self, launch: Launch, options: argparse.Namespace, deadline: Deadline) -> None:
         super().__init__(launch, options, deadline)
         # What the ranks' processes need in their environment is known only once the node has started some.
         self.standby.off = "an idle launcher imports nothing"
@@ -61,7 +62,7 @@ class IdleLauncher(SpareLauncher):
         return None
 
 
-def run_spare(launch: Json, options: argparse.Namespace, deadline: Deadline) -> int:
+def run_spare(launch: Launch, options: argparse.Namespace, deadline: Deadline) -> int:
     """Wait for a node, then run it; return the exit code.
 
     A launcher that was started again after that finds in its report which node it was.
@@ -71,7 +72,7 @@ def run_spare(launch: Json, options: argparse.Namespace, deadline: Deadline) -> 
     while True:
         options.dir = spare if node == NOBODY else node_directory(spare, node)
         kind = IdleLauncher if node == NOBODY else SpareLauncher
-        launcher = kind({**launch, "node": node}, options, deadline)
+        launcher = kind(changed(launch, node=node), options, deadline)
         try:
             code = launcher.run()
         finally:
@@ -89,7 +90,7 @@ def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
     os.makedirs(folder, exist_ok=True)
     agreed = order.to_json() if order is not None and order.is_of_launchers else None
     known = {"order": agreed, "left": launcher.report["left"], "port": launcher.links.port}
-    begun = {"version": 1, "node": node, "role": launcher.launch["role"], "state": "waiting", "spare": True}
+    begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
     write_json(os.path.join(folder, "report.json"), {**begun, **known})
     path = os.path.join(spare, "report.json")
     write_json(path, {**(read_json(path) or {}), "node": node, "reason": "node %d is here" % node})

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from jobctl.jobspec.launcher.files import note
 
 if TYPE_CHECKING:
-    from typing import Any, List, Optional, Sequence, Tuple
+    from typing import List, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.process_task import ProcessTask
 WATCHED_BYTES = 65536  # that LogWatcher reads at a time
 
@@ -22,11 +22,9 @@ WATCHED_BYTES = 65536  # that LogWatcher reads at a time
 class LogWatcher:
     """Watches the log of a framework's launcher for lines that say that it cannot go on; `why` is the reason then."""
 
-    def __init__(self, path: str, start: int, launch: Json) -> None:
+    def __init__(self, path: str, start: int, launch: Launch) -> None:
         self.path, self.read = path, start
-        self.lost: str = launch.get("lost", "")
-        stall: Sequence[Any] = launch.get("stall") or ("", "", 0.0)
-        self.begins, self.ends, self.limit = str(stall[0]), str(stall[1]), float(stall[2])
+        self.lost, self.stall = launch.lost, launch.stall
         self.waits: Optional[Tuple[str, float]] = None  # the line that says that it waits, and since when
         self.why = ""
 
@@ -36,18 +34,18 @@ class LogWatcher:
             if self.lost and re.search(self.lost, line):
                 self.why = "has lost the others for good"
                 return line
-            if self.begins and re.search(self.begins, line):
+            if self.stall is not None and re.search(self.stall.begin, line):
                 self.waits = line, now
-            elif self.begins and re.search(self.ends, line):
+            elif self.stall is not None and re.search(self.stall.end, line):
                 self.waits = None
-        if self.waits is None or now - self.waits[1] <= self.limit:
+        if self.stall is None or self.waits is None or now - self.waits[1] <= self.stall.seconds:
             return None
-        self.why = "has waited for the others for %g s" % self.limit
+        self.why = "has waited for the others for %g s" % self.stall.seconds
         return self.waits[0]
 
     def lines(self) -> List[str]:
         """Return the whole lines that were written since the last look."""
-        if not (self.lost or self.begins) or os.path.getsize(self.path) <= self.read:
+        if not (self.lost or self.stall) or os.path.getsize(self.path) <= self.read:
             return []
         with open(self.path, "rb") as file:
             file.seek(self.read)

@@ -16,21 +16,20 @@ from jobctl.jobspec.launcher.etcd_session import EtcdSession
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.gossip import GossipMember
 from jobctl.jobspec.launcher.idle import run_spare
+from jobctl.jobspec.launcher.launch import Launch
 from jobctl.jobspec.launcher.processes import SIGNALS, adopt_orphans, fork, forward, kill_descendants, wait_for
 from jobctl.jobspec.launcher.scratch import remove_scratch
 
 if TYPE_CHECKING:
     import argparse
     from typing import Optional
-
-    from jobctl.jobspec.launcher.files import Json
 TAKEN = 10.0  # seconds that another launcher of this node gets to end, as one does whose engine was killed
 EXIT_TAKEN = 75  # another launcher of this node runs (EX_TEMPFAIL of sysexits.h)
 
 
 def guard(options: argparse.Namespace) -> int:
     """Fork the launcher proper, forward signals to it, and leave nothing behind when it ends."""
-    launch: Json = json.loads(os.environ.pop("JOBCTL_LAUNCH"))
+    launch = Launch.from_json(json.loads(os.environ.pop("JOBCTL_LAUNCH")))
     own = options.own or options.dir
     lock = wait_for_lock(own)
     if lock is None:
@@ -41,12 +40,12 @@ def guard(options: argparse.Namespace) -> int:
     # Blocked until both sides are ready: a signal between fork and handler would otherwise kill only one of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     channel, deadline = None, Deadline()
-    if launch.get("etcd") or launch.get("circle"):
+    if launch.has_session:
         channel, other_end = socket.socketpair()
-        process = GossipMember if launch.get("circle") else EtcdSession
+        process = GossipMember if launch.circle else EtcdSession
         fork(lambda: process(launch, options, other_end).run(), channel)
         other_end.close()
-    if launch.get("spare"):
+    if launch.spare:
         pid = fork(lambda: run_spare(launch, options, deadline))
     else:
         pid = fork(lambda: Launcher(launch, options, deadline, channel).run())

@@ -128,8 +128,8 @@ class PeerLinks:
                 self.send(self.message(tick=name, begun=self.majority.validity.had), peer)
         if self.greeted is not None:
             for peer in self.peers.values():
-                idle = self.message(tick=name, spare=self.launcher.launch["host"])
-                self.send(changed(idle, generation=self.greeted, node=self.launcher.launch["node"]), peer)
+                idle = self.message(tick=name, spare=self.launcher.launch.host)
+                self.send(changed(idle, generation=self.greeted, node=self.launcher.launch.node), peer)
         self.write_line(name, now)
 
     def lose_datagrams(self) -> None:
@@ -266,7 +266,7 @@ class PeerLinks:
         """Write one line for each command that watches, whole or not at all."""
         report = self.launcher.report
         line = Heartbeat(
-            node=self.launcher.launch["node"],
+            node=self.launcher.launch.node,
             tick=name,
             generation=self.lease.generation,
             report="%d.%d" % (self.launcher.guard, self.version),

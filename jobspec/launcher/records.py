@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Any, Type, TypeVar, dataclass_transform
+    from typing import Any, Dict, Type, TypeVar, dataclass_transform
 
     T = TypeVar("T")
 
@@ -41,3 +41,9 @@ if not TYPE_CHECKING:
 def changed(of: T, **fields: Any) -> T:
     """Return a record like `of` with other values in some fields."""
     return type(of)(**{**vars(of), **fields})
+
+
+def from_known(cls: Type[T], data: Dict[str, Any], **fields: Any) -> T:
+    """Return a record of what it knows of a JSON object, with `fields` in the place of the same there. Raises TypeError."""
+    known = {name: data[name] for name in cls.__annotations__ if name in data}
+    return cls(**{**known, **fields})

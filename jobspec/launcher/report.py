@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from typing import Any, List, Optional
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.order import Order
 ENDED = ("succeeded", "failed", "fenced", "stopped")  # states of a node whose processes have ended
 OUTCOME = (
@@ -35,7 +36,7 @@ class Report:
     says so in the report first, and wants the node to begin again.
     """
 
-    def __init__(self, launch: Json, folder: str, guard: int, port: Optional[int], standby: Json) -> None:
+    def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: Json) -> None:
         self.path = os.path.join(folder, "report.json")
         self.since = boot_time()  # when the state last changed
         self._seen: Any = None  # which file lay there when this launcher last looked into it
@@ -43,8 +44,8 @@ class Report:
         last = read_json(self.path) or {}
         self.fields: Json = {
             "version": 1,
-            "node": launch["node"],
-            "role": launch["role"],
+            "node": launch.node,
+            "role": launch.role,
             "generation": int(last.get("generation") or 0),
             "epoch": float(
                 last.get("epoch") or 0.0
@@ -70,10 +71,10 @@ class Report:
             "start": None,  # whether the generation was started from it, and if not, why
             "mustered": False,  # whether this node has written its stacks because the generation hangs
         }
-        if not launch.get("etcd") and not launch.get("circle"):
+        if not launch.has_session:
             kept = ("order", "left", *(OUTCOME if last.get("state") in ENDED else ()))
             self.fields.update({name: last.get(name, self.fields[name]) for name in kept})
-        if launch.get("spare"):
+        if launch.spare:
             self.fields["spare"] = True
 
     def __getitem__(self, key: str) -> Any:

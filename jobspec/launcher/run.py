@@ -50,15 +50,15 @@ class Run:
         self.launch, self.order, self.standby = launcher.launch, order, launcher.standby
         self.folders = Folders(launcher.dir, order.number)
         self.environment = Environment(launcher, order, member, self.folders)
-        self.until = {m.node for m in order.of_role(self.launch.get("until"))}
-        self.after = order.endpoints(self.launch.get("after"))  # those that have not answered yet
+        self.until = {m.node for m in order.of_role(self.launch.until)}
+        self.after = order.endpoints(self.launch.after)  # those that have not answered yet
         others = {m.node for m in order.members if "trainer" not in m.roles}
-        self.serving = others if self.launch["role"] == "trainer" else set()
+        self.serving = others if self.launch.role == "trainer" else set()
         self.again: Dict[int, List[Failure]] = {}  # why processes were started again, by local rank
         self.ended: Dict[int, Tuple[int, float]] = {}  # pid of a child: exit code, when
         self.began = time.monotonic()
         self.processes: List[ProcessRecord] = []
-        self.hang = Hang(self.launch["hang_timeout"])
+        self.hang = Hang(self.launch.hang_timeout)
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
         self.stacks: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children: List[int] = []  # their pids
@@ -75,11 +75,11 @@ class Run:
 
     def start(self) -> List[int]:
         """Start the framework's launcher, or each process under its guard; return the pids. Raises Problem."""
-        if not self.launch["start"]:
-            pids = [self.start_process(local) for local in range(self.launch["nproc"])]
+        if not self.launch.start:
+            pids = [self.start_process(local) for local in range(self.launch.nproc)]
             self.standby.begin_anew()
             return pids
-        argv = self.environment.argv(self.launch["start"])
+        argv = self.environment.argv(self.launch.start)
         path = os.path.join(self.folders.logs, "launch.log")
         waiting = self.standby.take(argv, self.environment, path)
         self.cold_because = self.standby.cold_because
@@ -88,7 +88,7 @@ class Run:
             return [waiting.pid]
         with open(path, "ab") as log:
             try:
-                self.framework = spawn(argv, self.environment.environ, self.launch["workdir"], log.fileno())
+                self.framework = spawn(argv, self.environment.environ, self.launch.workdir, log.fileno())
             except OSError as error:
                 raise cannot_start(argv[0], error) from error
         return [self.framework.pid]
@@ -103,9 +103,9 @@ class Run:
         self.cold_because = why
         with open(path, "ab") as log:
             try:
-                return fork_guard(functools.partial(process_guard, task, environ), self.launch["workdir"], log.fileno())
+                return fork_guard(functools.partial(process_guard, task, environ), self.launch.workdir, log.fileno())
             except OSError as error:
-                raise cannot_start(self.launch["command"][0], error) from error
+                raise cannot_start(self.launch.command[0], error) from error
 
     def go_on(self) -> None:
         """Start the processes as soon as what they need answers. Raises Problem."""
@@ -116,7 +116,7 @@ class Run:
 
     def waits(self) -> Optional[str]:
         """Say what the processes wait for before they start, None if they have."""
-        role = self.launch.get("after")
+        role = self.launch.after
         return "waits for %s %s" % (role, self.after[0]) if self.after else None
 
     def start_again(self, failure: Failure) -> None:
@@ -136,7 +136,7 @@ class Run:
         now = time.time()
         for pid, code in reap().items():
             self.ended[pid] = (code, now)
-        processes = [self.process(local) for local in range(self.launch["nproc"])]
+        processes = [self.process(local) for local in range(self.launch.nproc)]
         changed, before = processes != self.processes, self.restarts()
         self.processes = processes
         if changed:
@@ -158,7 +158,7 @@ class Run:
         process = read_record(os.path.join(self.folders.records, "%d.json" % local)) or ProcessRecord(local)
         if process.rank is None:
             process.rank = self.environment.first_rank + local
-        process.device = self.launch["devices"][local] if local < len(self.launch["devices"]) else None
+        process.device = self.launch.devices[local] if local < len(self.launch.devices) else None
         process.step, process.own_seconds = (
             self.hang.steps_of.get(local),
             self.paces().get(local),
@@ -173,12 +173,12 @@ class Run:
 
     def keep_files(self) -> None:
         """Copy what is worth keeping of what the framework's launcher writes into memory."""
-        if not self.launch.get("kept"):
+        if not self.launch.kept:
             return
         import glob
         import shutil
 
-        for pattern in self.launch["kept"]:
+        for pattern in self.launch.kept:
             for path in glob.glob(os.path.join(glob.escape(self.environment.scratch), pattern)):
                 with contextlib.suppress(OSError):
                     shutil.copy(path, self.folders.logs)
@@ -248,7 +248,7 @@ class Run:
 
     def footprint(self) -> int:
         """Return how much memory the framework's launcher takes, or the first process where there is none, in bytes."""
-        return resident(self.children[0] if self.launch["start"] else self.processes[0].pid or 0)
+        return resident(self.children[0] if self.launch.start else self.processes[0].pid or 0)
 
     # Ending.
 
@@ -272,7 +272,7 @@ class Run:
 
         A framework's launcher that gives each its own is held still: it would SIGKILL all as soon as one has ended.
         """
-        if not self.launch.get("apart"):
+        if not self.launch.apart:
             return living
         for child in living:
             forward(child, signal.SIGSTOP)

@@ -75,7 +75,7 @@ class RunWatcher:
         A node that never wrote a step may be: often rank 0 alone counts.
         """
         run = self.launcher.run_
-        if run is None or not run.children or self.launcher.launch["role"] != "trainer":
+        if run is None or not run.children or self.launcher.launch.role != "trainer":
             return False
         return run.hang.at is None or time.monotonic() - run.hang.at > limit / 2
 
@@ -129,13 +129,13 @@ class RunWatcher:
 
     def wait_to_start_again(self, run: Run, because: str) -> None:
         """Report what this launcher waits for."""
-        reason = "%s; it is started again %g s after that" % (because, self.launcher.launch["rejoin_after"])
+        reason = "%s; it is started again %g s after that" % (because, self.launcher.launch.rejoin_after)
         if self.launcher.report["reason"] != reason:
             self.launcher.say(reason=reason, processes=run.records(), **run.progress_fields())
 
     def retire(self) -> int:
         """End what serves trainers that are done; how that ends is not what the job is judged by."""
-        self.launcher.end_processes(float(self.launcher.launch["stop_grace"]), over=True)
+        self.launcher.end_processes(self.launcher.launch.stop_grace, over=True)
         self.launcher.say(state="succeeded", exit_code=0, reason=None, finished_at=time.time())
         return 0
 

@@ -37,7 +37,7 @@ class Setup:
 
     def __init__(self, launcher: Launcher, in_container: bool) -> None:
         self.launcher = launcher
-        self.mark = container_mark() if in_container and launcher.launch["setup"] else None
+        self.mark = container_mark() if in_container and launcher.launch.setup else None
         self.done = self.mark is not None and os.path.exists(self.mark)
         self.log = os.path.join(launcher.dir, "logs", "setup.log")
 
@@ -45,7 +45,7 @@ class Setup:
         """Run them, unless that was done. Raises Problem."""
         if self.done:
             return
-        for command in self.launcher.launch["setup"]:
+        for command in self.launcher.launch.setup:
             os.makedirs(os.path.dirname(self.log), exist_ok=True)
             with open(self.log, "ab") as file:
                 file.write(b"+ %s\n" % command.encode())
@@ -64,8 +64,8 @@ class Setup:
     def run_one(self, command: str, log: int) -> int:
         """Run one setup command, and stop it if this launcher is told to stop."""
         launcher = self.launcher
-        environ = {**os.environ, **secret_values(launcher.launch["secrets"], launcher.secrets)}
-        child = spawn(["/bin/sh", "-c", command], environ, launcher.launch["workdir"], log)
+        environ = {**os.environ, **secret_values(launcher.launch.secrets, launcher.secrets)}
+        child = spawn(["/bin/sh", "-c", command], environ, launcher.launch.workdir, log)
         while True:
             code = child.poll()
             if code is not None:

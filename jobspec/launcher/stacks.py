@@ -53,7 +53,7 @@ class Stacks:
         run.stacks.clear()
         self.running = {p.local_rank: p.pid for p in run.processes if p.state == "running" and p.pid}
         self.logs = {
-            local: os.path.join(run.folders.logs, log_of(run.launch["log_name"], local)) for local in self.running
+            local: os.path.join(run.folders.logs, log_of(run.launch.log_name, local)) for local in self.running
         }
         self.frozen: Dict[int, int] = {}
 

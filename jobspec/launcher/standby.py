@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from jobctl.jobspec.launcher.environment import Environment
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.run import Run
 
     ParkedNode = Union["Parked", ParkedProcesses]
@@ -43,7 +44,8 @@ class Parked:
 
     def __init__(self, run: Run) -> None:
         environment, launch = run.environment, run.launch
-        wanted, source = launch["standby"], os.path.abspath(__file__)
+        wanted, source = launch.standby, os.path.abspath(__file__)
+        assert wanted is not None
         hook = os.path.join(run.folders.node, "standby")
         write_hook(hook, source)
         guards, apart = guards_of(run)
@@ -53,9 +55,9 @@ class Parked:
         self.pipe = MessagePipe(ours)
         with open(os.path.join(run.folders.node, "logs", "standby.log"), "wb") as log:
             self.process = spawn(
-                [environment.argv(launch["start"])[0], source, "parked-launcher"],
+                [environment.argv(launch.start)[0], source, "parked-launcher"],
                 {**self.environ, "JOBCTL_STANDBY": json.dumps({"fd": theirs.fileno()})},
-                launch["workdir"],
+                launch.workdir,
                 log.fileno(),
                 [theirs.fileno()],
             )
@@ -64,10 +66,10 @@ class Parked:
         argv = [*environment.shim()[:-1], "parked"]
         self.pipe.send(
             {
-                "guards": [{"argv": argv, "command": launch["command"], "environ": environ} for environ in guards],
-                "told": {"hook": hook, "imports": wanted["imports"]},
+                "guards": [{"argv": argv, "command": launch.command, "environ": environ} for environ in guards],
+                "told": {"hook": hook, "imports": wanted.imports},
                 "apart": apart,
-                "module": wanted["launcher"],
+                "module": wanted.launcher,
             }
         )
 
@@ -112,7 +114,7 @@ class Parked:
 def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
     """Return the environment that the framework's launcher gave each guard, and whether it leads a session. Raises OSError."""
     found, leads = [], False
-    for local in range(run.launch["nproc"]):
+    for local in range(run.launch.nproc):
         record = read_record(os.path.join(run.folders.records, "%d.json" % local))
         pid = record.guard_pid or 0 if record else 0
         with open("/proc/%d/environ" % pid, "rb") as file:
@@ -127,7 +129,7 @@ def guards_of(run: Run) -> Tuple[List[Dict[str, str]], bool]:
 
 def begin_waiting(run: Run) -> ParkedNode:
     """Begin what waits for the generation after `run`. Raises OSError."""
-    return Parked(run) if run.launch["start"] else ParkedProcesses(run)
+    return Parked(run) if run.launch.start else ParkedProcesses(run)
 
 
 class Standby:
@@ -135,13 +137,13 @@ class Standby:
 
     def __init__(
         self,
-        launch: Json,
+        launch: Launch,
         begin: Callable[[Run], ParkedNode] = begin_waiting,
         clock: Callable[[], float] = time.monotonic,
         memory: Optional[Callable[[], Tuple[int, int]]] = None,
     ) -> None:
-        wanted = launch.get("standby")
-        self.off: Optional[str] = UNSUITABLE if wanted is None else wanted["off"] or None
+        wanted = launch.standby
+        self.off: Optional[str] = UNSUITABLE if wanted is None else wanted.off or None
         self.begin, self.clock, self.memory = begin, clock, memory or free_memory
         self.parked: Optional[ParkedNode] = None
         self.begun = self.not_before = 0.0
@@ -218,7 +220,7 @@ class Standby:
     def begin_for(self, run: Run, now: float) -> None:
         """Begin one for what follows `run`, unless something speaks against it."""
         taken = run.footprint()
-        needs = taken * (1 + ROOM * run.launch["nproc"]) if run.launch["start"] else min(taken, FIRST)
+        needs = taken * (1 + ROOM * run.launch.nproc) if run.launch.start else min(taken, FIRST)
         why = refused(run.folders.records) or self.too_much(needs)
         if why:
             self.give_up(why)

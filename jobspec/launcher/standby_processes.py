@@ -80,9 +80,10 @@ class ParkedProcesses:
         self.processes: Dict[int, ParkedProcess] = {}
         self.ready = False
         self.memory = 0  # what one takes, in bytes
-        hook = os.path.join(self.node, "standby")
+        wanted, hook = run.launch.standby, os.path.join(self.node, "standby")
+        assert wanted is not None
         write_hook(hook, os.path.abspath(__file__))
-        self.told = {"hook": hook, "imports": self.launch["standby"]["imports"], "command": self.launch["command"]}
+        self.told = {"hook": hook, "imports": wanted.imports, "command": self.launch.command}
         self.go_on()
 
     def pids(self) -> List[int]:
@@ -91,7 +92,7 @@ class ParkedProcesses:
 
     def missing(self) -> List[int]:
         """Return the local ranks for which none has begun."""
-        return [local for local in range(self.launch["nproc"]) if local not in self.processes]
+        return [local for local in range(self.launch.nproc) if local not in self.processes]
 
     def price(self) -> Optional[int]:
         """Return how much memory those take that are missing, None while there is none to begin."""
@@ -103,7 +104,7 @@ class ParkedProcesses:
         local = self.missing()[0]
         environ = self.environment.process_environ(local)
         with open(os.path.join(self.node, "logs", "standby.log"), "ab") as log:
-            self.processes[local] = ParkedProcess(self.told, environ, self.launch["workdir"], log.fileno())
+            self.processes[local] = ParkedProcess(self.told, environ, self.launch.workdir, log.fileno())
 
     def heard(self) -> List[Json]:
         """Return why one of them cannot wait, or, once, that all do."""

@@ -33,10 +33,10 @@ class Verdict:
 
         Not one that fails as it did the last time, without any progress in between: that is a bug.
         """
-        limit = None if self.run.launch.get("regroups") else self.run.launch.get("rejoin")
+        limit = None if self.run.launch.regroups else self.run.launch.rejoin
         if limit is None or failure.local_rank is None or failure.kind not in ("exit", "signal"):
             return False
-        earlier, within = self.run.again.get(failure.local_rank, []), self.run.launch.get("rejoin_within")
+        earlier, within = self.run.again.get(failure.local_rank, []), self.run.launch.rejoin_within
         every = [one for failures in self.run.again.values() for one in failures]
         if len([one for one in every if within is None or failure.at - one.at <= within]) >= limit:
             failure.kind = "exhausted"
@@ -46,7 +46,7 @@ class Verdict:
 
     def is_early(self, failure: Failure, now: float) -> bool:
         """Say whether it is too early to start the process of that failure again: others have to have given it up."""
-        return now < failure.at + float(self.run.launch.get("rejoin_after") or 0.0)
+        return now < failure.at + self.run.launch.rejoin_after
 
     def succeeded(self) -> bool:
         """Say whether all children have ended with 0."""
@@ -57,7 +57,7 @@ class Verdict:
         """Return what failed first, None while nothing has."""
         failed = [p for p in self.run.processes if p.exit_code]
         first = self.process_failure(min(failed, key=lambda p: p.finished_at or 0.0)) if failed else None
-        if first is not None and self.run.launch.get("regroups"):
+        if first is not None and self.run.launch.regroups:
             codes = [self.run.ended[child][0] for child in self.run.children if child in self.run.ended]
             return first if any(codes) else self.lost()
         if first is not None:
@@ -90,7 +90,7 @@ class Verdict:
 
     def process_failure(self, process: ProcessRecord) -> Failure:
         """Return the failure of one process, with its last words (or the framework launcher's, if it had none)."""
-        log = log_of(self.run.launch["log_name"], process.local_rank)
+        log = log_of(self.run.launch.log_name, process.local_rank)
         tail = last_lines(os.path.join(self.run.folders.logs, log))
         if not tail:
             log, tail = "launch.log", self.launcher_lines()
@@ -120,15 +120,15 @@ class Verdict:
             return str(whys[0])
         if failure.kind == "start":
             return "%s ended with code %s before any process began%s" % (
-                " ".join(self.run.environment.argv(self.run.launch["start"])[:3]) or "the guard of a process",
+                " ".join(self.run.environment.argv(self.run.launch.start)[:3]) or "the guard of a process",
                 failure.exit_code,
                 hint_of(failure.tail),
             )
-        kind = "rank" if self.run.launch["role"] == "trainer" else self.run.launch["role"]
+        kind = "rank" if self.run.launch.role == "trainer" else self.run.launch.role
         who = "%s %d" % (kind, failure.rank) if failure.rank is not None else "the framework's launcher"
         code = failure.exit_code or 0
         if failure.kind == "exhausted":
-            return "%s ended with code %s, and all %d restarts are used up" % (who, code, self.run.launch["rejoin"])
+            return "%s ended with code %s, and all %s restarts are used up" % (who, code, self.run.launch.rejoin)
         if failure.kind == "signal":
             return "%s was killed by %s" % (who, signal_name(code - 128))
         return "%s exited with code %s" % (who, code)

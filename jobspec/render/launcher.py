@@ -15,6 +15,7 @@ from importlib.resources import files
 ORDER = (
     "records",
     "files",
+    "launch",
     "restart_policy",
     "processes",
     "deadline",
@@ -72,13 +73,15 @@ TYPE_CHECKING = False  # for those who read this file: nothing of it is imported
 if TYPE_CHECKING:
     import argparse
     from types import ModuleType
-    from typing import Any, Callable, ClassVar, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+    from typing import Any, Callable, ClassVar, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
+    from typing import Type, Union, Unpack
 
     Json = Dict[str, Any]
     Failed = Any  # what restart_policy.py describes
     Lease = Any  # what lease.py describes
     OrderKeeper = Any  # what autonomy.py describes
     T = Any  # any record
+    Value = Any  # text, or a Slot of launch.py
     Waiting = Any  # a ParkedRank of standby_guard.py
     ParkedNode = Any  # a Parked of standby.py, or ParkedProcesses
 

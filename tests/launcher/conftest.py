@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import glob
 import json
 import os
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.render.launcher import launcher
+from tests.tools.launches import LAUNCH
 
 OLDEST, NEWEST = "3.8", "3.13"  # of the Pythons that are promised
 
@@ -136,24 +138,7 @@ class Node:
         self.said = b""
         self.mark = f"JOBCTL_TEST_MARK={root}"
         self.supervisor = Supervisor(root)
-        self.launch: dict[str, Any] = {
-            "node": 0,
-            "host": "a",
-            "role": "trainer",
-            "nproc": 1,
-            "start": [],
-            "command": ["true"],
-            "env": [],
-            "log_name": "workerlog",
-            "devices": ["cpu:0", "cpu:1", "cpu:2"],
-            "setup": [],
-            "secrets": [],
-            "workdir": str(root),
-            "interface": None,
-            "interface_env": [],
-            "stop_grace": 5.0,
-            "hang_timeout": None,
-        }
+        self.launch: dict[str, Any] = {**copy.deepcopy(LAUNCH), "workdir": str(root)}
 
     def start(self, *more: str, environ: dict[str, str] | None = None, **launch: Any) -> subprocess.Popen[str]:
         """Start the launcher with changes to what it is told in its environment."""

@@ -13,8 +13,9 @@ from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
+from tests.tools.launches import launch_of
 
-LAUNCH = {"node": 1, "host": "a"}
+LAUNCH = launch_of(node=1)
 ORDER: dict[str, Any] = {
     "job": "job",
     "run_id": "job-1",

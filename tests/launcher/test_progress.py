@@ -16,6 +16,7 @@ from jobctl.jobspec.launcher.environment import Folders
 from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.progress import STEADY, Hang
 from jobctl.jobspec.launcher.run import Run
+from tests.tools.launches import launch_of
 
 from .conftest import PATIENCE, STALL, eventually
 
@@ -83,7 +84,7 @@ def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(
     """As where the launcher has stood still meanwhile: loading may take long all the same."""
     monkeypatch.setattr("jobctl.jobspec.launcher.run.reap", dict)
     run = object.__new__(Run)
-    run.launch, run.ended, run.folders = {"nproc": 1, "kept": ()}, {}, Folders(str(tmp_path), 1)
+    run.launch, run.ended, run.folders = launch_of(), {}, Folders(str(tmp_path), 1)
     run.hang, run.progress_at, run.processes = Hang(1.0), None, []
     for starts, since in ((1, True), (2, False)):
         Path(run.folders.progress, "0").write_text(str(6 + starts))

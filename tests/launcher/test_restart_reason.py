@@ -12,13 +12,13 @@ import pytest
 from jobctl.jobspec.launcher.process_guard import Recorder
 from jobctl.jobspec.launcher.process_record import read_record
 from jobctl.jobspec.launcher.verdict import Verdict
+from tests.tools.launches import launch_of
 
 
 def reason(folder: Path) -> str:
     """Return what the launcher says of the processes whose guards wrote their records into `folder`."""
-    launch = {"role": "trainer", "fatal_lines": [], "stuck_lines": [], "stuck_after": None}
     processes = [read_record(str(path)) for path in sorted(folder.glob("*.json"))]
-    run: Any = SimpleNamespace(launch=launch, processes=processes, folders=SimpleNamespace(logs=str(folder)))
+    run: Any = SimpleNamespace(launch=launch_of(), processes=processes, folders=SimpleNamespace(logs=str(folder)))
     return Verdict(run, 0).restart_reason()
 
 

@@ -13,6 +13,7 @@ from jobctl.jobspec.launcher.agent import Launcher
 from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
 from jobctl.jobspec.launcher.standby_guard import Adopting
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses
+from tests.tools.launches import launch_of
 
 MB = 1 << 20
 READY = {"state": "ready", "reason": None}
@@ -54,11 +55,11 @@ class Stage:
         self.environment = SimpleNamespace(environ={"PLACE": "1", "RANK": "0"})
         self.run: Any = SimpleNamespace(
             environment=self.environment,
-            launch={"nproc": 2, "start": ["torchrun"]},
+            launch=launch_of(nproc=2, start=["torchrun"]),
             footprint=lambda: 200 * MB,
             folders=SimpleNamespace(records=str(root)),
         )
-        wanted = {"standby": {"imports": [["torch"]], "launcher": "torch.distributed.run", "off": ""}}
+        wanted = launch_of(standby={"imports": [["torch"]], "launcher": "torch.distributed.run", "off": ""})
         memory = lambda: (self.free, 24_000 * MB)  # noqa: E731
         self.standby = Standby(wanted, self.begin, lambda: self.now, memory)  # type: ignore[arg-type]
         self.take()
@@ -113,7 +114,7 @@ def test_it_begins_when_all_processes_train_and_is_used_once(stage: Stage) -> No
     ("launch", "why"), [({}, UNSUITABLE), ({"standby": {"imports": [], "launcher": "", "off": "said so"}}, "said so")]
 )
 def test_where_there_is_none_it_says_why(stage: Stage, launch: dict[str, Any], why: str) -> None:
-    standby = Standby(launch, stage.begin)  # type: ignore[arg-type]
+    standby = Standby(launch_of(**launch), stage.begin)  # type: ignore[arg-type]
     standby.look(stage.run, True)
     assert (standby.state(), stage.begun) == ({"state": "off", "reason": why}, [])
     assert standby.take([], stage.run.environment, "") is None
@@ -286,7 +287,7 @@ class Itself(Stage):
         self.sent: list[dict[str, Any]] = []
         self.hears = True
         monkeypatch.setattr(module, "send", lambda pipe, order: self.sent.append(order) or self.hears)
-        self.run.launch["start"] = []
+        self.run.launch.start = []
         self.standby.begin_anew()
 
     def begin(self, run: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher import setup
+from tests.tools.launches import launch_of
 
 from .conftest import Node, eventually, kill_together
 
@@ -116,7 +117,7 @@ def test_setup_runs_once_in_a_container(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(setup, "container_mark", lambda: str(mark))
     monkeypatch.setattr(setup.Setup, "run_one", lambda self, command, log: runs.append(command) or 0)
     lease = SimpleNamespace(held=lambda now: True)
-    launcher: Any = SimpleNamespace(dir=str(tmp_path), launch={"setup": ["install"]}, lease=lease)
+    launcher: Any = SimpleNamespace(dir=str(tmp_path), launch=launch_of(setup=["install"]), lease=lease)
     for in_container in (False, True, True, True):
         setup.Setup(launcher, in_container).run()
     assert runs == ["install"] * 2

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from plans import cases, container, launch, node, plan, with_container
 
+from jobctl.jobspec.launcher.launch import Launch, Slot
+from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Devices, Plan
 from jobctl.jobspec.render.artefact import control_json, folder, render
@@ -127,6 +129,16 @@ def test_launch_json_is_all_of_launch() -> None:
         "stop_grace": 45.0,
         "hang_timeout": None,
     }
+
+
+def test_launchers_read_what_jobctl_writes_with_the_same_defaults() -> None:
+    """`listens`, `meets` and `one_port` are for jobctl itself, which chooses ports by them."""
+    written = json.loads(launch_json(launch()))
+    read, defaults = Launch.from_json(written), {field.name: field.default for field in fields(types.Launch)}
+    assert defaults.keys() - vars(read).keys() == {"listens", "meets", "one_port"}
+    left_out = vars(read).keys() - written.keys()
+    assert {name: vars(read)[name] for name in left_out} == {name: defaults[name] for name in left_out}
+    assert read.start[4] == Slot("nnodes")
 
 
 def test_control_json_is_all_of_a_generation_and_more() -> None:

@@ -12,6 +12,7 @@ import pytest
 from plans import TOLD, cases, plan, planned
 
 from jobctl.jobspec.launcher.environment import Environment, Folders
+from jobctl.jobspec.launcher.launch import Launch
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.plan.generation import first_generation
 from jobctl.jobspec.plan.types import Plan
@@ -80,7 +81,7 @@ def test_what_processes_find_in_their_environment(
     order = Order.from_json(data)
     parts = [spec]
     for node, member in zip(wanted.nodes, order.members, strict=True):
-        told: Any = Launcher(tmp_path / str(node.index), json.loads(launch_json(node.launch)))
+        told: Any = Launcher(tmp_path / str(node.index), Launch.from_json(json.loads(launch_json(node.launch))))
         environment = Environment(told, order, member, Folders(told.dir, order.number))
         for local in range(node.launch.nproc):
             found = sorted(environment.process_environ(local).items())

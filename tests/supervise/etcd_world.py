@@ -23,6 +23,7 @@ from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
+from tests.tools.launches import launch_of
 
 from .world import DT, Bugs, Host, Launcher, Sim
 
@@ -220,7 +221,8 @@ class EtcdLauncher(Launcher):
     def __init__(self, sim: EtcdSim, host: EtcdHost, node: int) -> None:
         super().__init__(sim, host, node)
         self.told, self.wishes, self.world, self.place = Channel(), Channel(), sim, host
-        self.launch = {"node": node, "host": host.name, "etcd": {"endpoints": [], "prefix": "/jobctl/me/sim"}}
+        etcd = {"endpoints": [], "prefix": "/jobctl/me/sim"}
+        self.launch = launch_of(node=node, host=host.name, etcd=etcd)
         self.reports = LeaseSession(self.wishes)  # type: ignore[arg-type]
         self.lease = self.etcd_lease = sim.bugs.etcd_lease(self.reports)  # type: ignore[assignment]
         options = argparse.Namespace(control="/nowhere/run/control.json", dir="/nowhere/node", secrets=None)
