@@ -35,10 +35,11 @@ from jobctl.jobspec.launcher.standby import Standby
 if TYPE_CHECKING:
     import argparse
     import socket
-    from typing import Any, Optional, Tuple
+    from typing import Any, Optional, Tuple, Unpack
 
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.lease import Lease
+    from jobctl.jobspec.launcher.node_report import ReportChanges
     from jobctl.jobspec.launcher.order import Member, Order
 NODE_DIRECTORY = "/jobctl/node"  # of a launcher in a container
 POLL = 0.1  # seconds between two looks at the control file and the processes
@@ -73,7 +74,7 @@ class Launcher:
         self.links = PeerLinks(self, os.path.join(os.path.dirname(options.control), "feeds"))
         self.standby = Standby(launch)
         self.report = Report(launch, self.dir, self.guard, self.links.port, self.standby.state())
-        on_hosts.restore(self.report["order"], self.report["left"])
+        on_hosts.restore(self.report.fields.order, self.report.fields.left)
         complain = lambda why: self.say(reason=why)  # noqa: E731
         self.orders = ControlFile(options.control, launch, self.session, self.peer_orders, complain)
         supervised = majority.supervised if self.session is None else etcd.supervised if etcd is not None else None
@@ -151,8 +152,7 @@ class Launcher:
         if self.run_ is not None and not self.lease.held(boot_time()):
             self.fence()
         if self.orders.read():
-            agreed = self.orders.agreed
-            self.report.fields["order"] = agreed and agreed.to_json()
+            self.report.fields.order = self.orders.agreed
             code = self.obey()
             if code is not None:
                 return code
@@ -171,7 +171,7 @@ class Launcher:
         if waits is None:
             self.pending = None
             self.begin(order, member)
-        elif self.report["reason"] != waits:
+        elif self.report.fields.reason != waits:
             self.say(reason=waits)
 
     def stopped_by_signal(self, number: int) -> int:
@@ -193,7 +193,7 @@ class Launcher:
             return self.finish(order.grace)
         if order.command == "stop" or member is None:
             self.stop(order.grace, member is None)
-        elif self.regroups and self.run_ is not None and order.began == self.report["epoch"]:
+        elif self.regroups and self.run_ is not None and order.began == self.report.fields.epoch:
             self.adopt(order, member)
         elif self.report.is_before(order) or self.is_another(order):
             if self.run_ is not None and self.run_.stands_still() and self.links.level < StackBarrier.HELD:
@@ -249,13 +249,13 @@ class Launcher:
         if busy and self.launch.until:
             self.say(state="succeeded", exit_code=0, reason=None)  # it serves others, and they need it no more
             return 0
-        failure = self.report["failure"]
+        failure = self.report.fields.failure
         if self.session is not None and self.gossip is None:
             return 0  # engines start what failed again where there is etcd, but this is the end
         if order is not None and order.exit_code is not None:
             note("the job ends: %s" % order.why)
             return order.exit_code
-        return int(failure["exit_code"] or 1) if failure else 0
+        return (failure.exit_code or 1) if failure is not None else 0
 
     def stop(self, grace: float, excluded: bool) -> None:
         """End the processes and stay."""
@@ -277,7 +277,7 @@ class Launcher:
         self.busy = True
         self.be_here()
         self.began += 1
-        self.say(**self.report.of_new_generation(order), restarts=self.began - 1)
+        self.say(**self.report.of_new_generation(order, self.began - 1))
         try:
             self.setup.run()
             if self.program and not os.path.exists(self.program):  # somebody has removed the job's files under it
@@ -300,7 +300,8 @@ class Launcher:
             run.look()
             if over or not self.launch.rejoin_after:
                 run.tidy_up()  # else others may go on without this node, with what lies in the folder that all share
-            self.report.fields.update(processes=run.records(), **run.progress_fields())
+            fields = self.report.fields
+            fields.processes, fields.progress, fields.progress_at = run.processes, run.hang.progress, run.progress_at
         self.be_here()
         kill_descendants(self.standby.pids())
         self.rest()
@@ -325,19 +326,20 @@ class Launcher:
     def fail(self, failure: "Failure", reason: str) -> Optional[int]:
         """Report a failure and wait for the next generation, or exit if nobody will begin one."""
         code = failure.exit_code if failure.exit_code is not None else 1
-        note("%s (generation %d)" % (reason, self.report["generation"]))
+        note("%s (generation %d)" % (reason, self.report.fields.generation))
         self.say(
             state="fenced" if failure.kind == "fenced" else "failed",
             exit_code=failure.exit_code,
             reason=reason,
             finished_at=time.time(),
-            failure=failure.to_json(),
+            failure=failure,
         )
         ends = self.regroups and failure.kind != "fenced"  # whoever starts this launcher again has it join the others
         order = self.orders.order
         return code if ends or (order is not None and order.on_failure == "exit") else None
 
-    def say(self, **changes: Any) -> None:
+    def say(self, **changes: Unpack[ReportChanges]) -> None:
         """Report a change."""
-        if self.report.write(**{"standby": self.standby.state(), **changes}):
+        changes.setdefault("standby", self.standby.state())
+        if self.report.write(**changes):
             self.links.report_changed()

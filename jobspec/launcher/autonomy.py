@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.failure import Failure, NodeFailure
-from jobctl.jobspec.launcher.files import abridged
+from jobctl.jobspec.launcher.failure import NodeFailure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.network import free_port
 from jobctl.jobspec.launcher.order import Rendezvous
@@ -18,8 +17,8 @@ from jobctl.jobspec.launcher.restart_policy import delay, is_a_bug, matches, wit
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Protocol
 
-    from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
+    from jobctl.jobspec.launcher.node_report import NodeReport
     from jobctl.jobspec.launcher.order import AutonomyTerms, Order
     from jobctl.jobspec.launcher.report import Report
 
@@ -53,23 +52,24 @@ class FailedNode:
     A small part of what supervisors decide (supervise/failures.py): whatever is not plain waits for one.
     """
 
-    def __init__(self, report: Json, launch: Launch, now: float) -> None:
-        failure = Failure.from_json(report["failure"])
+    def __init__(self, report: NodeReport, launch: Launch, now: float) -> None:
+        failure = report.failure
+        assert failure is not None
         self.since = now
         self.proposed: Optional[float] = None
         self.failure = NodeFailure(
-            generation=report["generation"],
+            generation=report.generation,
             at=failure.at,
             node=launch.node,
             host=launch.host,
             rank=failure.rank,
             exit_code=failure.exit_code,
             kind=failure.kind,
-            progress=report["progress"],
-            ran=max(0.0, failure.at - (report["started_at"] or failure.at)),
+            progress=report.progress,
+            ran=max(0.0, failure.at - (report.started_at or failure.at)),
             log=failure.log,
-            tail=abridged(failure.to_json())["tail"],
-            reason=report["reason"],
+            tail=failure.abridged().tail,
+            reason=report.reason,
         )
 
     def waits(self, order: Order, session: OrderKeeper, supervised: bool, now: float) -> Optional[str]:

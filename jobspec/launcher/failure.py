@@ -6,7 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.records import record
+from jobctl.jobspec.launcher.files import TAIL_ALONE, TAIL_CHARACTERS
+from jobctl.jobspec.launcher.records import changed, record
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple
@@ -35,6 +36,10 @@ class Failure:
     def from_json(cls, data: Json) -> Failure:
         """Return the failure that a report has."""
         return cls(**data)
+
+    def abridged(self) -> Failure:
+        """Return it with less of the log."""
+        return changed(self, tail=[line[:TAIL_CHARACTERS] for line in self.tail[-TAIL_ALONE:]])
 
 
 @record

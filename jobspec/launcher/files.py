@@ -95,11 +95,6 @@ def last_lines(path: str, start: int = 0) -> List[str]:
     return [line[-LONGEST_TAIL:] for line in lines if line.strip()][-TAIL_LINES:]
 
 
-def abridged(failure: Json) -> Json:
-    """Return a failure with less of the log."""
-    return {**failure, "tail": [line[:TAIL_CHARACTERS] for line in failure["tail"][-TAIL_ALONE:]]}
-
-
 def read_secrets(path: Optional[str]) -> Json:
     """Return the values of secrets by name: of a JSON file, or of a folder with a file for each."""
     if not path or not os.path.isdir(path):

@@ -89,7 +89,7 @@ def take_over(launcher: SpareLauncher, spare: str, node: int) -> None:
     order, folder = launcher.orders.order, node_directory(spare, node)
     os.makedirs(folder, exist_ok=True)
     agreed = order.to_json() if order is not None and order.is_of_launchers else None
-    known = {"order": agreed, "left": launcher.report["left"], "port": launcher.links.port}
+    known = {"order": agreed, "left": launcher.report.fields.left, "port": launcher.links.port}
     begun = {"version": 1, "node": node, "role": launcher.launch.role, "state": "waiting", "spare": True}
     write_json(os.path.join(folder, "report.json"), {**begun, **known})
     path = os.path.join(spare, "report.json")

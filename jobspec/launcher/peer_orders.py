@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import note
@@ -72,11 +71,10 @@ class PeerOrders:
         if order.has_moved:
             self.lease.count_only(clear, len(trainers))
 
-    def restore(self, data: Optional[Json], left: Sequence[int] = ()) -> None:
+    def restore(self, order: Optional[Order], left: Sequence[int] = ()) -> None:
         """Take up the order of launchers that the launcher before this one has entered, and OldPlaces.left: both are on disk."""
         self.places.left |= set(left)
-        with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-            self.order = Order.from_json(data) if data else None
+        self.order = order
 
     def follow(self, file: Optional[Order]) -> Optional[Order]:
         """Return the order to follow: that of the control file, or a later one of launchers that goes back to it."""

@@ -64,7 +64,7 @@ class PeerLinks:
         self.begin_generation()
         if self.orders is not None:
             self.orders.enter(order)
-            self.launcher.report.fields.update(left=sorted(self.orders.places.left))
+            self.launcher.report.fields.left = sorted(self.orders.places.left)
         self.find(order)
 
     def greet(self, order: Order) -> None:
@@ -264,13 +264,13 @@ class PeerLinks:
 
     def write_line(self, name: str, now: float) -> None:
         """Write one line for each command that watches, whole or not at all."""
-        report = self.launcher.report
+        report = self.launcher.report.fields
         line = Heartbeat(
             node=self.launcher.launch.node,
             tick=name,
             generation=self.lease.generation,
             report="%d.%d" % (self.launcher.guard, self.version),
-            progress=report["progress"],
+            progress=report.progress,
             echo=self.echo,
             unheard=self.lease.unheard(now),
             clear=self.orders.places.clear_of(now) if self.orders is not None else None,

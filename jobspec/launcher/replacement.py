@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Set
 
     from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.node_report import NodeReport
     from jobctl.jobspec.launcher.order import Order
     from jobctl.jobspec.launcher.peer_orders import PeerOrders
 TURN = 2.0  # seconds that the launcher of the next node waits longer: as a rule one begins, and not all at once
@@ -30,7 +31,7 @@ class Replacement:
         self.lease: Optional[str] = None
         self.began = 0.0  # when this launcher has entered that lease: a node that has just moved is yet to be heard
 
-    def look(self, report: Json, done: Set[int], now: float) -> Optional[str]:
+    def look(self, report: NodeReport, done: Set[int], now: float) -> Optional[str]:
         """Do what is due now; return what a node that is not heard waits for, None if none does.
 
         `report` is this launcher's; `done` are nodes whose processes have ended well.
@@ -98,7 +99,7 @@ class Replacement:
             old = [place for place in old if not (place["node"] in heard and heard[place["node"]].begun)]
         return old + [{"node": m.node, "host": m.host} for m in order.members if m.node in lost]
 
-    def successor(self, order: Order, lost: Sequence[int], report: Json) -> Order:
+    def successor(self, order: Order, lost: Sequence[int], report: NodeReport) -> Order:
         """Return the generation after `order` in which the lost nodes are on spares."""
         terms = order.autonomy
         assert terms is not None
@@ -126,7 +127,7 @@ class Replacement:
         )
 
 
-def failure(order: Order, homes: Dict[int, Json], report: Json) -> NodeFailure:
+def failure(order: Order, homes: Dict[int, Json], report: NodeReport) -> NodeFailure:
     """Return why the generation `order` ends: hosts are lost."""
     hosts = {m.node: m.host for m in order.members}
     node = min(homes)
@@ -139,8 +140,8 @@ def failure(order: Order, homes: Dict[int, Json], report: Json) -> NodeFailure:
         rank=None,
         exit_code=None,
         kind="host",
-        progress=report.get("progress"),
-        ran=max(0.0, time.time() - (report.get("started_at") or time.time())),
+        progress=report.progress,
+        ran=max(0.0, time.time() - (report.started_at or time.time())),
         log=None,
         tail=[],
         reason="%s is lost; %s" % (", ".join(sorted({hosts[one] for one in homes})), ", ".join(words)),

@@ -1,32 +1,23 @@
-"""What a launcher says of its node, in a file that the supervisor reads."""
+"""The file in which a launcher reports its node."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING
 
-from jobctl.jobspec.launcher.files import abridged, read_json, write_json
+from jobctl.jobspec.launcher.files import read_json, write_json
+from jobctl.jobspec.launcher.node_report import LauncherProcess, NodeReport
 from jobctl.jobspec.launcher.processes import boot_time, start_ticks
+from jobctl.jobspec.launcher.records import changed
 
 if TYPE_CHECKING:
-    from typing import Any, List, Optional
+    from typing import List, Optional, Tuple, Unpack
 
-    from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
+    from jobctl.jobspec.launcher.node_report import ReportChanges, StandbyState
     from jobctl.jobspec.launcher.order import Order
-ENDED = ("succeeded", "failed", "fenced", "stopped")  # states of a node whose processes have ended
-OUTCOME = (
-    "state",
-    "exit_code",
-    "reason",
-    "started_at",
-    "finished_at",
-    "progress",
-    "progress_at",
-    "processes",
-    "failure",
-)
 
 
 class Report:
@@ -36,69 +27,51 @@ class Report:
     says so in the report first, and wants the node to begin again.
     """
 
-    def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: Json) -> None:
+    def __init__(self, launch: Launch, folder: str, guard: int, port: Optional[int], standby: StandbyState) -> None:
         self.path = os.path.join(folder, "report.json")
         self.since = boot_time()  # when the state last changed
-        self._seen: Any = None  # which file lay there when this launcher last looked into it
+        self._seen: Optional[Tuple[int, int]] = None  # which file lay there when this launcher last looked into it
         self._replaced = False
         last = read_json(self.path) or {}
-        self.fields: Json = {
-            "version": 1,
-            "node": launch.node,
-            "role": launch.role,
-            "generation": int(last.get("generation") or 0),
-            "epoch": float(
-                last.get("epoch") or 0.0
-            ),  # when the job was brought up from nothing: generations are counted from there
-            "state": "waiting",
-            "artefact": os.environ.get("JOBCTL_ARTEFACT"),  # what the deployer says it was started from
-            "port": port,
-            "launcher": {"pid": guard, "start_ticks": start_ticks(guard)},
-            "exit_code": None,
-            "reason": None,
-            "started_at": None,
-            "finished_at": None,
-            "progress": None,
-            "progress_at": None,
-            "restarts": 0,
-            "again": 0,  # how often processes were started again in this generation, which went on
-            "because": None,  # why, the last time
-            "processes": [],
-            "failure": None,
-            "order": None,
-            "left": [],  # nodes that were elsewhere in the order before, see OldPlaces
-            "standby": standby,
-            "start": None,  # whether the generation was started from it, and if not, why
-            "mustered": False,  # whether this node has written its stacks because the generation hangs
-        }
+        self.fields = NodeReport(
+            node=launch.node,
+            role=launch.role,
+            launcher=LauncherProcess(guard, start_ticks(guard)),
+            standby=standby,
+            generation=int(last.get("generation") or 0),
+            epoch=float(last.get("epoch") or 0.0),
+            artefact=os.environ.get("JOBCTL_ARTEFACT"),
+            port=port,
+            spare=bool(launch.spare),
+        )
         if not launch.has_session:
-            kept = ("order", "left", *(OUTCOME if last.get("state") in ENDED else ()))
-            self.fields.update({name: last.get(name, self.fields[name]) for name in kept})
-        if launch.spare:
-            self.fields["spare"] = True
-
-    def __getitem__(self, key: str) -> Any:
-        return self.fields[key]
+            with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
+                self.fields.go_on_from(last)
 
     @property
     def state(self) -> str:
         """How the node is: waiting, setup, running, succeeded, failed, fenced or stopped."""
-        return str(self.fields["state"])
+        return self.fields.state
+
+    @property
+    def reached(self) -> Tuple[float, int]:
+        """How far this node has come: each `up` after a `down` counts generations from 1 again."""
+        return self.fields.epoch, self.fields.generation
 
     def is_before(self, order: Order) -> bool:
-        """Return whether `order` is a generation after the current one; each `up` after a `down` counts from 1 again."""
-        return (order.began, order.number) > (self["epoch"], self["generation"])
+        """Return whether `order` is a generation after the current one."""
+        return (order.began, order.number) > self.reached
 
     def is_of(self, order: Order) -> bool:
         """Return whether `order` has the current generation's number."""
-        return (order.began, order.number) == (self["epoch"], self["generation"])
+        return (order.began, order.number) == self.reached
 
     def has_begun_base(self, order: Order) -> bool:
         """Return whether a launcher of this node has begun a generation of the lease that launchers go on with."""
-        return (self["epoch"], self["generation"]) >= (order.began, order.lease_began["number"])
+        return self.reached >= (order.began, order.lease_began["number"])
 
     @staticmethod
-    def of_new_generation(order: Order) -> Json:
+    def of_new_generation(order: Order, restarts: int) -> ReportChanges:
         """Return the fields of a generation that begins."""
         return {
             "generation": order.number,
@@ -115,6 +88,7 @@ class Report:
             "processes": [],
             "failure": None,
             "start": None,
+            "restarts": restarts,
         }
 
     def replaced(self) -> bool:
@@ -132,10 +106,10 @@ class Report:
         seen = found.st_ino, found.st_mtime_ns
         if seen != self._seen:
             self._seen = seen
-            self._replaced = (read_json(self.path) or {}).get("replaces") == self.fields["launcher"]
+            self._replaced = (read_json(self.path) or {}).get("replaces") == self.fields.launcher.to_json()
         return self._replaced
 
-    def write(self, **changes: Any) -> bool:
+    def write(self, **changes: Unpack[ReportChanges]) -> bool:
         """Write it with these changes; return whether the commands that watch have to hear at once.
 
         Writes nothing once this launcher is replaced: the report is the other launcher's then.
@@ -145,12 +119,14 @@ class Report:
         before = self.summary()
         if "state" in changes:
             self.since = boot_time()
-        self.fields.update(changes)
-        if not write_json(self.path, self.fields) and self.fields["failure"]:
-            write_json(self.path, {**self.fields, "failure": abridged(self.fields["failure"])})
+        self.fields = changed(self.fields, **changes)
+        failure = self.fields.failure
+        if not write_json(self.path, self.fields.to_json()) and failure is not None:
+            write_json(self.path, changed(self.fields, failure=failure.abridged()).to_json())
         return self.summary() != before
 
-    def summary(self) -> List[Any]:
+    def summary(self) -> List[object]:
         """Return the fields whose changes the commands that watch hear at once; progress comes with the next tick."""
-        processes = [(p["rank"], p["state"], p["pid"], p["where"]) for p in self.fields["processes"]]
-        return [self.fields[key] for key in ("state", "generation", "reason", "restarts")] + processes
+        fields = self.fields
+        processes = [(p.rank, p.state, p.pid, p.where) for p in fields.processes]
+        return [fields.state, fields.generation, fields.reason, fields.restarts, processes]

@@ -15,6 +15,7 @@ from jobctl.jobspec.launcher.environment import Environment, Folders
 from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.files import note
 from jobctl.jobspec.launcher.network import answers
+from jobctl.jobspec.launcher.node_report import StartWay
 from jobctl.jobspec.launcher.process_guard import (
     cannot_start,
     fork_guard,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
     from jobctl.jobspec.launcher.agent import Launcher
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.node_report import ProgressChanges
     from jobctl.jobspec.launcher.order import Member, Order
 SETTLED = 60.0  # seconds after which a generation that counts no steps is taken to train
 OWN_WAY = "the framework's launcher starts processes in a way of its own"
@@ -62,7 +63,7 @@ class Run:
         self.progress_at: Optional[float] = None  # when there was progress last, by the clock on the wall
         self.stacks: Dict[int, str] = {}  # where processes stood when they were called hung, by local rank
         self.children: List[int] = []  # their pids
-        self.way: Optional[Json] = None  # whether they were started from standby
+        self.way: Optional[StartWay] = None  # whether they were started from standby
         self.cold_because: Optional[str] = None
         self.framework: Optional[subprocess.Popen[bytes]] = None  # kept: `subprocess` would reap one that is let go
         with open(os.path.join(self.folders.logs, "launch.log"), "a", encoding="utf-8") as log:
@@ -187,16 +188,12 @@ class Run:
         """Return how often the framework's launcher has started processes again."""
         return sum(max(0, process.starts - 1) for process in self.processes)
 
-    def records(self) -> List[Json]:
-        """Return the processes for the report."""
-        return [process.for_report() for process in self.processes]
-
     def paces(self) -> Dict[int, float]:
         """Return how long processes need by themselves in each step, at least, by local rank, where that is known."""
         known = {local: pace.least for local, pace in self.hang.paces.items()}
         return {local: least for local, least in known.items() if least is not None}
 
-    def progress_fields(self) -> Json:
+    def progress_fields(self) -> ProgressChanges:
         """Return progress for the report."""
         return {"progress": self.hang.progress, "progress_at": self.progress_at}
 
@@ -237,13 +234,13 @@ class Run:
         running = bool(self.processes) and all(process.state == "running" for process in self.processes)
         return running and (self.hang.progress is not None or settled)
 
-    def start_way(self) -> Optional[Json]:
+    def start_way(self) -> Optional[StartWay]:
         """Say whether all processes were started from standby, and if not, why; None before all have been started."""
         begun = bool(self.processes) and all(process.state != "pending" for process in self.processes)
         if self.way is None and begun:  # one that is started again later does not change it
             whys = [process.guard_cold for process in self.processes if not process.guard_standby]
             because = next(filter(None, whys), self.cold_because or OWN_WAY) if whys else None
-            self.way = {"standby": not whys, "cold_because": because}
+            self.way = StartWay(not whys, because)
         return self.way
 
     def footprint(self) -> int:

@@ -50,13 +50,15 @@ class RunWatcher:
             return self.fail(run, failure)
         if run.verdict.succeeded():
             return self.succeed(run)
-        if run.restarts() > self.launcher.report["again"]:
+        if run.restarts() > self.launcher.report.fields.again:
             self.launcher.say(again=run.restarts(), because=run.verdict.restart_reason())
         standby = self.launcher.standby
         standby.look(run, run.trains())
-        told = {"reason": run.waits(), "standby": standby.state(), "start": run.start_way()}
-        if changed or any(self.launcher.report[key] != value for key, value in told.items()):
-            self.launcher.say(processes=run.records(), **told, **run.progress_fields())
+        waits, waiting, way = run.waits(), standby.state(), run.start_way()
+        told = self.launcher.report.fields
+        if changed or (told.reason, told.standby, told.start) != (waits, waiting, way):
+            found = run.progress_fields()
+            self.launcher.say(processes=run.processes, reason=waits, standby=waiting, start=way, **found)
         return None
 
     def is_called_hung(self, run: Run) -> bool:
@@ -92,8 +94,8 @@ class RunWatcher:
             return
         note("%s; it is started again" % because)
         run.start_again(failure)
-        again = self.launcher.report["again"] + 1
-        self.launcher.say(again=again, because=because, processes=run.records(), **run.progress_fields())
+        again = self.launcher.report.fields.again + 1
+        self.launcher.say(again=again, because=because, processes=run.processes, **run.progress_fields())
 
     def fail(self, run: Run, failure: Failure) -> Optional[int]:
         """End the generation on this node."""
@@ -112,7 +114,7 @@ class RunWatcher:
         kill_descendants()
         launcher.rest()
         fields = run.progress_fields()
-        launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.records(), **fields)
+        launcher.say(state="succeeded", exit_code=0, finished_at=time.time(), processes=run.processes, **fields)
         if launcher.gossip is not None:
             launcher.gossip.say_done(run.order.id)
             return None  # one that fails now has all begin again
@@ -130,8 +132,8 @@ class RunWatcher:
     def wait_to_start_again(self, run: Run, because: str) -> None:
         """Report what this launcher waits for."""
         reason = "%s; it is started again %g s after that" % (because, self.launcher.launch.rejoin_after)
-        if self.launcher.report["reason"] != reason:
-            self.launcher.say(reason=reason, processes=run.records(), **run.progress_fields())
+        if self.launcher.report.fields.reason != reason:
+            self.launcher.say(reason=reason, processes=run.processes, **run.progress_fields())
 
     def retire(self) -> int:
         """End what serves trainers that are done; how that ends is not what the job is judged by."""

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.files import files_in, note
+from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.process_guard import spawn
 from jobctl.jobspec.launcher.process_record import read_record
@@ -152,13 +153,13 @@ class Standby:
         self.used = False  # whether a generation was started before
         self.cold_because: Optional[str] = None  # why the last start was a cold one
 
-    def state(self) -> Json:
-        """Return `ready`, `warming` or `off`, and why."""
+    def state(self) -> StandbyState:
+        """Return how it is, for the report."""
         if self.off is not None:
-            return {"state": "off", "reason": self.off}
+            return StandbyState("off", self.off)
         if self.parked is None:
-            return {"state": "warming", "reason": self.waits}
-        return {"state": "ready" if self.parked.ready else "warming", "reason": None}
+            return StandbyState("warming", self.waits)
+        return StandbyState("ready" if self.parked.ready else "warming")
 
     def pids(self) -> List[int]:
         """Return what outlives a generation."""

@@ -27,6 +27,7 @@ ORDER = (
     "process_task",
     "log_files",
     "process_record",
+    "node_report",
     "process_guard",
     "standby_imports",
     "standby_rank",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     Failed = Any  # what restart_policy.py describes
     Lease = Any  # what lease.py describes
     OrderKeeper = Any  # what autonomy.py describes
+    ProgressChanges = ReportChanges = Any  # what node_report.py describes
     T = Any  # any record
     Value = Any  # text, or a Slot of launch.py
     Waiting = Any  # a ParkedRank of standby_guard.py

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.autonomy import SETTLE, FailedNode
+from jobctl.jobspec.launcher.failure import Failure
 from jobctl.jobspec.launcher.lease import UNSUPERVISED
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.restart_policy import FIRST_DELAY, LONGEST_DELAY
 from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
-from tests.tools.launches import launch_of
+from tests.tools.launches import launch_of, report_of
 
 LAUNCH = launch_of(node=1)
 ORDER: dict[str, Any] = {
@@ -38,9 +39,9 @@ def failed(**how: Any) -> FailedNode:
         "log": "workerlog.1",
         "tail": ["out of luck"],
     }
-    report = {"generation": 2, "progress": None, "started_at": 100.0, "reason": "rank 1 exited with code 1"}
-    more = {key: how.pop(key) for key in ("progress", "started_at") if key in how}
-    return FailedNode({**report, **more, "failure": {**failure, **how}}, LAUNCH, 0.0)
+    more = {"started_at": 100.0, **{key: how.pop(key) for key in ("progress", "started_at") if key in how}}
+    found = Failure.from_json({**failure, **how})
+    return FailedNode(report_of(generation=2, reason="rank 1 exited with code 1", failure=found, **more), LAUNCH, 0.0)
 
 
 def order(*failures: dict[str, Any], **alone: Any) -> Order:

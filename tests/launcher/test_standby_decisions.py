@@ -10,14 +10,15 @@ import pytest
 
 from jobctl.jobspec.launcher import standby as module
 from jobctl.jobspec.launcher.agent import Launcher
+from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
 from jobctl.jobspec.launcher.standby_guard import Adopting
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses
 from tests.tools.launches import launch_of
 
 MB = 1 << 20
-READY = {"state": "ready", "reason": None}
-WARMING = {"state": "warming", "reason": None}
+READY = StandbyState("ready", None)
+WARMING = StandbyState("warming", None)
 
 
 class Fake:
@@ -68,7 +69,7 @@ class Stage:
         self.begun.append(Fake(run))
         return self.begun[-1]
 
-    def look(self, seconds: float = 1.0, *, running: bool = True, says: Any = None) -> dict[str, Any]:
+    def look(self, seconds: float = 1.0, *, running: bool = True, says: Any = None) -> StandbyState:
         """Let time pass, have it look, and return the state."""
         self.now += seconds
         if says:
@@ -93,7 +94,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def test_it_begins_when_all_processes_train_and_is_used_once(stage: Stage) -> None:
-    assert stage.look(600, running=False) == {"state": "warming", "reason": "it is begun after the first step"}
+    assert stage.look(600, running=False) == StandbyState("warming", "it is begun after the first step")
     assert stage.begun == []
     assert stage.look() == WARMING
     assert stage.look(says={"ready": True}) == READY
@@ -116,7 +117,7 @@ def test_it_begins_when_all_processes_train_and_is_used_once(stage: Stage) -> No
 def test_where_there_is_none_it_says_why(stage: Stage, launch: dict[str, Any], why: str) -> None:
     standby = Standby(launch_of(**launch), stage.begin)  # type: ignore[arg-type]
     standby.look(stage.run, True)
-    assert (standby.state(), stage.begun) == ({"state": "off", "reason": why}, [])
+    assert (standby.state(), stage.begun) == (StandbyState("off", why), [])
     assert standby.take([], stage.run.environment, "") is None
     assert standby.cold_because == f"standby is off: {why}"
 
@@ -159,10 +160,9 @@ def test_what_cannot_be_told_is_ended(stage: Stage) -> None:
 
 def test_an_import_that_is_not_clean_switches_it_off(stage: Stage) -> None:
     stage.look()
-    assert stage.look(says={"off": "an import has opened a socket"}) == {
-        "state": "off",
-        "reason": "an import has opened a socket",
-    }
+    assert stage.look(says={"off": "an import has opened a socket"}) == StandbyState(
+        "off", "an import has opened a socket"
+    )
     assert stage.begun[0].over
     stage.look(3600)
     assert len(stage.begun) == 1
@@ -178,19 +178,19 @@ def test_one_that_ends_by_itself_is_begun_again_after_a_pause_and_not_for_ever(s
         stage.look(0.1)
         assert len(stage.begun) == count + 1
     stage.begun[-1].ended = True
-    assert stage.look() == {"state": "off", "reason": f"it has ended by itself, {MISSED} times"}
+    assert stage.look() == StandbyState("off", f"it has ended by itself, {MISSED} times")
 
 
 def test_imports_that_take_too_long_are_given_up(stage: Stage) -> None:
     stage.look()
     assert stage.look(LONGEST) == WARMING
-    assert stage.look(1)["reason"] == "its imports take longer than 600 s"
+    assert stage.look(1).reason == "its imports take longer than 600 s"
 
 
 def test_memory_decides(stage: Stage) -> None:
     """200 MB for the framework's launcher, 300 MB for each rank, and a tenth of all stays free."""
     stage.free = (800 + 2400 - 1) * MB
-    assert stage.look() == {"state": "off", "reason": "it takes about 800 MB of memory, and 3199 MB are free"}
+    assert stage.look() == StandbyState("off", "it takes about 800 MB of memory, and 3199 MB are free")
     assert stage.begun == []
 
 
@@ -199,14 +199,14 @@ def test_it_ends_when_the_job_needs_the_memory(stage: Stage) -> None:
     stage.free = 1200 * MB
     assert stage.look() == READY
     stage.free -= 1
-    assert stage.look() == {"state": "off", "reason": "memory is short"}
+    assert stage.look() == StandbyState("off", "memory is short")
     assert fake.over
 
 
 def test_a_script_that_went_on_cold_keeps_its_job_cold(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "0.json").write_text("{}")
     (tmp_path / "1.cold").write_text("the script changes LEVEL")
-    assert stage.look() == {"state": "off", "reason": "the script changes LEVEL"}
+    assert stage.look() == StandbyState("off", "the script changes LEVEL")
 
 
 def test_a_limit_of_the_container_is_what_it_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,14 +229,14 @@ def test_a_generation_that_is_just_ending_is_not_the_last_chance(stage: Stage) -
         return 200 * MB
 
     stage.run.footprint = footprint
-    assert stage.look()["state"] == "warming"
+    assert stage.look().state == "warming"
     stage.look(AGAIN)
     assert len(stage.begun) == 1
 
 
 def test_a_broken_standby_does_not_break_the_job(stage: Stage) -> None:
     stage.run.footprint = lambda: 1 // 0
-    assert stage.look() == {"state": "off", "reason": "ZeroDivisionError: integer division or modulo by zero"}
+    assert stage.look() == StandbyState("off", "ZeroDivisionError: integer division or modulo by zero")
 
 
 def test_a_fenced_node_keeps_nothing(stage: Stage) -> None:
@@ -294,7 +294,7 @@ class Itself(Stage):
         self.begun.append(FakeProcesses(run))  # type: ignore[arg-type]
         return self.begun[-1]
 
-    def imported(self, local: int, memory: int = 200 * MB) -> dict[str, Any]:
+    def imported(self, local: int, memory: int = 200 * MB) -> StandbyState:
         """Have a process say that it waits, and return the state."""
         waiting: Any = self.begun[-1]
         waiting.processes[local].says.append({"ready": True, "memory": memory})
@@ -323,7 +323,7 @@ def test_processes_import_one_after_another_and_all_are_used(itself: Itself) -> 
     assert itself.imported(1) == READY
     assert itself.take_all() == [(7, None), (7, None)]
     assert [order["environ"] for order in itself.sent] == [{"RANK": "0"}, {"RANK": "1"}]
-    assert itself.look(running=False)["state"] == "warming"
+    assert itself.look(running=False).state == "warming"
     assert len(itself.begun) == 1
 
 
@@ -331,11 +331,11 @@ def test_what_the_first_import_takes_decides_on_the_others(itself: Itself) -> No
     """A tenth of all stays free: 2400 MB."""
     itself.run.footprint = lambda: 50_000 * MB  # of the job: no import takes that
     itself.free = 2400 * MB + (1 << 30) - 1
-    assert itself.look() == {"state": "off", "reason": "it takes about 1024 MB of memory, and 3423 MB are free"}
+    assert itself.look() == StandbyState("off", "it takes about 1024 MB of memory, and 3423 MB are free")
     itself.standby.off, itself.free = None, itself.free + 1
     assert itself.look() == WARMING
     itself.free = 2400 * MB + 700 * MB - 1
-    assert itself.imported(0, 700 * MB)["reason"] == "it takes about 700 MB of memory, and 3099 MB are free"
+    assert itself.imported(0, 700 * MB).reason == "it takes about 700 MB of memory, and 3099 MB are free"
     first: Any = itself.begun[0]
     assert first.processes[0].over
 
@@ -378,7 +378,7 @@ def test_one_of_them_that_cannot_wait_ends_all(itself: Itself, ends: bool) -> No
     waiting: Any = itself.begun[0]
     first, second = waiting.processes[0], waiting.processes[1]
     second.pipe.closed, second.says = ends, [] if ends else [{"off": "an import has opened a socket"}]
-    assert itself.look()["reason"] == ("it is begun after the first step" if ends else "an import has opened a socket")
+    assert itself.look().reason == ("it is begun after the first step" if ends else "an import has opened a socket")
     assert (first.over, second.over) == (True, True)
 
 

@@ -17,7 +17,7 @@ from jobctl.jobspec.launcher.peer_messages import PeerMessage
 from jobctl.jobspec.launcher.peer_orders import PeerOrders
 from jobctl.jobspec.launcher.replacement import Replacement
 from jobctl.jobspec.plan.generation import Alone, Base, Generation, HotSpare
-from tests.tools.launches import launch_of
+from tests.tools.launches import launch_of, report_of
 
 from .etcd_world import order_of
 from .world import Bugs, Host, Launcher, Sim
@@ -129,7 +129,7 @@ class AloneLauncher(Launcher):
             self.tick()
         self.begin()
         if self.mine:
-            self.replacement.look({}, self.done(), now)
+            self.replacement.look(report_of(), self.done(), now)
         self.recover()
         if self.trains:
             self.step = int(now)
@@ -235,8 +235,8 @@ class AloneLauncher(Launcher):
             self.since = None
             return
         if self.since is None:
-            failure = Failure("launcher", None, None, None, None, now).to_json()
-            report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
+            failure = Failure("launcher", None, None, None, None, now)
+            report = report_of(generation=self.number, started_at=0.0, reason="", failure=failure)
             self.since = FailedNode(report, launch_of(node=self.node, host=self.host.name), now)
         if self.since.waits(order, self.orders, self.lease.supervised(now), now) or self.since.final(order):
             return

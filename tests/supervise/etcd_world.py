@@ -23,7 +23,7 @@ from jobctl.jobspec.launcher.session_lease import EtcdLease, LeaseSession
 from jobctl.jobspec.launcher.session_messages import SessionReport, SessionRequest
 from jobctl.jobspec.plan.generation import Alone, Generation
 from jobctl.jobspec.render.payload import control_json
-from tests.tools.launches import launch_of
+from tests.tools.launches import launch_of, report_of
 
 from .world import DT, Bugs, Host, Launcher, Sim
 
@@ -295,8 +295,8 @@ class EtcdLauncher(Launcher):
             return
         now = self.sim.now
         if self.since is None:
-            failure = Failure("launcher", None, None, None, None, now).to_json()
-            report = {"generation": self.number, "progress": None, "started_at": 0.0, "reason": "", "failure": failure}
+            failure = Failure("launcher", None, None, None, None, now)
+            report = report_of(generation=self.number, started_at=0.0, reason="", failure=failure)
             self.since = FailedNode(report, self.launch, now)
         if (
             self.since.waits(self.order, self.reports, self.etcd_lease.supervised(now), now)

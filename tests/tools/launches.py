@@ -1,10 +1,11 @@
-"""What a launcher is told as it starts, in tests that are about something else."""
+"""What a launcher is told as it starts and what it reports, in tests that are about something else."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jobctl.jobspec.launcher.launch import Launch
+from jobctl.jobspec.launcher.node_report import LauncherProcess, NodeReport, StandbyState
 
 LAUNCH: dict[str, Any] = {
     "node": 0,
@@ -29,3 +30,8 @@ LAUNCH: dict[str, Any] = {
 def launch_of(**changes: Any) -> Launch:
     """Return the launch of node 0 of host a, which runs one process by itself, with these changes to its JSON."""
     return Launch.from_json({**LAUNCH, **changes})
+
+
+def report_of(**changes: Any) -> NodeReport:
+    """Return the report of node 0, which waits, with these changes."""
+    return NodeReport(0, "trainer", LauncherProcess(1, 1), StandbyState("off", "none here"), **changes)
