@@ -11,6 +11,7 @@ from jobctl.jobspec.launcher.node_guard import guard
 from jobctl.jobspec.launcher.process_guard import process_guard
 from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.standby_guard import parked_guard, parked_launcher
+from jobctl.jobspec.launcher.standby_messages import GuardPreparation
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -26,9 +27,11 @@ def main() -> NoReturn:
         task = ProcessTask.from_json(json.loads(os.environ.pop("JOBCTL_PROCESS")))
         sys.exit(process_guard(task, dict(os.environ)))
     if sys.argv[1:2] == ["parked"]:
-        sys.exit(parked_guard(json.loads(os.environ.pop("JOBCTL_STANDBY")), dict(os.environ)))
+        sys.exit(
+            parked_guard(GuardPreparation.from_json(json.loads(os.environ.pop("JOBCTL_STANDBY"))), dict(os.environ))
+        )
     if sys.argv[1:2] == ["parked-launcher"]:
-        parked_launcher(json.loads(os.environ.pop("JOBCTL_STANDBY")))
+        parked_launcher(int(json.loads(os.environ.pop("JOBCTL_STANDBY"))["fd"]))
     import argparse
 
     parser = argparse.ArgumentParser(description="The shared launcher of jobctl: runs one node of a job.")

@@ -20,13 +20,19 @@ from jobctl.jobspec.launcher.process_guard import spawn
 from jobctl.jobspec.launcher.process_record import read_record
 from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import differing, write_hook
+from jobctl.jobspec.launcher.standby_messages import (
+    FrameworkStart,
+    GuardStart,
+    NodePreparation,
+    ParkedStart,
+    StandbyNews,
+)
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses, send
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
     from jobctl.jobspec.launcher.environment import Environment
-    from jobctl.jobspec.launcher.files import Json
     from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.run import Run
 
@@ -65,24 +71,18 @@ class Parked:
         theirs.close()
         self.ticks = start_ticks(self.pid)
         argv = [*environment.shim()[:-1], "parked"]
-        self.pipe.send(
-            {
-                "guards": [{"argv": argv, "command": launch.command, "environ": environ} for environ in guards],
-                "told": {"hook": hook, "imports": wanted.imports},
-                "apart": apart,
-                "module": wanted.launcher,
-            }
-        )
+        starts = [ParkedStart(argv, launch.command, environ) for environ in guards]
+        self.pipe.send(NodePreparation(starts, hook, wanted.imports, apart, wanted.launcher).to_json())
 
     @property
     def pid(self) -> int:
         """The pid of the framework's launcher."""
         return self.process.pid
 
-    def heard(self) -> List[Json]:
+    def heard(self) -> List[StandbyNews]:
         """Return what it has said since."""
         self.pipe.flush()
-        return self.pipe.receive()
+        return [StandbyNews.from_json(said) for said in self.pipe.receive()]
 
     @property
     def ended(self) -> bool:
@@ -97,8 +97,7 @@ class Parked:
 
     def hand_over(self, argv: Sequence[str], environment: Environment, log: str) -> bool:
         """Have it run; say whether it could be told."""
-        order = {"argv": argv[3:], "guard": environment.shim(), "environ": environment.environ, "log": log}
-        return send(self.pipe, order)
+        return send(self.pipe, FrameworkStart(argv[3:], environment.shim(), environment.environ, log))
 
     def pids(self) -> List[int]:
         """Return its pid: all else is below it."""
@@ -182,8 +181,8 @@ class Standby:
     def hear(self, parked: ParkedNode, now: float) -> None:
         """Take note of what it says, and of how it is."""
         for said in parked.heard():
-            if said.get("off"):
-                self.give_up(str(said["off"]))
+            if said.off is not None:
+                self.give_up(said.off)
                 return
             parked.ready = True
         if parked.ended:
@@ -286,7 +285,7 @@ class Standby:
         if why is None and (process is None or not process.waits()):
             why = "standby was not ready"
         if process is not None and why is None:
-            if send(process.pipe, {"environ": environ, "log": log}):
+            if send(process.pipe, GuardStart(environ, log)):
                 return process.pid, None
             why = "standby does not answer"
         if process is not None:

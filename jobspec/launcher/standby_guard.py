@@ -30,6 +30,15 @@ from jobctl.jobspec.launcher.process_guard import (
 )
 from jobctl.jobspec.launcher.process_task import ProcessTask
 from jobctl.jobspec.launcher.processes import PR_SET_PDEATHSIG, SIGNALS, adopt_orphans, prctl
+from jobctl.jobspec.launcher.standby_messages import (
+    FrameworkStart,
+    GuardPreparation,
+    GuardStart,
+    NodePreparation,
+    RankPreparation,
+    RankStart,
+    StandbyNews,
+)
 from jobctl.jobspec.launcher.standby_rank import (
     HOOK,
     MODULE,
@@ -37,6 +46,7 @@ from jobctl.jobspec.launcher.standby_rank import (
     REACHED,
     group_nice,
     hear,
+    hear_news,
     take_cores,
     tell,
     yield_cores,
@@ -45,7 +55,7 @@ from jobctl.jobspec.launcher.standby_rank import (
 if TYPE_CHECKING:
     from typing import Any, ClassVar, Dict, List, NoReturn, Optional, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.standby_messages import ParkedStart
 PROBED = 60.0  # seconds that an interpreter may take to begin
 PATIENT = 30.0  # seconds in which an import gets what cores others leave
 ANSWERED = 5.0  # seconds in which a rank that waits has to answer
@@ -95,21 +105,21 @@ def differing(before: Dict[str, str], now: Dict[str, str]) -> Optional[str]:
 class ParkedRank:
     """A rank's interpreter that has imported everything and waits. Raises CannotWait."""
 
-    def __init__(self, task: Json, argv: List[str], environ: Dict[str, str]) -> None:
+    def __init__(self, task: GuardPreparation, environ: Dict[str, str]) -> None:
+        argv = task.command
         self.argv, self.environ, self.group = argv, environ, group_nice()
         self.reading, writing = os.pipe()
         ours, theirs = socket.socketpair()
         self.channel = ours
         path = environ.get("PYTHONPATH")
-        hooked = {**environ, "PYTHONPATH": os.pathsep.join([task["hook"], *([path] if path else [])])}
+        hooked = {**environ, "PYTHONPATH": os.pathsep.join([task.hook, *([path] if path else [])])}
         size, self.most = resource.getrlimit(resource.RLIMIT_FSIZE)
         self.probe({**hooked, "JOBCTL_STANDBY": PROBE})
         first, name = first_of_path(argv)
-        told = {"fsize": size, "folder": task["hook"], "pythonpath": path, "fd": theirs.fileno(), "command": argv}
-        told.update(imports=task["imports"], first=first, name=name)
+        told = RankPreparation(size, task.hook, path, theirs.fileno(), argv, task.imports, first, name)
         self.child = subprocess.Popen(
             argv,
-            env={**hooked, "JOBCTL_STANDBY": json.dumps(told)},
+            env={**hooked, "JOBCTL_STANDBY": json.dumps(told.to_json())},
             stdin=subprocess.DEVNULL,
             stdout=writing,
             stderr=writing,
@@ -141,13 +151,13 @@ class ParkedRank:
         if not select.select([self.channel], [], [], PATIENT)[0]:
             with contextlib.suppress(OSError):  # cores that are never idle would have it import for ever
                 take_cores(os.SCHED_BATCH, self.group, str(self.child.pid))
-        said = hear(self.channel.fileno())
+        said = hear_news(self.channel.fileno())
         if said is None:
             os.set_blocking(self.reading, False)
             lines = os.read(self.reading, 65536).decode("utf-8", "replace").splitlines() if self.has_said() else []
             raise CannotWait("a rank that imports has ended%s" % (": " + lines[-1] if lines else ""))
-        if "off" in said:
-            raise CannotWait(str(said["off"]))
+        if said.off is not None:
+            raise CannotWait(said.off)
 
     def has_said(self) -> bool:
         """Say whether it has printed anything."""
@@ -175,12 +185,13 @@ class ParkedRank:
         """Tell it what to run with; say why it does not."""
         self.channel.settimeout(ANSWERED)
         try:
-            self.channel.sendall(json.dumps({"environ": environ, "cold": cold}).encode() + b"\n")
+            self.channel.sendall(json.dumps(RankStart(environ, cold).to_json()).encode() + b"\n")
             ready, _, _ = select.select([self.channel], [], [], ANSWERED)
-            said = hear(self.channel.fileno()) if ready else {"cold": "a rank that waits does not answer"}
+            lost = StandbyNews(cold="a rank that waits does not answer")
+            said = hear_news(self.channel.fileno()) if ready else lost
         except OSError as error:
             return "a rank that waits has ended (%s)" % error
-        return "a rank that waits has ended" if said is None else said.get("cold")
+        return "a rank that waits has ended" if said is None else said.cold
 
     def end(self) -> None:
         """Kill it."""
@@ -203,9 +214,9 @@ def first_of_path(argv: List[str]) -> Tuple[str, str]:
     return os.path.dirname(path), os.path.basename(argv[2])
 
 
-def parked_guard(told: Json, environ: Dict[str, str]) -> int:
+def parked_guard(task: GuardPreparation, environ: Dict[str, str]) -> int:
     """Be the guard of a rank that waits, until it is told its task; then be the guard of that."""
-    channel = socket.socket(fileno=told["fd"])
+    channel = socket.socket(fileno=task.fd)
     channel.set_inheritable(False)
     adopt_orphans()
     signal.signal(ABANDONED, lambda number, frame: abandon())
@@ -214,19 +225,20 @@ def parked_guard(told: Json, environ: Dict[str, str]) -> int:
         signal.signal(number, signal.SIG_IGN)
     environ.pop("JOBCTL_PROCESS", None)
     try:
-        rank = ParkedRank(told, told["command"], environ)
+        rank = ParkedRank(task, environ)
         rank.warm()
     except CannotWait as problem:
-        tell(channel.fileno(), off=str(problem))
+        tell(channel.fileno(), StandbyNews(off=str(problem)))
         abandon()
-    tell(channel.fileno(), ready=True, memory=resident(rank.child.pid))
+    tell(channel.fileno(), StandbyNews(ready=True, memory=resident(rank.child.pid)))
     ready, _, _ = select.select([channel, rank.channel], [], [])
-    order = hear(channel.fileno()) if channel in ready else None  # else the rank has ended
-    if order is None:
+    said = hear(channel.fileno()) if channel in ready else None  # else the rank has ended
+    if said is None:
         abandon()
     channel.close()
-    append_to(order["log"])
-    environ = order["environ"]
+    start = GuardStart.from_json(said)
+    append_to(start.log)
+    environ = start.environ
     return process_guard(ProcessTask.from_json(json.loads(environ.pop("JOBCTL_PROCESS"))), environ, rank)
 
 
@@ -241,22 +253,22 @@ def append_to(log: str) -> None:
 class ParkedGuard:
     """The guard of a rank that waits, as its parent has it."""
 
-    def __init__(self, told: Json, guard: Json, apart: bool) -> None:
+    def __init__(self, node: NodePreparation, guard: ParkedStart) -> None:
         ours, theirs = socket.socketpair()
-        self.channel, self.environ = ours, guard["environ"]
-        more = {**told, "fd": theirs.fileno(), "command": guard["command"]}
+        self.channel, self.environ = ours, guard.environ
+        task = GuardPreparation(node.hook, node.imports, guard.command, theirs.fileno())
         self.process = subprocess.Popen(
-            guard["argv"],
-            env={**self.environ, "JOBCTL_STANDBY": json.dumps(more)},
+            guard.argv,
+            env={**self.environ, "JOBCTL_STANDBY": json.dumps(task.to_json())},
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
-            start_new_session=apart,
+            start_new_session=node.apart,
         )
         theirs.close()
 
     def hand_over(self, environ: Dict[str, str], log: str) -> None:
         """Tell it its task. Raises OSError."""
-        self.channel.sendall(json.dumps({"environ": environ, "log": log}).encode() + b"\n")
+        self.channel.sendall(json.dumps(GuardStart(environ, log).to_json()).encode() + b"\n")
         self.channel.close()
         self.process.returncode = 0  # from now on another object waits for it: this one must not
 
@@ -300,42 +312,43 @@ class Adopting(subprocess.Popen):  # type: ignore[type-arg]
         super()._execute_child(*args)  # type: ignore[misc]
 
 
-def parked_launcher(told: Json) -> NoReturn:
+def parked_launcher(channel: int) -> NoReturn:
     """Be the framework's launcher: start the guards of all ranks, import, and wait for what to run."""
     import importlib
 
-    os.set_inheritable(told["fd"], False)
-    task = hear(told["fd"])
-    if task is None:
+    os.set_inheritable(channel, False)
+    told = hear(channel)
+    if told is None:
         os._exit(0)
+    node = NodePreparation.from_json(told)
     subprocess.Popen = Adopting  # type: ignore[misc]
     guards = {}
-    for guard in task["guards"]:
-        one = guards[guard["environ"]["LOCAL_RANK"]] = ParkedGuard(task["told"], guard, task["apart"])
-        said = hear(one.channel.fileno()) or {"off": "the guard of a rank that waits has ended"}
-        if "off" in said:
-            tell(told["fd"], off=said["off"])
+    for guard in node.guards:
+        one = guards[guard.environ["LOCAL_RANK"]] = ParkedGuard(node, guard)
+        said = hear_news(one.channel.fileno()) or StandbyNews(off="the guard of a rank that waits has ended")
+        if said.off is not None:
+            tell(channel, StandbyNews(off=said.off))
             os._exit(0)
     sys.path[0] = os.getcwd()
     cores = yield_cores(idle=False)  # not before: the guards would inherit it
-    module: Any = importlib.import_module(task["module"])
+    module: Any = importlib.import_module(node.module)
     take_cores(*cores)
-    tell(told["fd"], ready=True)
-    order = wait_for_order(told["fd"], guards)
-    os.close(told["fd"])
-    append_to(order["log"])
+    tell(channel, StandbyNews(ready=True))
+    start = wait_for_start(channel, guards)
+    os.close(channel)
+    append_to(start.log)
     os.environ.clear()
-    os.environ.update(order["environ"])
-    Adopting.guards, Adopting.argv, Adopting.log = guards, order["guard"], order["log"]
-    Adopting.apart = task["apart"]
-    sys.argv = [module.__file__, *order["argv"]]
-    sys.exit(module.main(order["argv"]))
+    os.environ.update(start.environ)
+    Adopting.guards, Adopting.argv, Adopting.log = guards, start.guard, start.log
+    Adopting.apart = node.apart
+    sys.argv = [module.__file__, *start.argv]
+    sys.exit(module.main(start.argv))
 
 
-def wait_for_order(channel: int, guards: Dict[str, ParkedGuard]) -> Json:
+def wait_for_start(channel: int, guards: Dict[str, ParkedGuard]) -> FrameworkStart:
     """Return what to run; end where there will be nothing, or where a rank that waits has ended."""
     ready, _, _ = select.select([channel, *(guard.channel.fileno() for guard in guards.values())], [], [])
-    order = hear(channel) if channel in ready else None
-    if order is None:
+    said = hear(channel) if channel in ready else None
+    if said is None:
         os._exit(0)
-    return order
+    return FrameworkStart.from_json(said)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Set, Tuple
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.standby_messages import RankPreparation
 PACKAGES = ("site-packages", "dist-packages")  # folders of what is installed, and not the user's own code
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/davinci", "/dev/xpu", "/dev/hisi")
 
@@ -120,16 +120,16 @@ class Preloaded:
     is in use, it ends instead.
     """
 
-    def __init__(self, task: Json) -> None:
-        self.command, self.workdir, self.first = task["command"], os.getcwd(), task["first"]
+    def __init__(self, task: RankPreparation) -> None:
+        self.command, self.workdir, self.first = task.command, os.getcwd(), task.first
         self.environ: Dict[str, str] = {}
         self.given = dict(os.environ)  # what the imports begin with
         self.cold = ""  # the file that says why this rank went on cold
         main = sys.modules["__main__"]
         with self.as_in_the_script():
-            main.__file__ = os.path.join(self.first, task["name"])  # some take it for a sign of a person who types
+            main.__file__ = os.path.join(self.first, task.name)  # some take it for a sign of a person who types
             try:
-                self.batches = [Batch(names, number) for number, names in enumerate(task["imports"])]
+                self.batches = [Batch(names, number) for number, names in enumerate(task.imports)]
             finally:
                 del main.__file__
         self.hidden: Dict[str, Tuple[Batch, ModuleType]] = {}
@@ -138,7 +138,7 @@ class Preloaded:
         for path in self.files():
             if path.startswith(self.first + os.sep) and not any(part in PACKAGES for part in path.split(os.sep)):
                 raise NotClean("an import loads %s, which is the job's own code" % path)
-        unclean(task["fd"])
+        unclean(task.fd)
 
     @contextlib.contextmanager
     def as_in_the_script(self) -> Iterator[None]:

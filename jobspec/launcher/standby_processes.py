@@ -19,19 +19,21 @@ from jobctl.jobspec.launcher.pipe import MessagePipe
 from jobctl.jobspec.launcher.process_guard import ABANDONED, fork_guard
 from jobctl.jobspec.launcher.processes import forward, start_ticks
 from jobctl.jobspec.launcher.standby_guard import parked_guard, write_hook
+from jobctl.jobspec.launcher.standby_messages import GuardPreparation, GuardStart, StandbyNews
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional
+    from typing import Dict, List, Optional, Union
 
-    from jobctl.jobspec.launcher.files import Json
+    from jobctl.jobspec.launcher.launch import Launch
     from jobctl.jobspec.launcher.run import Run
+    from jobctl.jobspec.launcher.standby_messages import FrameworkStart
 SENT = 1.0  # seconds in which what waits takes its order
 
 
-def send(pipe: MessagePipe, order: Json) -> bool:
-    """Send what waits its order, and close the connection; say whether all of it was sent."""
+def send(pipe: MessagePipe, start: Union[GuardStart, FrameworkStart]) -> bool:
+    """Tell what waits to start, and close the connection; say whether all of it was sent."""
     until = time.monotonic() + SENT
-    pipe.send(order)
+    pipe.send(start.to_json())
     while pipe.out and time.monotonic() < until:
         time.sleep(0.01)
         pipe.flush()
@@ -43,12 +45,14 @@ def send(pipe: MessagePipe, order: Json) -> bool:
 class ParkedProcess:
     """The guard of one process that waits. Raises OSError."""
 
-    def __init__(self, told: Json, environ: Dict[str, str], workdir: Optional[str], log: int) -> None:
+    def __init__(self, launch: Launch, hook: str, environ: Dict[str, str], log: int) -> None:
+        assert launch.standby is not None
         self.ready = False
         ours, theirs = socket.socketpair()
         try:
-            guard = functools.partial(parked_guard, {**told, "fd": theirs.fileno()}, environ)
-            self.pid = fork_guard(guard, workdir, log, theirs.fileno())
+            task = GuardPreparation(hook, launch.standby.imports, launch.command, theirs.fileno())
+            guard = functools.partial(parked_guard, task, environ)
+            self.pid = fork_guard(guard, launch.workdir, log, theirs.fileno())
         except OSError:
             ours.close()
             raise
@@ -57,9 +61,9 @@ class ParkedProcess:
         self.pipe = MessagePipe(ours)
         self.ticks = start_ticks(self.pid)
 
-    def heard(self) -> List[Json]:
+    def heard(self) -> List[StandbyNews]:
         """Return what it has said since."""
-        return self.pipe.receive()
+        return [StandbyNews.from_json(said) for said in self.pipe.receive()]
 
     def waits(self) -> bool:
         """Say whether it can be used."""
@@ -80,10 +84,8 @@ class ParkedProcesses:
         self.processes: Dict[int, ParkedProcess] = {}
         self.ready = False
         self.memory = 0  # what one takes, in bytes
-        wanted, hook = run.launch.standby, os.path.join(self.node, "standby")
-        assert wanted is not None
-        write_hook(hook, os.path.abspath(__file__))
-        self.told = {"hook": hook, "imports": wanted.imports, "command": self.launch.command}
+        self.hook = os.path.join(self.node, "standby")
+        write_hook(self.hook, os.path.abspath(__file__))
         self.go_on()
 
     def pids(self) -> List[int]:
@@ -104,17 +106,17 @@ class ParkedProcesses:
         local = self.missing()[0]
         environ = self.environment.process_environ(local)
         with open(os.path.join(self.node, "logs", "standby.log"), "ab") as log:
-            self.processes[local] = ParkedProcess(self.told, environ, self.launch.workdir, log.fileno())
+            self.processes[local] = ParkedProcess(self.launch, self.hook, environ, log.fileno())
 
-    def heard(self) -> List[Json]:
+    def heard(self) -> List[StandbyNews]:
         """Return why one of them cannot wait, or, once, that all do."""
         for process in self.processes.values():
             for said in process.heard():
-                if "off" in said:
+                if said.off is not None:
                     return [said]
-                process.ready, self.memory = True, max(self.memory, said["memory"])
+                process.ready, self.memory = True, max(self.memory, said.memory or 0)
         ready = not self.missing() and all(process.ready for process in self.processes.values())
-        return [{"ready": True}] if ready and not self.ready else []
+        return [StandbyNews(ready=True)] if ready and not self.ready else []
 
     @property
     def ended(self) -> bool:

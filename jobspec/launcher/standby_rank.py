@@ -15,9 +15,10 @@ import time
 from typing import TYPE_CHECKING
 
 from jobctl.jobspec.launcher.standby_imports import NotClean, Preloaded, unclean
+from jobctl.jobspec.launcher.standby_messages import RankPreparation, RankStart, StandbyNews
 
 if TYPE_CHECKING:
-    from typing import Any, Optional, Tuple
+    from typing import Optional, Tuple
 
     from jobctl.jobspec.launcher.files import Json
 REACHED = 77  # exit code of the probe: this interpreter runs `sitecustomize` first
@@ -52,42 +53,43 @@ if not found:
 
 def park() -> bool:
     """Import, wait until this rank is wanted, and return to the interpreter; say whether there is a further sitecustomize."""
-    task: Json = json.loads(os.environ.pop("JOBCTL_STANDBY"))
-    sys.path.remove(task["folder"])
-    sys.path_importer_cache.pop(task["folder"], None)
-    os.set_inheritable(task["fd"], False)
-    give_back("PYTHONPATH", task["pythonpath"])
+    task = RankPreparation.from_json(json.loads(os.environ.pop("JOBCTL_STANDBY")))
+    sys.path.remove(task.folder)
+    sys.path_importer_cache.pop(task.folder, None)
+    os.set_inheritable(task.fd, False)
+    give_back("PYTHONPATH", task.pythonpath)
     found = next_sitecustomize()
     score = yield_memory()
     cores = yield_cores(idle=True)
     try:
         preloaded = Preloaded(task)
     except NotClean as problem:
-        tell(task["fd"], off=str(problem))
+        tell(task.fd, StandbyNews(off=str(problem)))
         os._exit(0)
     take_cores(*cores)
     before = preloaded.signature()
-    tell(task["fd"], ready=True)
-    order = hear(task["fd"])
-    if order is None:
+    tell(task.fd, StandbyNews(ready=True))
+    said = hear(task.fd)
+    if said is None:
         os._exit(0)
+    start = RankStart.from_json(said)
     try:
-        unclean(task["fd"])
+        unclean(task.fd)
         if preloaded.signature() != before:
             raise NotClean("what is installed has changed")
-        stale = preloaded.stale(order["environ"])
+        stale = preloaded.stale(start.environ)
         if stale is not None:
             raise NotClean("the variable %s, which an import has read, has changed" % stale)
         if score is not None:
             write(OUT_OF_MEMORY, score)
     except (NotClean, OSError) as problem:
-        tell(task["fd"], cold=str(problem))
+        tell(task.fd, StandbyNews(cold=str(problem)))
         os._exit(0)
     os.environ.clear()  # of C's too
-    os.environ.update(order["environ"])
-    tell(task["fd"], go=True)
-    os.close(task["fd"])
-    preloaded.hide(order["cold"])
+    os.environ.update(start.environ)
+    tell(task.fd, StandbyNews(go=True))
+    os.close(task.fd)
+    preloaded.hide(start.cold)
     return found
 
 
@@ -195,9 +197,9 @@ def write(path: str, text: str) -> None:
 # The channel to the guard: a line of JSON each way.
 
 
-def tell(channel: int, **said: Any) -> None:
-    """Send a message."""
-    data = json.dumps(said).encode() + b"\n"
+def tell(channel: int, news: StandbyNews) -> None:
+    """Say how this process is."""
+    data = json.dumps(news.to_json()).encode() + b"\n"
     while data:
         data = data[os.write(channel, data) :]
 
@@ -212,3 +214,9 @@ def hear(channel: int) -> Optional[Json]:
         data += more
     said: Json = json.loads(data.decode())
     return said
+
+
+def hear_news(channel: int) -> Optional[StandbyNews]:
+    """Return how the process at the other end is, None if it has ended."""
+    said = hear(channel)
+    return None if said is None else StandbyNews.from_json(said)

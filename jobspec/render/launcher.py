@@ -29,6 +29,7 @@ ORDER = (
     "process_record",
     "node_report",
     "process_guard",
+    "standby_messages",
     "standby_imports",
     "standby_rank",
     "standby_guard",

@@ -12,12 +12,24 @@ from jobctl.jobspec.launcher.failure import Failure, NodeFailure
 from jobctl.jobspec.launcher.gossip_message import GossipMessage
 from jobctl.jobspec.launcher.order import Order
 from jobctl.jobspec.launcher.peer_messages import Heartbeat, PeerMessage, StacksMessage
+from jobctl.jobspec.launcher.process_record import ProcessRecord
 from jobctl.jobspec.launcher.records import changed, record
 from jobctl.jobspec.launcher.session_messages import GossipReport, SessionReport, SessionRequest
+from jobctl.jobspec.launcher.standby_messages import (
+    FrameworkStart,
+    GuardPreparation,
+    GuardStart,
+    NodePreparation,
+    ParkedStart,
+    RankPreparation,
+    RankStart,
+    StandbyNews,
+)
 from jobctl.jobspec.plan.generation import Alone, Generation, Member, RendezvousPoint
 from jobctl.jobspec.plan.recovery import Rule
 from jobctl.jobspec.render.payload import control_json
 from tests.tools.failures import failed
+from tests.tools.launches import report_of
 
 FAILURE = failed(
     node=0,
@@ -85,11 +97,34 @@ ORDER = Order.from_json(control_file())
         SessionRequest(leave=True),
         SessionReport(at=1.0, agreed="demo-2", gone={1: 3.5}, ttl=32.0, order=ORDER),
         SessionReport(None, None, {}, 32.0, "no etcd", True, gossip=GossipReport([1], {0, 1}, True, {0: "10.0.0.1"})),
+        NodePreparation([ParkedStart(["guard"], ["train"], {"RANK": "0"})], "/hook", [["torch"]], True, "torch.run"),
+        GuardPreparation("/hook", [["torch"]], ["train"], 5),
+        RankPreparation(-1, "/hook", None, 5, ["train"], [["torch"]], "/job", "train.py"),
+        FrameworkStart(["--nnodes", "2"], ["guard", "process"], {"RANK": "0"}, "launch.log"),
+        GuardStart({"RANK": "0"}, "launch.log"),
+        RankStart({"RANK": "0"}, "0.cold"),
+        StandbyNews(off="an import has opened a socket"),
+        StandbyNews(ready=True, memory=1 << 30),
     ],
     ids=lambda message: type(message).__name__,
 )
 def test_a_message_is_read_as_it_was_written(message: Any) -> None:
     assert over_a_wire(message) == message
+
+
+def test_a_launcher_goes_on_from_the_report_of_the_one_before() -> None:
+    """Its own place, state and standby are its own; of a node that has not ended only the order is taken over."""
+    failure = Failure("exit", 0, 0, 1, "workerlog.0", 5.0, ["out of luck"], 7)
+    process = ProcessRecord(0, 1, "failed", 7, 8, 1, started_at=2.0, finished_at=5.0, starts=1, step=7, stack=["train"])
+    how = {"started_at": 1.0, "finished_at": 5.0, "progress": 7, "progress_at": 4.5, "exit_code": 1, "reason": "why"}
+    before = report_of(state="failed", processes=[process], failure=failure, order=ORDER, left=[2], **how)
+    written = json.loads(json.dumps({**before.to_json(), "later": True}))
+    after = report_of()
+    after.go_on_from(written)
+    assert after == before
+    running = report_of()
+    running.go_on_from({**written, "state": "running"})
+    assert running == report_of(order=ORDER, left=[2])
 
 
 def test_an_order_goes_on_with_every_key_of_the_control_file() -> None:

@@ -13,6 +13,7 @@ from jobctl.jobspec.launcher.agent import Launcher
 from jobctl.jobspec.launcher.node_report import StandbyState
 from jobctl.jobspec.launcher.standby import AGAIN, LONGEST, MISSED, UNSUITABLE, Standby
 from jobctl.jobspec.launcher.standby_guard import Adopting
+from jobctl.jobspec.launcher.standby_messages import GuardStart, StandbyNews
 from jobctl.jobspec.launcher.standby_processes import ParkedProcesses
 from tests.tools.launches import launch_of
 
@@ -27,7 +28,7 @@ class Fake:
     def __init__(self, run: Any) -> None:
         self.environ = dict(run.environment.environ)
         self.ready = self.ended = self.over = False
-        self.says: list[dict[str, Any]] = []
+        self.says: list[StandbyNews] = []
         self.order, self.hears = None, True
 
     def pids(self) -> list[int]:
@@ -36,7 +37,7 @@ class Fake:
     def price(self) -> None:
         return None
 
-    def heard(self) -> list[dict[str, Any]]:
+    def heard(self) -> list[StandbyNews]:
         said, self.says = self.says, []
         return said
 
@@ -84,7 +85,7 @@ class Stage:
     def ready(self) -> Fake:
         """Have one ready."""
         self.look()
-        assert self.look(says={"ready": True}) == READY
+        assert self.look(says=StandbyNews(ready=True)) == READY
         return self.begun[-1]
 
 
@@ -97,7 +98,7 @@ def test_it_begins_when_all_processes_train_and_is_used_once(stage: Stage) -> No
     assert stage.look(600, running=False) == StandbyState("warming", "it is begun after the first step")
     assert stage.begun == []
     assert stage.look() == WARMING
-    assert stage.look(says={"ready": True}) == READY
+    assert stage.look(says=StandbyNews(ready=True)) == READY
     assert stage.standby.pids() == [7]
     first = stage.begun[0]
     assert stage.take() is first
@@ -160,7 +161,7 @@ def test_what_cannot_be_told_is_ended(stage: Stage) -> None:
 
 def test_an_import_that_is_not_clean_switches_it_off(stage: Stage) -> None:
     stage.look()
-    assert stage.look(says={"off": "an import has opened a socket"}) == StandbyState(
+    assert stage.look(says=StandbyNews(off="an import has opened a socket")) == StandbyState(
         "off", "an import has opened a socket"
     )
     assert stage.begun[0].over
@@ -253,11 +254,11 @@ class FakeProcess:
 
     def __init__(self) -> None:
         self.ready = self.over = False
-        self.says: list[dict[str, Any]] = []
+        self.says: list[StandbyNews] = []
         self.pipe: Any = SimpleNamespace(closed=False)
         self.pid = 7
 
-    def heard(self) -> list[dict[str, Any]]:
+    def heard(self) -> list[StandbyNews]:
         said, self.says = self.says, []
         return said
 
@@ -284,7 +285,7 @@ class Itself(Stage):
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(root)
-        self.sent: list[dict[str, Any]] = []
+        self.sent: list[GuardStart] = []
         self.hears = True
         monkeypatch.setattr(module, "send", lambda pipe, order: self.sent.append(order) or self.hears)
         self.run.launch.start = []
@@ -297,7 +298,7 @@ class Itself(Stage):
     def imported(self, local: int, memory: int = 200 * MB) -> StandbyState:
         """Have a process say that it waits, and return the state."""
         waiting: Any = self.begun[-1]
-        waiting.processes[local].says.append({"ready": True, "memory": memory})
+        waiting.processes[local].says.append(StandbyNews(ready=True, memory=memory))
         return self.look()
 
     def take_all(self) -> list[tuple[int | None, str | None]]:
@@ -322,7 +323,7 @@ def test_processes_import_one_after_another_and_all_are_used(itself: Itself) -> 
     assert list(waiting.processes) == [0, 1]
     assert itself.imported(1) == READY
     assert itself.take_all() == [(7, None), (7, None)]
-    assert [order["environ"] for order in itself.sent] == [{"RANK": "0"}, {"RANK": "1"}]
+    assert [order.environ for order in itself.sent] == [{"RANK": "0"}, {"RANK": "1"}]
     assert itself.look(running=False).state == "warming"
     assert len(itself.begun) == 1
 
@@ -377,7 +378,7 @@ def test_one_of_them_that_cannot_wait_ends_all(itself: Itself, ends: bool) -> No
     itself.imported(0)
     waiting: Any = itself.begun[0]
     first, second = waiting.processes[0], waiting.processes[1]
-    second.pipe.closed, second.says = ends, [] if ends else [{"off": "an import has opened a socket"}]
+    second.pipe.closed, second.says = ends, [] if ends else [StandbyNews(off="an import has opened a socket")]
     assert itself.look().reason == ("it is begun after the first step" if ends else "an import has opened a socket")
     assert (first.over, second.over) == (True, True)
 

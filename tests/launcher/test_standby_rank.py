@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from jobctl.jobspec.launcher.standby_guard import CannotWait, ParkedRank, write_hook
+from jobctl.jobspec.launcher.standby_messages import GuardPreparation
 from jobctl.jobspec.render.launcher import launcher
 
 Park = Callable[..., ParkedRank]
@@ -34,8 +35,8 @@ class Place:
         path = self.root / "train.py"
         path.write_text(script)
         self.argv = [self.python, "-u", str(path)]
-        task = {"hook": str(self.hook), "imports": imports or [["framework"]]}
-        rank = ParkedRank(task, [*self.argv], dict(self.environ))
+        task = GuardPreparation(str(self.hook), imports or [["framework"]], [*self.argv], -1)
+        rank = ParkedRank(task, dict(self.environ))
         rank.warm()
         return rank
 

@@ -1,0 +1,163 @@
+"""What the launcher, the framework's launcher that waits, the guards that wait and their ranks say to each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jobctl.jobspec.launcher.records import record
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence
+
+    from jobctl.jobspec.launcher.files import Json
+
+# What each process learns as it starts, but for the framework's launcher in its environment (JOBCTL_STANDBY).
+
+
+@record
+class RankPreparation:
+    """What a rank's interpreter has to import before it waits."""
+
+    fsize: int  # the limit on files that it goes on with
+    folder: str  # that of the hook, which is first on the path
+    pythonpath: Optional[str]  # as it was
+    fd: int  # of the channel to its guard
+    command: List[str]
+    imports: Sequence[Sequence[str]]
+    first: str  # what Python puts first into sys.path
+    name: str  # of the script
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> RankPreparation:
+        """Return what `to_json` has written."""
+        return cls(**data)
+
+
+@record
+class GuardPreparation:
+    """The rank that a guard has to start, and has wait."""
+
+    hook: str  # the folder of the hook
+    imports: Sequence[Sequence[str]]
+    command: List[str]
+    fd: int  # of the channel to who started the guard
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> GuardPreparation:
+        """Return what `to_json` has written."""
+        return cls(**data)
+
+
+@record
+class ParkedStart:
+    """How the framework's launcher starts one of the guards that wait."""
+
+    argv: List[str]
+    command: List[str]
+    environ: Dict[str, str]
+
+
+@record
+class NodePreparation:
+    """What the framework's launcher has to start and to import before it waits."""
+
+    guards: List[ParkedStart]
+    hook: str
+    imports: Sequence[Sequence[str]]
+    apart: bool  # whether each guard leads a session
+    module: str  # of the framework's launcher
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        guards, told = [dict(vars(guard)) for guard in self.guards], {"hook": self.hook, "imports": self.imports}
+        return {"guards": guards, "told": told, "apart": self.apart, "module": self.module}
+
+    @classmethod
+    def from_json(cls, data: Json) -> NodePreparation:
+        """Return what `to_json` has written."""
+        guards, told = [ParkedStart(**guard) for guard in data["guards"]], data["told"]
+        return cls(guards, told["hook"], told["imports"], data["apart"], data["module"])
+
+
+# What each of them tells the process that started it, and how that has it go on.
+
+
+@record
+class StandbyNews:
+    """How a process of the standby is: one of these at a time."""
+
+    off: Optional[str] = None  # why it cannot wait
+    ready: bool = False  # it waits
+    cold: Optional[str] = None  # why the rank cannot go on, although it waited
+    go: bool = False  # the rank goes on
+    memory: Optional[int] = None  # beside `ready`: what the rank takes, in bytes
+
+    def to_json(self) -> Json:
+        """Return it without what is not set."""
+        return {name: value for name, value in vars(self).items() if value is not None and value is not False}
+
+    @classmethod
+    def from_json(cls, data: Json) -> StandbyNews:
+        """Return what `to_json` has written."""
+        return cls(**data)
+
+
+@record
+class RankStart:
+    """What a rank goes on with; `cold` is the file that says why it went on cold, if it did."""
+
+    environ: Dict[str, str]
+    cold: str
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> RankStart:
+        """Return what `to_json` has written."""
+        return cls(**data)
+
+
+@record
+class GuardStart:
+    """What a guard goes on with, its task in JOBCTL_PROCESS, and the log for its own words."""
+
+    environ: Dict[str, str]
+    log: str
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> GuardStart:
+        """Return what `to_json` has written."""
+        return cls(**data)
+
+
+@record
+class FrameworkStart:
+    """What the framework's launcher goes on with."""
+
+    argv: Sequence[str]
+    guard: List[str]  # what it starts for each process: it finds the guards that wait by this
+    environ: Dict[str, str]
+    log: str
+
+    def to_json(self) -> Json:
+        """Return its JSON form."""
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, data: Json) -> FrameworkStart:
+        """Return what `to_json` has written."""
+        return cls(**data)
