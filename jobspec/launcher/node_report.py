@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         started_at: Optional[float]
         finished_at: Optional[float]
         restarts: int
-        again: int
-        because: Optional[str]
+        process_restarts: int
+        restart_reason: Optional[str]
         processes: Sequence[ProcessRecord]
         failure: Optional[Failure]
         standby: StandbyState
@@ -91,8 +91,8 @@ class NodeReport:
     progress: Optional[int] = None  # the last step
     progress_at: Optional[float] = None
     restarts: int = 0
-    again: int = 0  # how often processes were started again in this generation, which went on
-    because: Optional[str] = None  # why, the last time
+    process_restarts: int = 0  # how often processes were started again in this generation, which went on
+    restart_reason: Optional[str] = None  # why, the last time
     processes: Sequence[ProcessRecord] = ()
     failure: Optional[Failure] = None
     order: Optional[Order] = None  # the one that launchers have begun, if it is newer than the control file's

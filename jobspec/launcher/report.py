@@ -84,7 +84,7 @@ class Report:
             "progress": None,
             "progress_at": None,
             "mustered": False,
-            "again": 0,
+            "process_restarts": 0,
             "processes": [],
             "failure": None,
             "start": None,

@@ -50,8 +50,8 @@ class RunWatcher:
             return self.fail(run, failure)
         if run.verdict.succeeded():
             return self.succeed(run)
-        if run.restarts() > self.launcher.report.fields.again:
-            self.launcher.say(again=run.restarts(), because=run.verdict.restart_reason())
+        if run.restarts() > self.launcher.report.fields.process_restarts:
+            self.launcher.say(process_restarts=run.restarts(), restart_reason=run.verdict.restart_reason())
         standby = self.launcher.standby
         standby.look(run, run.trains())
         waits, waiting, way = run.waits(), standby.state(), run.start_way()
@@ -94,8 +94,8 @@ class RunWatcher:
             return
         note("%s; it is started again" % because)
         run.start_again(failure)
-        again = self.launcher.report.fields.again + 1
-        self.launcher.say(again=again, because=because, processes=run.processes, **run.progress_fields())
+        times, found = self.launcher.report.fields.process_restarts + 1, run.progress_fields()
+        self.launcher.say(process_restarts=times, restart_reason=because, processes=run.processes, **found)
 
     def fail(self, run: Run, failure: Failure) -> Optional[int]:
         """End the generation on this node."""

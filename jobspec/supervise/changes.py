@@ -21,8 +21,8 @@ def changes(before: Observed | None, now: Observed) -> Iterator[Event]:
             message = _message(node)
             if message:
                 yield "node", message, _details(node)
-        elif node.again > last.again:
-            message = f"node {node.node}: {node.because}; it was started again while the others went on"
+        elif node.process_restarts > last.process_restarts:
+            message = f"node {node.node}: {node.restart_reason}; it was started again while the others went on"
             yield "process-restarted", message, _details(node)
 
 

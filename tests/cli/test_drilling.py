@@ -44,17 +44,17 @@ PROCESS_REGROUPS = [
     BEFORE,
     look(node(0, 71, 505), broken(1)),
     look(node(0, 71, 505), node(1, 71, 505)),  # the report of a moment before: these are the old processes
-    look(node(0, 95, 505, again=1), broken(1)),
-    look(node(0, 95, 505, again=1), node(1, 95, 505, again=1)),
-    look(node(0, 95, 470, again=1), node(1, 95, 471, again=1)),
+    look(node(0, 95, 505, process_restarts=1), broken(1)),
+    look(node(0, 95, 505, process_restarts=1), node(1, 95, 505, process_restarts=1)),
+    look(node(0, 95, 470, process_restarts=1), node(1, 95, 471, process_restarts=1)),
 ]
 # The same, where the container was killed: its launcher, started again, joins the others.
 CONTAINER_JOINS = [
     BEFORE,
     look(node(0, 71, 505), broken(1, state="failed", launcher=None)),
     look(node(0, 71, 505), node(1, 71, None, state="pending", processes=(), generation=0)),
-    look(node(0, 95, 505, again=1), node(1, 71, None, started_at=160.0)),
-    look(node(0, 95, 470, again=1), node(1, 71, 471, started_at=160.0)),
+    look(node(0, 95, 505, process_restarts=1), node(1, 71, None, started_at=160.0)),
+    look(node(0, 95, 470, process_restarts=1), node(1, 71, 471, started_at=160.0)),
 ]
 # Whatever begins a new generation: its processes start from nothing.
 GENERATION = [

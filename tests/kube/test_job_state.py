@@ -144,7 +144,7 @@ def test_of_several_pods_of_a_node_the_newest_counts() -> None:
         pod("c-0", phase="Pending", created="2026-01-01T00:02:00Z", meta={"deletionTimestamp": "2026-01-01T00:03:00Z"}),
     ]
     (node,) = observe([main(JOB)], pods, None).nodes
-    assert (node.container, node.state, node.again) == ("b-0", "running", 4)
+    assert (node.container, node.state, node.process_restarts) == ("b-0", "running", 4)
 
 
 def test_without_its_objects_a_job_is_stopped() -> None:

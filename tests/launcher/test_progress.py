@@ -75,7 +75,7 @@ def test_nor_before_the_first_step_of_one_that_the_framework_has_started_again(n
     process = node.start(start=start, command=node.script(steps), regroups=True, rejoin=3, hang_timeout=STALL)
     node.order(1)
     assert process.wait(PATIENCE) == 0, node.report()
-    assert node.report()["again"] == 1
+    assert node.report()["process_restarts"] == 1
 
 
 def test_a_step_that_is_seen_once_its_process_was_started_again_is_of_before(

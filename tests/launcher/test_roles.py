@@ -182,10 +182,15 @@ def test_a_trainer_that_dies_is_started_again_alone(job: Job) -> None:
     os.kill(before[1], signal.SIGKILL)
     job.trains(3)
     # The report may still be that of before, where the launcher has started the process and not told yet.
-    report = eventually(lambda: (r := job.report(0))["again"] and all_running(r) and r)
+    report = eventually(lambda: (r := job.report(0))["process_restarts"] and all_running(r) and r)
     after = {p["rank"]: p["pid"] for p in report["processes"]}
-    assert (after[0], after[1] != before[1], report["again"], report["generation"]) == (before[0], True, 1, 1)
-    assert report["because"] == "rank 1 was killed by SIGKILL"
+    assert (after[0], after[1] != before[1], report["process_restarts"], report["generation"]) == (
+        before[0],
+        True,
+        1,
+        1,
+    )
+    assert report["restart_reason"] == "rank 1 was killed by SIGKILL"
     job.end(0)
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
 
@@ -203,7 +208,7 @@ def test_a_trainer_that_others_have_to_give_up_first_is_away_so_long(job: Job) -
     assert [p["state"] for p in report["processes"]] == ["running", "failed"]
     ended = report["processes"][1]["finished_at"]
     job.trains(3)
-    first, again = eventually(lambda: (r := job.report(0))["again"] and all_running(r))
+    first, again = eventually(lambda: (r := job.report(0))["process_restarts"] and all_running(r))
     assert first["pid"] == pids[0]
     assert STALL <= again["started_at"] - ended < PATIENCE
     eventually(lambda: job.report(0)["reason"] is None)
@@ -225,7 +230,11 @@ def test_a_trainer_that_fails_again_without_a_step_in_between_is_a_bug(job: Job)
     job.trains(3)
     job.end(7, "end-1")
     report = eventually(lambda: (r := job.report(0))["state"] == "failed" and r)
-    assert (report["failure"]["kind"], report["reason"], report["again"]) == ("exit", "rank 1 exited with code 7", 1)
+    assert (report["failure"]["kind"], report["reason"], report["process_restarts"]) == (
+        "exit",
+        "rank 1 exited with code 7",
+        1,
+    )
 
 
 def test_restarts_alone_are_used_up(job: Job) -> None:
@@ -236,7 +245,9 @@ def test_restarts_alone_are_used_up(job: Job) -> None:
         job.trains(2 + number)
         pid = eventually(lambda: all_running(job.report(0)))[number % 2]["pid"]
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda number=number: job.report(0)["again"] == number + 1 or job.report(0)["state"] == "failed")
+        eventually(
+            lambda number=number: job.report(0)["process_restarts"] == number + 1 or job.report(0)["state"] == "failed"
+        )
     report = job.report(0)
     assert (report["failure"]["kind"], report["reason"]) == (
         "exhausted",
@@ -253,7 +264,7 @@ def test_restarts_alone_count_for_as_long_as_all_others_do(job: Job) -> None:
     for number in range(2):
         job.trains(2 + number)
         os.kill(eventually(lambda: all_running(job.report(0)))[number]["pid"], signal.SIGKILL)
-        eventually(lambda number=number: job.report(0)["again"] == number + 1)
+        eventually(lambda number=number: job.report(0)["process_restarts"] == number + 1)
     job.end(0)
     assert [job.launchers[n].wait(PATIENCE) for n in (0, 1)] == [0, 0]
 

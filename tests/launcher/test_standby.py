@@ -153,7 +153,7 @@ def test_a_process_that_is_started_again_alone_has_imported_before(standby: Any)
     eventually(lambda: standby.log("workerlog.1", 1).count("training") == 2)
     assert standby.log("workerlog.1", 1).count("framework imported") == 1 + 1  # by the first, and by what waited
     assert [process["pid"] for process in standby.report()["processes"]][:1] == others
-    assert standby.report()["again"] == 1
+    assert standby.report()["process_restarts"] == 1
     assert standby.report()["start"] == {"standby": False, "cold_because": "it is the first start of this launcher"}
 
 

@@ -110,7 +110,7 @@ def nodes_of(pods: Sequence[Pod], plan: Plan | None) -> list[ObservedNode]:
                 exit_code=pod.exit_code,
                 started_at=pod.started_at,
                 reachable=pod.state != "lost",
-                again=pod.restarts + len(before),
+                process_restarts=pod.restarts + len(before),
             )
         )
     return nodes
@@ -228,7 +228,7 @@ def _under_way(
     if going and len(going) >= needed:
         return "running", None
     words = [f"node {node.node}: {node.reason}" for node in waiting]
-    again = any(node.again for node in nodes)
+    again = any(node.process_restarts for node in nodes)
     return ("restarting" if again else "starting"), "; ".join(words[:3]) or None
 
 

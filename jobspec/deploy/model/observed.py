@@ -82,8 +82,8 @@ class ObservedNode:
     container: str | None = None
     reachable: bool = True
     port: int | None = None  # where it hears others
-    again: int = 0  # how often processes of it were started again in this generation, which went on
-    because: str | None = None  # why, the last time
+    process_restarts: int = 0  # how often processes of it were started again in this generation, which went on
+    restart_reason: str | None = None  # why, the last time
     stacks_written: bool = False  # whether it has written the stacks of its processes because the generation hangs
     standby: StandbyState | None = None
     start: StartWay | None = None  # how its generation was started, once all of its processes were
@@ -177,6 +177,8 @@ _STATES: dict[str, State] = {
     "fenced": "fenced",
     "stopped": "exited",
 }
+# Fields of a report, and what launchers of earlier versions call them: their jobs are seen, too.
+_EARLIER = {"process_restarts": "again", "restart_reason": "because"}
 _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
 
 
@@ -196,6 +198,7 @@ def parse_node(
     """
     if report is None:
         return ObservedNode(node, role, host, "pending", artefact, launcher)
+    report = {**{name: report.get(earlier) for name, earlier in _EARLIER.items()}, **report}
     role = as_text(report.get("role")) or role
     artefact = artefact or as_text(report.get("artefact"))  # a launcher that has ended can no longer be asked
     said = str(report.get("state"))
@@ -215,8 +218,8 @@ def parse_node(
         failure=_failure(report, node, host, dead=dead),
         processes=tuple(_processes(report, dead=dead)),
         port=as_number(report.get("port")),
-        again=as_number(report.get("again")) or 0,
-        because=as_text(report.get("because")),
+        process_restarts=as_number(report.get("process_restarts")) or 0,
+        restart_reason=as_text(report.get("restart_reason")),
         stacks_written=report.get("mustered") is True,
         standby=_standby(report.get("standby")),
         start=_start(report.get("start")),

@@ -57,7 +57,7 @@ def restarts(observed: Observed, node: ObservedNode | None = None) -> int:
     together = sum(1 for f in failures if generation is not None and not f.alone and f.generation < generation.number)
     if node is None:
         return together
-    return together + node.again + sum(1 for f in failures if f.alone and f.node == node.node)
+    return together + node.process_restarts + sum(1 for f in failures if f.alone and f.node == node.node)
 
 
 def ended(handle: Handle, observed: Observed) -> bool:

@@ -205,7 +205,7 @@ def _recovery(deployer: Deployer, was: _Before, deadline: float) -> _Back:
 def _life(observed: Observed, number: int) -> object:
     """Return what tells the processes of a node that run now from any that are started later."""
     node = observed.node(number)
-    return node and (node.container, node.started_at, node.again, tuple(p.pid for p in node.processes))
+    return node and (node.container, node.started_at, node.process_restarts, tuple(p.pid for p in node.processes))
 
 
 def _lives_again(observed: Observed, was: _Before) -> bool:
