@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         failure: Optional[Failure]
         standby: StandbyState
         start: Optional[StartWay]
-        mustered: bool
+        stacks_written: bool
 
 
 ENDED = ("succeeded", "failed", "fenced", "stopped")  # states of a node whose processes have ended
@@ -98,7 +98,7 @@ class NodeReport:
     order: Optional[Order] = None  # the one that launchers have begun, if it is newer than the control file's
     left: Sequence[int] = ()  # nodes that were elsewhere in the order before, see OldPlaces
     start: Optional[StartWay] = None  # how the generation was started
-    mustered: bool = False  # whether this node has written its stacks because the generation hangs
+    stacks_written: bool = False  # whether this node has written its stacks because the generation hangs
     spare: bool = False  # whether the launcher is that of a hot spare
 
     def to_json(self) -> Json:

@@ -83,7 +83,7 @@ class Report:
             "finished_at": None,
             "progress": None,
             "progress_at": None,
-            "mustered": False,
+            "stacks_written": False,
             "process_restarts": 0,
             "processes": [],
             "failure": None,

@@ -139,7 +139,7 @@ class StackBarrier:
             stacks.freeze()
         stacks.abort()
         self.run.look()
-        self.launcher.say(processes=self.run.processes, mustered=True)
+        self.launcher.say(processes=self.run.processes, stacks_written=True)
         self.reach(self.WRITTEN)
         self.wait_for(self.WRITTEN)
 
@@ -148,7 +148,7 @@ class StackBarrier:
         self.links.level = self.BEGUN
         Stacks(self.run, self.launcher.pause).look()
         self.run.look()
-        self.launcher.say(processes=self.run.processes, mustered=True)
+        self.launcher.say(processes=self.run.processes, stacks_written=True)
         self.reach(self.WRITTEN)
         self.links.level, self.links.shown = 0, time.monotonic()
 

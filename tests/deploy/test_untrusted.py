@@ -73,7 +73,7 @@ REPORT = {
     "version": 1, "node": 0, "role": "trainer", "state": "failed", "generation": 3, "exit_code": 1, "reason": "bad",
     "started_at": 3.0, "progress": 7, "processes": [PROCESS], "launcher": {"pid": 9, "start_ticks": 8}, "port": 2000,
     "failure": {"at": 5.0, "rank": 3, "exit_code": 1, "kind": "process", "log": "l", "tail": ["oh", "no"]},
-    "process_restarts": 1, "restart_reason": "of it", "artefact": "a", "order": CONTROL,
+    "process_restarts": 1, "restart_reason": "of it", "stacks_written": True, "artefact": "a", "order": CONTROL,
 }  # fmt: skip
 TICK = {
     "node": 0,
@@ -191,7 +191,7 @@ def test_a_report_of_another_version(report: Any, launcher: int | None) -> None:
 
 def test_a_report_of_an_earlier_launcher() -> None:
     """It calls some fields by other names."""
-    earlier = {"process_restarts": "again", "restart_reason": "because"}
+    earlier = {"process_restarts": "again", "restart_reason": "because", "stacks_written": "mustered"}
     report = {earlier.get(name, name): value for name, value in REPORT.items()}
     assert parse_node(0, "trainer", "h0", report, 1, None) == parse_node(0, "trainer", "h0", REPORT, 1, None)
 

@@ -100,7 +100,7 @@ def test_what_dies_of_being_asked_is_asked_once_all_nodes_hold_theirs_still(node
     peer.reaches(HELD)
     eventually(lambda: peer.heard.count(WRITTEN) > 2)  # it asks until the other has written its own
     report = node.report()
-    assert (report["state"], report["mustered"]) == ("running", True)
+    assert (report["state"], report["stacks_written"]) == ("running", True)
     where = f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"
     assert report["processes"][0]["where"] == where
     assert report["processes"][0]["stack"][0].startswith(f'File "{node.dir.parent}/script-0.py", line 6')
@@ -141,7 +141,7 @@ def test_a_node_that_may_go_on_alone_only_shows_where_it_stands(node: Any, peer:
     begin(node, peer)
     eventually((node.root / "there").exists)
     eventually(lambda: node.report()["progress"] == 7)
-    eventually(lambda: peer.say(node.report()["port"], "demo-1", asks=True) or node.report()["mustered"])
+    eventually(lambda: peer.say(node.report()["port"], "demo-1", asks=True) or node.report()["stacks_written"])
     report = node.report()
     assert (report["state"], len(node.pids("script-0"))) == ("running", 1)
     assert report["processes"][0]["where"] == f"waits_for_a_peer ({node.dir.parent}/script-0.py:6)"

@@ -178,7 +178,7 @@ _STATES: dict[str, State] = {
     "stopped": "exited",
 }
 # Fields of a report, and what launchers of earlier versions call them: their jobs are seen, too.
-_EARLIER = {"process_restarts": "again", "restart_reason": "because"}
+_EARLIER = {"process_restarts": "again", "restart_reason": "because", "stacks_written": "mustered"}
 _PROCESS_STATES: frozenset[State] = frozenset(("pending", "starting", "running", "exited", "failed", "lost", "fenced"))
 
 
@@ -220,7 +220,7 @@ def parse_node(
         port=as_number(report.get("port")),
         process_restarts=as_number(report.get("process_restarts")) or 0,
         restart_reason=as_text(report.get("restart_reason")),
-        stacks_written=report.get("mustered") is True,
+        stacks_written=report.get("stacks_written") is True,
         standby=_standby(report.get("standby")),
         start=_start(report.get("start")),
     )
