@@ -47,7 +47,7 @@ class Coordinator:
         self.places = Places(expand(environ["SLURM_JOB_NODELIST"]), self.settings["slots"])
         self.size = JobSize(self.places, self.settings)
         self.seq = 0
-        self.circle = self.generations.port(0, 30_001, 32_700)
+        self.gossip_port = self.generations.port(0, 30_001, 32_700)
         self.steps: Dict[str, Any] = {}  # of Slurm, by the machine that they are for; the first one is for all
         self.started = self.revived = boot_time()
         self.signals: List[int] = []
@@ -142,13 +142,13 @@ class Coordinator:
             "turn": places.turns[node] if node is not None else 0,
             "stop": self.stopping is not None or self.resizing is not None,
             "leave": leave,
-            "circle": self.circle,
+            "gossip_port": self.gossip_port,
             "address": runner.address,
             "version": places.version,
         }
         if runner.said["names"] != places.version:
             names = places.names()
-            answer["names"] = {name: [address, self.circle + slot] for name, (address, slot) in names.items()}
+            answer["names"] = {name: [address, self.gossip_port + slot] for name, (address, slot) in names.items()}
         self.datagrams.send(answer, runner.sender)
 
     def start_runners(self, hosts: List[str]) -> Any:

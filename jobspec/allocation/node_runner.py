@@ -191,7 +191,7 @@ class NodeRunner:
         node = int(wanted[0] or 0)
         with open(os.path.join(self.work, "launch.json"), encoding="utf-8") as file:
             launch = next(one for one in map(_parsed, file) if one.get("node") == node)
-        launch["circle"] = self.order["circle"] + self.slot
+        launch["gossip_port"] = self.order["gossip_port"] + self.slot
         write_json(os.path.join(self.own, "launch.json"), launch)
         os.makedirs(os.path.join(self.work, "node-%d" % node), exist_ok=True)
         environ = {name: value for name, value in os.environ.items() if name != TOKEN}

@@ -65,7 +65,7 @@ class Launcher:
         self.guard = os.getppid()
         # With etcd, and among the launchers of a cluster, another process keeps the lease and knows the generation.
         self.session = None if channel is None else LeaseSession(channel)
-        self.gossip = GossipLease(self.session) if self.session is not None and launch.circle else None
+        self.gossip = GossipLease(self.session) if self.session is not None and launch.gossip_port else None
         etcd = EtcdLease(self.session) if self.session is not None and self.gossip is None else None
         majority = MajorityLease()  # of the supervisor and the launchers, on hosts
         self.lease: Lease = self.gossip or etcd or majority

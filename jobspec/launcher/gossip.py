@@ -57,8 +57,8 @@ class GossipMember:
     """
 
     def __init__(self, launch: Launch, options: argparse.Namespace, channel: socket.socket) -> None:
-        assert launch.circle is not None
-        self.me, self.port = launch.node, launch.circle
+        assert launch.gossip_port is not None
+        self.me, self.port = launch.node, launch.gossip_port
         self.address: str = options.address
         self.pipe = MessagePipe(channel)
         self.who = os.urandom(8).hex()

@@ -97,7 +97,7 @@ class Launch:
     until: str = ""
     regroups: bool = False
     rejoin: Optional[int] = None
-    circle: Optional[int] = None
+    gossip_port: Optional[int] = None
     lost: str = ""
     stall: Optional[StallLines] = None
     rejoin_within: Optional[float] = None
@@ -111,9 +111,10 @@ class Launch:
     def from_json(cls, data: Json) -> Launch:
         """Return what JOBCTL_LAUNCH says, without what only jobctl needs. Raises KeyError or TypeError if a field is missing."""
         etcd, standby, stall = data.get("etcd"), data.get("standby"), data.get("stall")
+        earlier = {"gossip_port": data.get("circle")}  # an allocation that an earlier version began calls it so
         return from_known(
             cls,
-            data,
+            {**earlier, **data},
             start=[value_of(value) for value in data["start"]],
             env=pairs_of(data["env"]),
             process_env=pairs_of(data.get("process_env", ())),
@@ -125,7 +126,7 @@ class Launch:
     @property
     def has_session(self) -> bool:
         """Whether another process keeps the lease: with etcd, and among the launchers of a cluster."""
-        return self.etcd is not None or self.circle is not None
+        return self.etcd is not None or self.gossip_port is not None
 
 
 def value_of(data: Any) -> Value:

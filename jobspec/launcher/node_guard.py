@@ -42,7 +42,7 @@ def guard(options: argparse.Namespace) -> int:
     channel, deadline = None, Deadline()
     if launch.has_session:
         channel, other_end = socket.socketpair()
-        process = GossipMember if launch.circle else EtcdSession
+        process = GossipMember if launch.gossip_port else EtcdSession
         fork(lambda: process(launch, options, other_end).run(), channel)
         other_end.close()
     if launch.spare:

@@ -213,9 +213,9 @@ def _runs(plan: Plan, node: Node) -> Runs:
 
 def _ports(plan: Plan, node: Node) -> tuple[Object, ...]:
     """Return the port by which launchers agree, where it is the node's: no node then gets two pods of the job."""
-    if not of(plan).host_network or node.launch.circle is None:
+    if not of(plan).host_network or node.launch.gossip_port is None:
         return ()
-    return ({"containerPort": node.launch.circle, "hostPort": node.launch.circle, "protocol": "UDP"},)
+    return ({"containerPort": node.launch.gossip_port, "hostPort": node.launch.gossip_port, "protocol": "UDP"},)
 
 
 def _secrets_mode(context: Object) -> int:
