@@ -16,7 +16,7 @@ from jobctl.jobspec.plan import types
 from jobctl.jobspec.plan.recovery import Recovery, Rule
 from jobctl.jobspec.planner.checks import check_nodes
 from jobctl.jobspec.planner.code import build_of, code_of, data_of, script_of
-from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request, Target
+from jobctl.jobspec.planner.context import Context, Placement, PlanError, Request
 from jobctl.jobspec.planner.etcd import etcd_members, etcd_of
 from jobctl.jobspec.planner.kubernetes import cluster_of, tasks_in_pods
 from jobctl.jobspec.planner.nodes import NodeBuilder
@@ -27,8 +27,9 @@ from jobctl.jobspec.planner.spares import spares_of
 if TYPE_CHECKING:
     from jobctl.jobspec.spec.hosts import Host
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.targets import TargetName
 
-_TASKS: dict[Target, Callable[[Request], list[Task]]] = {
+TASKS: dict[TargetName, Callable[[Request], list[Task]]] = {
     "local": tasks_on_this_machine,
     "compose": tasks_on_hosts,
     "ssh": tasks_on_hosts,
@@ -59,7 +60,7 @@ def plan(
 
 def _planned(request: Request) -> types.Plan:
     spec, context = request.spec, request.context
-    tasks = _TASKS[context.target](request)
+    tasks = TASKS[context.target](request)
     cluster = cluster_of(spec) if context.target == "kubernetes" else None
     members = etcd_members(request)
     build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster)

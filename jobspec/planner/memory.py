@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from jobctl.jobspec.planner.context import Target
     from jobctl.jobspec.spec.model import Spec
+    from jobctl.jobspec.spec.targets import TargetName
 
 # An engine gives 64 MiB, and the workers of a data loader or NCCL die of it. This is a cap: nothing is taken before it is
 # used. A host with less memory is no trouble. There memory is the limit, as it is for a pod.
@@ -19,7 +19,7 @@ _SHM = PurePosixPath("/dev/shm")
 _OWN = ("private", "shareable")  # the modes of `--ipc` in which a container has a /dev/shm of its own
 
 
-def shared_memory(spec: Spec, target: Target) -> int | None:
+def shared_memory(spec: Spec, target: TargetName) -> int | None:
     """Return the cap on /dev/shm in bytes; None where it is not for an engine to set."""
     if spec.resources.shm_size is not None or target not in ("compose", "ssh"):
         return spec.resources.shm_size

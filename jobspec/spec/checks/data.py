@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from jobctl.jobspec.spec.data_place import place_of_data
 from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host, UnknownHost, choose
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
+from jobctl.jobspec.spec.targets import TargetName
 
 
-def check_data(
-    spec: Spec, source: Source, directory: Path, target: Literal["local", "compose", "ssh", "kubernetes", "slurm"]
-) -> Iterator[Diagnostic]:
+def check_data(spec: Spec, source: Source, directory: Path, target: TargetName) -> Iterator[Diagnostic]:
     """Yield what is wrong with the data of a spec on `target`."""
     if spec.data and target in ("kubernetes", "slurm"):
         message = f"jobctl sends no data on target `{target}`"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from jobctl.jobspec.spec.checks.build import check_build
 from jobctl.jobspec.spec.checks.data import check_data
@@ -20,12 +19,11 @@ from jobctl.jobspec.spec.load import Loaded
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.partial import told
 from jobctl.jobspec.spec.source import Source
-
-Target = Literal["local", "compose", "ssh", "kubernetes", "slurm"]
+from jobctl.jobspec.spec.targets import TargetName
 
 
 def check_target(
-    loaded: Loaded, target: Target, hosts: Sequence[Host] = (), hosts_path: Path | None = None
+    loaded: Loaded, target: TargetName, hosts: Sequence[Host] = (), hosts_path: Path | None = None
 ) -> list[Diagnostic]:
     """Return what is wrong with a spec for `target`, and for `hosts` where there are any.
 
@@ -156,7 +154,7 @@ def _local_script(spec: Spec, source: Source, directory: Path) -> Iterator[Diagn
         yield Diagnostic("warning", "file-not-found", message, source.value_span(("script",)))
 
 
-def _fitness(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
+def _fitness(spec: Spec, source: Source, target: TargetName) -> Iterator[Diagnostic]:
     if spec.fitness != "off":
         message, hint = (
             f"jobctl measures no hosts on target `{target}`: this has no effect",
@@ -182,7 +180,7 @@ def _gloo(spec: Spec, source: Source) -> Iterator[Diagnostic]:
 # In containers.
 
 
-def _image(spec: Spec, source: Source, target: Target) -> Iterator[Diagnostic]:
+def _image(spec: Spec, source: Source, target: TargetName) -> Iterator[Diagnostic]:
     builds = target in ("compose", "ssh")
     if not spec.image and not (builds and spec.build):
         hint = f"add `image: …`{' or `build: .`' if builds else ''}, or use `--target local`"
