@@ -19,11 +19,7 @@ FILE, CLASS, FUNCTION, PARAMETERS = (
 )  # lines, lines, lines without the docstring, parameters without `self`
 
 LARGE: dict[str, tuple[int, str]] = {}
-MANY_PARAMETERS = {
-    "jobspec/deploy/apply/executor.py execute": (7, "what `up` knows, by keyword; to become one value"),
-    "jobspec/deploy/apply/executor.py _next": (7, "as above"),
-    "jobspec/deploy/apply/generations.py choose_generation": (7, "as above"),
-}
+MANY_PARAMETERS: dict[str, tuple[int, str]] = {}
 COMMANDS = "cli/commands/"  # Typer reads a command's options from its parameters, so these may be many and long
 PLAN, SPEC = "jobspec/plan/", "jobspec/spec/"  # what the plan makes of a part of the spec is called as that part
 # Joined, the launcher is a program that runs alone: it has its own of what stands for the same on this side.
