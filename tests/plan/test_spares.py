@@ -12,7 +12,7 @@ from jobctl.jobspec.planner.context import Context, Placement
 from jobctl.jobspec.render.artefact import hashes, spare_hashes
 from jobctl.jobspec.spec.hosts import parse_hosts
 from jobctl.jobspec.spec.targets import TargetName
-from tests.plan.test_planner import spec_of
+from tests.plan.made import spec_of
 
 HOSTS = "a\nb\ns addr=10.0.0.9 spare\n"
 
