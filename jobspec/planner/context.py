@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobctl.jobspec.spec.targets import TargetTraits, traits_of
+
 if TYPE_CHECKING:
     from jobctl.jobspec.frameworks.base import Framework, Role
     from jobctl.jobspec.spec.hosts import Host
@@ -36,6 +38,11 @@ class Context:
     version: str
     script_here: bool = False
     image: str | None = None
+
+    @property
+    def traits(self) -> TargetTraits:
+        """What sets its target apart."""
+        return traits_of(self.target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def plan(
 def _planned(request: Request) -> types.Plan:
     spec, context = request.spec, request.context
     tasks = TASKS[context.target](request)
-    cluster = cluster_of(spec) if context.target == "kubernetes" else None
+    cluster = cluster_of(spec) if context.traits.in_cluster else None
     members = etcd_members(request)
     build = NodeBuilder(request, etcd_of(spec, context, members, cluster), cluster)
     nodes = tuple(build.node(index, task) for index, task in enumerate(tasks))
@@ -91,10 +91,10 @@ def _planned(request: Request) -> types.Plan:
         spec_hash=digest,
         services=members,
         cluster=cluster,
-        slurm=slurm_of(spec, context) if context.target == "slurm" else None,
-        fitness=spec.fitness if context.target in ("compose", "ssh") else "off",
+        slurm=slurm_of(spec, context) if context.traits.in_allocation else None,
+        fitness=spec.fitness if context.traits.takes_hosts else "off",
         needs=request.framework.needs(spec),
-        counted=() if context.target == "local" else tuple(sorted(request.devices.items())),
+        counted=() if context.traits.is_here else tuple(sorted(request.devices.items())),
         spares=spares_of(request, build, nodes),
     )
 
@@ -109,7 +109,7 @@ def _unsaid(spec: Spec) -> dict[str, Any]:
 
 def _run_id(spec: Spec, context: Context, digest: str) -> str:
     # Ports come of it: the same example, run by two people on one machine, is two runs. A cluster has one, whoever applies it.
-    whose = f"{context.owner}\n{context.directory}\n" if context.target != "kubernetes" else ""
+    whose = f"{context.owner}\n{context.directory}\n" if not context.traits.in_cluster else ""
     return f"{spec.name}-{sha256(f'{whose}{digest}'.encode()).hexdigest()[:8]}"
 
 

@@ -36,9 +36,24 @@ class TargetTraits:
         return self.no_hosts is None
 
     @property
+    def uses_compose(self) -> bool:
+        """Whether Docker Compose starts the containers, where there are hosts."""
+        return self.starter == "compose"
+
+    @property
     def is_here(self) -> bool:
         """Whether all nodes run on this machine."""
         return self.place == "machine"
+
+    @property
+    def in_cluster(self) -> bool:
+        """Whether nodes are pods of a cluster."""
+        return self.place == "cluster"
+
+    @property
+    def in_allocation(self) -> bool:
+        """Whether nodes are those of an allocation."""
+        return self.place == "allocation"
 
     @property
     def chooses_nodes(self) -> bool:

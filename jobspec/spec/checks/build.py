@@ -11,7 +11,7 @@ from jobctl.jobspec.spec.diagnostics import Diagnostic
 from jobctl.jobspec.spec.hosts import Host
 from jobctl.jobspec.spec.model import Spec
 from jobctl.jobspec.spec.source import Source
-from jobctl.jobspec.spec.targets import TargetName
+from jobctl.jobspec.spec.targets import TARGETS, TargetName
 
 _SENSITIVE = re.compile(r"secret|passw|credential|token(?!i)|(api|private|access)_?key", re.IGNORECASE)
 
@@ -24,10 +24,10 @@ def check_build(
     hosts: Sequence[Host] = (),
 ) -> Iterator[Diagnostic]:
     """Yield what is wrong with the build of a spec on `target`, for `hosts` where there are any."""
-    build = spec.build
-    if build is None or target in ("local", "slurm"):
+    build, traits = spec.build, TARGETS[target]
+    if build is None or not (traits.takes_hosts or traits.in_cluster):
         return
-    if target == "kubernetes":
+    if traits.in_cluster:
         message = "jobctl builds nothing for a cluster, whose nodes pull `image` from a registry"
         hint = "`docker build` and `docker push` bring it there"
         yield Diagnostic("warning", "build-unused", message, source.key_span(("build",)), hint)
